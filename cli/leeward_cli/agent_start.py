@@ -172,7 +172,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
         asking = ApprovedAgent(project, socket)
         request.options["env"] |= asking.environment(request.options["env"])
     run = AgentRun(definition, settings, request, project, registry, os.environ, complain, socket, asking,
-                   (folder, rules_of(settings.exclude, settings.include), hiding.repositories))
+                   (folder, rules_of(settings.exclude, settings.include), hiding.obeyed))
     run.undoing = ignore
     return run
 

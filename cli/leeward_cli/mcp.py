@@ -11,6 +11,8 @@ import os
 import click
 
 from leeward import __version__
+from leeward.client.mounts import WORKDIR
+from leeward.client.protecting import FolderGuard
 from leeward.client.sandbox import Sandbox
 from leeward.faces.mcp.tools import SandboxTools
 from leeward_cli.messages import complain
@@ -20,23 +22,28 @@ Serve the Model Context Protocol on standard input and output: an agent outside 
 
     claude mcp add leeward -- leeward mcp
 
-The sandbox is opened by the first call, and closed with the server. Nothing else of the agent is confined. Needs
+The sandbox is opened by the first call, and closed with the server. With --workdir it can't write what programs on the
+host run at once, such as .git/config, .mcp.json or .envrc. Nothing else of the agent is confined. Needs
 pip install 'leeward[mcp]'."""
 
 
 @click.command("mcp", help=_HELP)
 @click.option("--workdir", metavar="FOLDER", help="The folder that the sandbox has as /workspace, and can write to.")
 @click.option("--overlay", is_flag=True, help="With --workdir: keep changes in the sandbox.")
+@click.option("--no-protect", is_flag=True,
+              help="With --workdir: let the sandbox write what programs on the host run at once, too.")
 @click.option("--profile", metavar="NAME", default="", help="The sandbox's profile.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory for everything in the sandbox, such as 2G.")
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(0, 86400, min_open=True), default=120,
               help="The longest time of a command or of Python code; 120 by default.")
 @click.option("--egress", metavar="NAME", default="", help="A policy of the operator's, by which hosts are reached.")
 @click.option("--socket", metavar="PATH", help="The daemon's socket.")
-def mcp(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: float, egress: str,
+def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memory: str, timeout: float, egress: str,
             socket: str | None) -> int:
     if overlay and workdir is None:
         raise click.UsageError("--overlay needs --workdir")
+    if no_protect and (workdir is None or overlay):
+        raise click.UsageError("--no-protect is for --workdir without --overlay")
     try:
         import anyio  # of the extra `mcp`
 
@@ -48,9 +55,11 @@ def mcp(workdir: str | None, overlay: bool, profile: str, memory: str, timeout: 
     folder = None if workdir is None else os.path.abspath(workdir)
     options = {name: value for name, value in (("profile", profile), ("memory", memory), ("egress", egress)) if value}
 
-    def made() -> Sandbox:
-        return Sandbox(socket=socket, workdir=folder, overlay=overlay, held=True,
-                       metadata={"mcp": str(os.getpid())}, **options)  # type: ignore[arg-type]
+    def made() -> tuple[Sandbox, FolderGuard | None]:
+        guard = None if folder is None or overlay or no_protect else FolderGuard(folder)
+        protect = [] if guard is None else [os.path.join(WORKDIR, name) for name in guard.names]
+        return Sandbox(socket=socket, workdir=folder, overlay=overlay, held=True, protect=protect,
+                       metadata={"mcp": str(os.getpid())}, **options), guard  # type: ignore[arg-type]
 
     tools = SandboxTools(made, timeout)
     try:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import stat
@@ -48,6 +49,10 @@ FAILED, KILLED = 126, 137
 #: The names of the agent's key and of the project in the sandbox's metadata, and the beginning of the title of a line's
 #: process.
 _AGENT, _PROJECT, _LINE = "agent-outside", "project", "line of "
+#: The names of settings in the project that there were when the sandbox was opened, as JSON; characters of it, at most.
+_KNOWN, _MOST_KNOWN = "known", 12 << 10
+#: Names that are made in the project as empty folders, and stay: what is in them can't be written then.
+_PLACES = (".claude", ".codex", ".vscode", ".git")
 #: The agent's environment variables that a line gets.
 _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDITOR")
 #: The greatest size in bytes of the file with the folder in which the next line starts.
@@ -107,7 +112,7 @@ def _run(line: str) -> int:
         box, inside = _sandbox(session, project, folder, settings)
         try:
             title = f"{_LINE}{me.key}"
-            with _hiding(box, title, settings, folder, project, inside) as watch:
+            with _hiding(box, title, settings, folder, project, inside) as watch, _protecting(box, folder):
                 status = _run_line(box, line, _inside(cwd, project, inside), title, watch)
             _write_folder(box, line, project, inside)
             return status
@@ -163,6 +168,30 @@ def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project:
         yield watch
     finally:
         watch.stop()
+
+
+@contextlib.contextmanager
+def _protecting(box: Any, folder: int) -> Iterator[None]:
+    """
+    A context at whose end what the sandbox has made in the project and programs on the host run at once is renamed.
+    What can't be renamed ends the sandbox.
+    """
+    from leeward.client.protecting import FolderGuard, Unprotected
+
+    known = json.loads(box.info().get("metadata", {}).get(_KNOWN, "[]"))
+    with contextlib.closing(FolderGuard(f"/proc/self/fd/{folder}", known=known)) as guard:
+        try:
+            yield
+        finally:
+            try:
+                moved = guard.put_away()
+            except Unprotected as error:
+                with contextlib.suppress(DaemonError):
+                    box.close()
+                raise _Unfinished(error) from None
+            if moved:
+                complain("renamed, since programs on the host would run it at once, so that nothing runs it:"
+                         f" {', '.join(map(ascii, moved[:20]))}")
 
 
 def _current_folder() -> str:
@@ -244,8 +273,8 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
     from leeward.agents.opened import OpenedMounts
-    from leeward.agents.outside import protect_settings
     from leeward.agents.request import AgentOptions, check_home, request_of
+    from leeward.client.protecting import FolderGuard
     from leeward.client.sandbox import Sandbox
 
     definition = load_definition("shell", config_home(os.environ))
@@ -254,10 +283,15 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
     request = request_of(definition, settings, AgentOptions(), project, None,
                          [each.path for each in hiding.hidden], os.environ, hiding.absent,
                          f"/proc/self/fd/{folder}", pinned=hiding.pinned)
-    protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in protect_settings(folder))]
+    guard = FolderGuard(f"/proc/self/fd/{folder}", _PLACES)
+    known = json.dumps(sorted(guard.known))
+    if len(known) > _MOST_KNOWN:
+        raise BadRequest("the project has too many settings that programs on the host obey to protect them")
+    protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in guard.names)]
     with OpenedMounts(request, os.environ) as opened:
-        box = Sandbox(held=True, metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd},
-                      **{**request.options, "mounts": opened.mounts, "protect": protect})
+        box = Sandbox(held=True, metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd,
+                                           _KNOWN: known},
+                      **{**request.options, "mounts": opened.mounts, "protect": list(dict.fromkeys(protect))})
         box.info()  # opens the sandbox, while the lock is held
     try:
         for each in (*settings.hooks.setup, *settings.hooks.prestart):

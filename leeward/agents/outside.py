@@ -1,40 +1,30 @@
 """
-Files of a project that programs on the host run or obey by themselves: what an agent writes there acts on the host
-afterwards, with the user's rights.
+Files of a project, and of an agent's state folder, that programs on the host obey (`leeward.obeyed`): what an agent
+writes there acts on the host afterwards, with the user's rights.
 
 Runs in:   the caller's program.
-Leaves:    files that a person runs (`spec.obeyed`); and such files in folders below the project's top folder, except
-           git's: `git status` in the top folder obeys the settings of repositories below it that the index names, and
-           the agent can write to the index. Files of the project that the user's own settings name, outside of it.
+Leaves:    the project's own code. Files of the project that the user's own settings name, outside of it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
 
 from leeward.agents.hashing import blake2b
-from leeward.errors import BadRequest
+from leeward.obeyed.names import home_settings, plain
+from leeward.obeyed.repositories import INSIDE
+from leeward.obeyed.search import ObeyedPaths, has_own_content
 from leeward.spec.folders import within
-from leeward.spec.obeyed import ENDINGS, OBEYED
 
 #: Folders that an agent can't write to if they exist at its start: git's hooks, and the settings of agents.
 PROTECTED = (".git/hooks", ".leeward")
 
-#: Folders and files with settings of agents, to which lines of agents that run outside can't write: they name programs
-#: that the agent runs outside, and variables such as CLAUDE_CODE_SHELL_PREFIX. Missing folders are made.
-_SETTINGS_FOLDERS, _SETTINGS_FILES = (".claude", ".codex"), (".mcp.json",)
-
-#: The paths that git obeys in a repository's folder, and the form of a file that names such a folder.
-_OBEYED = ("config", "config.worktree", "commondir", "gitdir", "hooks", "info/attributes")
+#: The form of a file that names a repository's folder.
 _GITDIR = rb"gitdir: ([^\0\n]{1,4000})\s*"  # few starts have one: to compile it takes 0.1 ms
 
-#: What a repository has; git takes a folder for one that has all three.
-_BARE = ("HEAD", "objects", "refs")
 #: Settings of git whose values name programs and further settings, beside aliases with a `!`; words of a value, and
 #: paths, that are looked at, at most.
 _NAMING = (b"hookspath", b"path", b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process",
@@ -48,58 +38,63 @@ _MOST_FILES, _MOST_BYTES = 1000, 1 << 20
 _MOST_ENTRIES = 50_000
 
 
-def protect_settings(project: int) -> tuple[str, ...]:
+def snapshot(project: str, found: ObeyedPaths | None = None) -> dict[str, str]:
     """
-    The names of agents' settings in a project, which can be mounted read-only then; missing folders are made.
+    A digest of the present state of each path below the folder *project* that programs obey, by path; without those
+    that don't exist. *project* may be a link of /proc to the folder.
 
     Args:
-        project: a descriptor of its folder.
-
-    Raises:
-        BadRequest: a name is a link, which can't be protected.
+        found: what a search has found in the folder; None to search it.
     """
-    for name in _SETTINGS_FOLDERS:
+    found, digests, left = found or _found_in(project), dict[str, str](), [_MOST_FILES]
+    # What is obeyed in the project's own repository is told by itself, any other repository as one.
+    parts = _is_folder(os.path.join(project, ".git"))
+    whole = [path for path in found.repositories if not (parts and path == ".git")]
+    below = tuple(f"{path}/" for path in whole if path)
+    for path in (*found.names, *_named_by_git(project), *found.unseen):
+        if path in found.repositories or path.startswith(below):
+            continue
+        digest, at = blake2b(), os.path.join(project, path)
+        if _add(digest, at, left, project) if has_own_content(path) else _add_itself(digest, at):
+            digests[path] = digest.hexdigest()
+    for path in whole:
+        digests[path or "HEAD"] = _repository(project, path, left)
+    return digests
+
+
+def state_snapshot(folder: str, home: str) -> dict[str, str]:
+    """
+    The same for the settings in an agent's state folder, by absolute path.
+
+    Args:
+        folder: its path.
+        home: the user's home folder.
+    """
+    digests, left = dict[str, str](), [_MOST_FILES]
+    for name in home_settings(os.path.relpath(folder, home)):
+        head, star, tail = name.partition("*")
         try:
-            os.mkdir(name, dir_fd=project)
-        except OSError as error:
-            # Where this user can't make it, no line can either.
-            if error.errno not in (errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-    names = (*_SETTINGS_FOLDERS, *_SETTINGS_FILES)
-    for name in names:
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISLNK(os.stat(name, dir_fd=project, follow_symlinks=False).st_mode):
-                raise BadRequest(f"{name} is a link, which can't be write-protected; make it a folder or a file")
-    return names
+            names = [each for each in os.listdir(folder) if each.startswith(head) and each.endswith(tail)]
+        except OSError:
+            names = []
+        for path in (os.path.join(folder, each).rstrip("/") for each in (names if star else [name])):
+            digest = blake2b()
+            if _add(digest, path, left, folder):
+                digests[path] = digest.hexdigest()
+    return digests
 
 
-def snapshot(project: str, repositories: Iterable[str] = ()) -> dict[str, str]:
-    """
-    A digest of the present state of each watched path below the folder *project*, by path; without those that don't
-    exist. *project* may be a link of /proc to the folder.
+def _found_in(project: str) -> ObeyedPaths:
+    from leeward.client.obeyed_files import found_in  # most starts have searched the project themselves
 
-    Args:
-        repositories: of `HidingPlan`.
-    """
-    found = {}
-    for path in (*OBEYED, *_with_endings(project), *_named_by_git(project)):
-        digest = blake2b()
-        if _add(digest, os.path.join(project, path), [_MOST_FILES], project):
-            found[path] = digest.hexdigest()
-    for path in repositories:
-        found[path] = _repository(project, path)
-    if not _is_folder(os.path.join(project, ".git")) and os.path.lexists(os.path.join(project, ".git")):
-        found[".git"] = _repository(project, ".git")
-    if all(os.path.lexists(os.path.join(project, each)) for each in _BARE):  # the project itself is a repository
-        found[_BARE[0]] = _repository(project, "")
-    return found
-
-
-def _with_endings(project: str) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(project) if name.endswith(ENDINGS))[:_MOST_FILES]
+        folder = os.open(project, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return []
+        return ObeyedPaths((), ())
+    try:
+        return found_in(folder)
+    finally:
+        os.close(folder)
 
 
 def _named_by_git(project: str) -> list[str]:
@@ -125,17 +120,18 @@ def _is_folder(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
 
 
-def _repository(project: str, path: str) -> str:
-    """A digest of the files that git obeys in a repository's folder, or in the one that a file or link *path* names."""
+def _repository(project: str, path: str, left: list[int]) -> str:
+    """A digest of what is obeyed in a repository's folder, or in the one that a file or link *path* names."""
+    inside = INSIDE.get(plain(os.path.basename(path)), INSIDE[""])
     path = os.path.join(project, path)
-    digest, left, places = blake2b(), [_MOST_FILES], [path]
+    digest, places = blake2b(), [path]
     if not _is_folder(path):
         _add(digest, path, left, project)
         named = re.fullmatch(_GITDIR, _read(path) or b"")
         if named:
             places.append(os.path.join(os.path.dirname(path), os.fsdecode(named[1])))
     for place in places:
-        for each in _OBEYED:
+        for each in inside:
             _add(digest, os.path.join(place, each), left, project)
     return digest.hexdigest()
 
@@ -193,6 +189,16 @@ def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
     if waiting:  # what wasn't looked at may have changed
         digest.update(os.urandom(16))
     return there
+
+
+def _add_itself(digest: blake2b, path: str) -> bool:
+    """Update *digest* with a folder whose content has names of its own; returns whether *path* exists."""
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return False
+    digest.update(f"{about.st_mode:o} {about.st_ino}".encode())
+    return True
 
 
 def _target(path: str) -> str:

@@ -26,13 +26,15 @@ from leeward.agents.errors import SettingsError, printable
 from leeward.agents.git_index import tracked_unchanged
 from leeward.agents.hiding import FilePattern, FileRules, unfit
 from leeward.dataclass import dataclass
+from leeward.obeyed.names import among
+from leeward.obeyed.search import ObeyedPaths, outermost, repositories_among
+from leeward.obeyed.table import ObeyedRow
 
 #: Files and folders, levels of folders, bytes of a folder's path, links in a chain, and hidden paths: at most.
 MAX_FILES, MAX_LEVELS, MAX_PATH, MAX_LINKS, MAX_HIDDEN = 2_000_000, 100, 2048, 40, 2000
 
-#: Folders of git that a search reports, at most.
-MAX_REPOSITORIES = 10_000
-_GIT, _IN_REPOSITORY = ".git", frozenset(("config", "commondir", "gitdir"))
+#: Repositories, and names that programs obey, that a search reports, at most.
+MAX_REPORTED = 100_000
 
 #: Errors of open(2) for a folder that was removed, or replaced by a link or a file.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -65,15 +67,14 @@ class HidingPlan:
         warnings: lines for a person.
         pinned: folders that the agent must not rename or move: something in them is hidden because of its path, and
             the next start would show it in another place.
-        repositories: folders of git's below the project's own, and files and links that stand for one; and folders that
-            weren't looked at.
+        obeyed: what programs on the host obey in the project, hidden folders left out.
     """
 
     hidden: tuple[HiddenPath, ...]
     absent: tuple[str, ...]
     warnings: tuple[str, ...]
-    repositories: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
+    obeyed: ObeyedPaths = ObeyedPaths((), ())
 
 
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
@@ -116,6 +117,8 @@ class _TreeSearch:
         self._inodes: dict[tuple[int, int], None] = {}
         self._warnings: list[str] = []
         self._repositories: list[str] = []
+        self._obeyed: list[tuple[str, ObeyedRow]] = []
+        self._unseen: list[str] = []
 
     def walk(self) -> None:
         root = os.open(".", _FOLDER, dir_fd=self._project)
@@ -139,8 +142,9 @@ class _TreeSearch:
                     path.split("/"), False):
                 absent.append(path)
         return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
-                          (*self._warnings, *unfit(self._rules, list(self._fitting))),
-                          tuple(sorted(self._repositories)), self._pinned(kept))
+                          (*self._warnings, *unfit(self._rules, list(self._fitting))), self._pinned(kept),
+                          ObeyedPaths(outermost(self._obeyed), tuple(sorted(set(self._repositories))),
+                                      tuple(sorted(self._unseen))))
 
     def _pinned(self, hidden: list[HiddenPath]) -> tuple[str, ...]:
         # With `include`, a folder could get a name that shows everything below it.
@@ -171,8 +175,7 @@ class _TreeSearch:
             if self._left < 0:
                 raise self._too_many()
             names = "/".join([entry.name for entry in entries])
-            if above and (".git" in names or above[0] == _GIT):
-                self._note_repository(above, [entry.name for entry in entries])
+            self._note_obeyed(above, [entry.name for entry in entries])
             # In most folders no name can match a pattern, and little is done for each entry.
             may_match = self._rules.last_names.match if hidden or self._may_fit(names) else None
             for entry in entries:
@@ -189,14 +192,11 @@ class _TreeSearch:
         literals = self._rules.literals
         return not literals or any(literal in names for literal in literals)
 
-    def _note_repository(self, above: list[str], names: list[str]) -> None:
-        if len(self._repositories) >= MAX_REPOSITORIES:
-            return
-        if _GIT in names:
-            self._repositories.append("/".join([*above, _GIT]))
-        # Of submodules, and of further worktrees.
-        if above[:1] == [_GIT] and above[1:2] in (["modules"], ["worktrees"]) and not _IN_REPOSITORY.isdisjoint(names):
-            self._repositories.append("/".join(above))
+    def _note_obeyed(self, above: list[str], names: list[str]) -> None:
+        if len(self._repositories) < MAX_REPORTED:
+            self._repositories += repositories_among(above, names)
+        if len(self._obeyed) < MAX_REPORTED:
+            self._obeyed += [("/".join([*above, name]), row) for name, row in among(above, names)]
 
     def _too_many(self) -> SettingsError:
         return SettingsError(self._shown, "", f"has more than {MAX_FILES} files", "start the agent in a part of it")
@@ -244,14 +244,14 @@ class _TreeSearch:
             outermost: no folder above is excluded.
         """
         included, uncounted = self._included, self._uncounted
-        lists = (self._links, self._repositories)
+        lists: tuple[list[Any], ...] = (self._links, self._repositories, self._obeyed, self._unseen)
         mappings: tuple[dict[Any, Any], ...] = (self._hidden, self._placed, self._inodes)
         before = [len(each) for each in (*lists, *mappings)]
         self._below(descriptor, names, True)
         if included == self._included:  # then what was found below it isn't needed
-            for found, count in zip(lists, before[:2], strict=True):
+            for found, count in zip(lists, before[:len(lists)], strict=True):
                 del found[count:]
-            for noted, count in zip(mappings, before[2:], strict=True):
+            for noted, count in zip(mappings, before[len(lists):], strict=True):
                 while len(noted) > count:
                     noted.popitem()
             self._uncounted = uncounted
@@ -284,7 +284,7 @@ class _TreeSearch:
         """Hide a folder that can't be searched."""
         if self._has_room(undecided):
             self._hidden[path] = True
-            self._repositories.append(path)
+            self._unseen.append(path)
 
     def _has_room(self, undecided: bool) -> bool:
         """

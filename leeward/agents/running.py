@@ -19,7 +19,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, U
 from leeward.agents.keeping import SandboxHold
 from leeward.agents.names import names_of
 from leeward.agents.opened import OpenedMounts
-from leeward.agents.project_tree import MAX_REPOSITORIES, hiding_plan
+from leeward.agents.project_tree import MAX_REPORTED, hiding_plan
 from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest
 from leeward.agents.settings import AgentSettings
 from leeward.agents.written import open_beside, writable_by_agents
@@ -38,6 +38,8 @@ from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
 from leeward.errors import Busy, DaemonError, LeewardError, RequestRejected
+from leeward.obeyed.names import by_danger
+from leeward.obeyed.search import ObeyedPaths
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
@@ -69,7 +71,7 @@ class AgentRun:
         tell: shows a person a line.
         asking: connects the sandbox with the service for approvals; None for none.
         hiding: a descriptor of the project's folder, the rules by which new names are hidden while the agent runs, and
-            its `HidingPlan.repositories`; None to hide only the names that exist at the start.
+            its `HidingPlan.obeyed`; None to hide only the names that exist at the start.
 
     Attributes:
         undoing: called before the steps are undone, also if the start has failed.
@@ -79,7 +81,7 @@ class AgentRun:
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
                  registry: InstanceRegistry, environ: Mapping[str, str], tell: Tell, socket: str | None = None,
                  asking: ApprovedAgent | None = None,
-                 hiding: tuple[int, FileRules, Sequence[str]] | None = None) -> None:
+                 hiding: tuple[int, FileRules, ObeyedPaths] | None = None) -> None:
         self.asking, self._hiding = asking, hiding
         self._watch: HidingWatch | None = None
         self._definition, self.settings, self._request = definition, settings, request
@@ -166,17 +168,19 @@ class AgentRun:
             assert self._held is not None
             if not self._held.instance.undo:  # else it was recorded by `_claim`
                 self._held.record(self._held.instance)
-            self._before = self._obeyed(() if self._hiding is None else self._hiding[2])
+            self._before = self._obeyed(None if self._hiding is None else self._hiding[2])
 
-    def _obeyed(self, repositories: Iterable[str]) -> dict[str, str]:
+    def _obeyed(self, there: ObeyedPaths | None) -> dict[str, str]:
         """
-        The present state of what programs on the host run or obey, in the project and in each library that the agent
-        can write to.
+        The present state of what programs on the host obey, in the project, in each library that the agent can write
+        to, and in its state folders.
         """
-        found = outside.snapshot(self._folder, repositories)
+        found = outside.snapshot(self._folder, there)
         for mount in self._request.options["mounts"]:
             source = os.fspath(mount.source)
-            if mount.writable and source not in self._request.folders and not source.startswith(OPENED):
+            if source in self._request.folders:
+                found |= outside.state_snapshot(source, os.path.realpath(self._environ.get("HOME") or "/"))
+            elif mount.writable and not source.startswith(OPENED):
                 found |= {os.path.join(source, path): state for path, state in outside.snapshot(source).items()}
         return found
 
@@ -310,18 +314,20 @@ class AgentRun:
                 self.box.close()
 
     def written_outside(self) -> list[str]:
-        """The paths that programs on the host run or obey by themselves, and that have changed since the start."""
+        """The paths that programs on the host obey and that have changed since the start, the most dangerous first."""
         if self._hiding is None:
-            return outside.changed(self._before or {}, self._obeyed(()))
+            return sorted(outside.changed(self._before or {}, self._obeyed(None)), key=by_danger)
         project, rules, before = self._hiding
         try:
-            found = hiding_plan(project, rules, self.project, running=True).repositories
+            found = hiding_plan(project, rules, self.project, running=True).obeyed
         except (LeewardError, OSError) as error:
-            self._tell(f"it isn't known which repositories of git the agent has changed or made: {error}")
-            found = ()
-        if len(found) >= MAX_REPOSITORIES > len(before):
-            self._tell(f"the agent has made more than {MAX_REPOSITORIES} repositories of git")
-        return outside.changed(self._before or {}, self._obeyed({*before, *found}))
+            self._tell(f"it isn't known what the agent has made that programs outside obey: {error}")
+            found = before
+        if max(len(found.repositories), len(found.names)) >= MAX_REPORTED:
+            self._tell(f"the agent has made more than {MAX_REPORTED} names that programs outside obey")
+        both = ObeyedPaths(*(tuple({*one, *other}) for one, other in (
+            (before.names, found.names), (before.repositories, found.repositories), (before.unseen, found.unseen))))
+        return sorted(outside.changed(self._before or {}, self._obeyed(both)), key=by_danger)
 
     def no_longer_hidden(self) -> list[str]:
         """

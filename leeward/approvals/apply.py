@@ -32,6 +32,7 @@ from leeward.approvals.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
 from leeward.errors import BadRequest, Stale
+from leeward.obeyed.repositories import makes_repository
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
@@ -102,6 +103,27 @@ class Project:
             OSError: the file can't be read.
         """
         return self._read(path, None)
+
+    def in_repository(self, path: str) -> bool:
+        """Whether *path* lies in a folder that git recognises as a repository, or makes one of a folder above it."""
+        above, _, name = f"/{path}".rpartition("/")
+        while True:
+            try:
+                fd = open_beneath(self._fd, os.fsencode(above[1:]) or b".", FOLDER)
+            except OSError as error:
+                if error.errno not in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                    return True  # it isn't known
+            else:
+                try:
+                    if makes_repository(name, os.listdir(fd)):
+                        return True
+                except OSError:
+                    return True
+                finally:
+                    os.close(fd)
+            if not above:
+                return False
+            above, _, name = above.rpartition("/")
 
     def changed_since(self, path: str, when: int) -> bool:
         """

@@ -132,7 +132,8 @@ def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Map
         order = delete_order(path, base)
     else:
         raise BadRequest("an action about a file is one of: write, edit, delete")
-    return in_project(file_request(order, action, before=before, sandbox=sandbox, **common), project)
+    return in_project(file_request(order, action, before=before, sandbox=sandbox,
+                                   in_repository=project.in_repository(path), **common), project)
 
 
 def in_project(new: NewRequest, project: Project) -> NewRequest:

@@ -134,5 +134,6 @@ def _request(overlay: Overlay, box: Sandbox, project: Project, change: FolderCha
     is_newer = project.changed_since(change.path, overlay.since)
     more = ["the host's own was changed since the sandbox was opened"] * is_newer
     new = file_request(change_order(change, base, content), "apply", before=before, sandbox=box.id, reason=reason,
-                       asker=asker, description=f"{change.kind} {change.type}", more=more)
+                       asker=asker, description=f"{change.kind} {change.type}", more=more,
+                       in_repository=project.in_repository(change.path))
     return in_project(new, project)

@@ -125,4 +125,4 @@ def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: 
     part = write_order(order.path, order.base, content, order.goal.mode)
     said = f"{len(set(wanted))} hunks of request {request.id}"
     return file_request(part, "apply", before=before, description=said, reason=request.reason, sandbox=request.sandbox,
-                        asker=request.asker)
+                        asker=request.asker, in_repository=project.in_repository(part.path))

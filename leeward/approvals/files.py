@@ -22,6 +22,8 @@ from leeward.approvals.subjects import ProjectPath
 from leeward.client.applying import leads_out
 from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, Bug, EditError
+from leeward.obeyed.names import DOTTED, obeyed_by
+from leeward.obeyed.repositories import names_repository
 from leeward.spec.unseen import is_hidden, is_seen
 
 #: Bytes of a file's content, at most; the rest of the payload is for the other fields.
@@ -189,7 +191,8 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
 
 
 def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",
-                 sandbox: str = "", asker: str = "", more: Sequence[str] = ()) -> NewRequest:
+                 sandbox: str = "", asker: str = "", more: Sequence[str] = (),
+                 in_repository: bool = False) -> NewRequest:
     """
     The request for *order*. Rules decide by its path, and its metadata has `remarks`.
 
@@ -202,32 +205,36 @@ def file_request(order: FileOrder, action: str, *, before: bytes = b"", descript
         sandbox: the sandbox's id.
         asker: the name that the requester gives itself.
         more: remarks beside those of `remarks`.
+        in_repository: as for `remarks`; then a person decides.
     """
-    metadata = {"remarks": [*remarks(order, before), *more], "before": order.base.sha256, "after": order.goal.sha256,
-                "type": order.goal.type, "mode": order.goal.mode}
-    return NewRequest(ProjectPath(order.path), action, description, reason, metadata, sandbox, asker, order.packed())
+    metadata = {"remarks": [*remarks(order, before, in_repository), *more], "before": order.base.sha256,
+                "after": order.goal.sha256, "type": order.goal.type, "mode": order.goal.mode}
+    return NewRequest(ProjectPath(order.path, in_repository), action, description, reason, metadata, sandbox, asker,
+                      order.packed())
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def remarks(order: FileOrder, before: bytes = b"") -> list[str]:
+def remarks(order: FileOrder, before: bytes = b"", in_repository: bool = False) -> list[str]:
     """
     Warnings for the person who decides about what a diff doesn't show well, one line each.
 
     Args:
         order: the change.
         before: the content of the file on the host.
+        in_repository: whether the path lies in a repository of the host's, or makes one, whatever its name is.
     """
     found = []
-    parts = order.path.split("/")
     if not is_seen(order.path):
         found.append("the name has characters that can't be seen")
-    if any(part.casefold() == ".git" for part in parts):
-        found.append("it is a file of git's own, which git may run or obey")
-    elif parts[-1].casefold() in (".gitmodules", ".gitattributes"):
-        found.append("git obeys this file")
+    row = obeyed_by(order.path)
+    if in_repository or names_repository(order.path):
+        found.append("it is a file of a repository's own, which git or another such program may run or obey")
+    elif row is not None:
+        found.append(f"obeyed on the host by {row.who}: {row.kind}" if row is not DOTTED else
+                     "its name begins with a dot, as those of settings do")
     if order.goal.type == "link":
         found.append("it is a link")
     if order.base.type not in ("none", order.goal.type) and order.goal.type != "none":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 
 from leeward.approvals.patterns import command_pattern, quoted_piece
-from leeward.approvals.rules import ApprovalRule, Effect, has_git, parse_rule
+from leeward.approvals.rules import ApprovalRule, Effect, parse_rule
 from leeward.approvals.subjects import (
     BranchName,
     Endpoint,
@@ -22,6 +22,7 @@ from leeward.approvals.subjects import (
     SandboxAction,
 )
 from leeward.errors import BadRequest
+from leeward.obeyed.repositories import names_repository
 from leeward.spec.domains import registrable
 from leeward.spec.shared_domains import shared_below
 from leeward.spec.unseen import is_seen
@@ -62,9 +63,9 @@ def _written(subject: RuleSubject, effect: Effect) -> tuple[str, str]:
         case ProjectPath(path=path):
             if "*" in path:
                 raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
-            if effect == "allow" and has_git(path):
-                raise BadRequest("git runs or obeys files below .git, so no rule is made; decide each request by"
-                                 " itself")
+            if effect == "allow" and (subject.in_repository or names_repository(path)):
+                raise BadRequest("git or its like runs or obeys files of a repository, so no rule is made; decide each"
+                                 " request by itself")
             folder = posixpath.dirname(path)
             return "filesystem", f"{folder}/*" if folder else f"/{path}"
         case Invocation(argv=argv, cwd=cwd):

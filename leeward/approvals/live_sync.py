@@ -4,7 +4,7 @@ Live sync: writes a sandbox's changes in its copy of a project to the host, and 
 Runs in:   the operator's program that decides, a thread for each sandbox that was opened with sync.
 Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
            that the round has read. In the sandbox a process of the sandbox.
-Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`syncing.why_ask`); a
+Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`files.remarks`); a
            change that a rule denies isn't written.
 Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
            inotify is refused in sandboxes. The pause after a round is four times as long as the round took.

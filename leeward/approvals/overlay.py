@@ -49,7 +49,8 @@ def _requests(overlay: Overlay, project: Project, sandbox: str, reason: str, ask
         changed = project.changed_since(change.path, overlay.since)
         more = ["the host's own was changed since the sandbox was opened"] if changed else []
         yield file_request(change_order(change, base, content), "apply", before=before, sandbox=sandbox, reason=reason,
-                           asker=asker, description=f"{change.kind} {change.type}", more=more)
+                           asker=asker, description=f"{change.kind} {change.type}", more=more,
+                           in_repository=project.in_repository(change.path))
 
 
 def has_content(change: FolderChange) -> bool:

@@ -216,6 +216,8 @@ def subject_text(subject: RuleSubject) -> str:
     match subject:
         case Endpoint(host=host, port=port):
             said: list[Any] = [host.text, port]
+        case ProjectPath(path=text, in_repository=True):
+            said = [text, True]
         case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
             said = [text]
         case Invocation(argv=argv, line=line, cwd=cwd):
@@ -232,6 +234,8 @@ def subject_of(text: str) -> RuleSubject:
             return Endpoint(parse_host(host), port)
         case ["filesystem", str(path)]:
             return ProjectPath(path)
+        case ["filesystem", str(path), True]:
+            return ProjectPath(path, True)
         case ["exec", list(argv), str(line)]:
             return Invocation(tuple(argv), line)
         case ["exec", list(argv), str(line), str(cwd)]:

@@ -5,7 +5,8 @@ Runs in:   the operator's program; pure.
 Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
            mode, a person. The first one that applies decides.
 In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
-           shell. A file below `.git` is allowed only by a rule that names `.git`, and by no mode.
+           shell. A file of a repository, or with which a folder becomes one, is allowed only by a rule that names one
+           (such as `.git`), and by no mode.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from leeward.approvals.subjects import (
     is_shown,
 )
 from leeward.errors import BadRequest, brief
+from leeward.obeyed.repositories import names_repository
 from leeward.spec.hosts import Host, is_below
 
 Effect = Literal["allow", "deny"]
@@ -218,8 +220,8 @@ def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> R
         return Ruling("deny", "operator", forbidden.text, mode)
     if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
         return Ruling("allow", "endpoint", "", mode)
-    is_gits = isinstance(subject, ProjectPath) and has_git(subject.path)
-    allow = [rule for rule in rules.allow if has_git(rule.pattern)] if is_gits else rules.allow
+    is_gits = isinstance(subject, ProjectPath) and (subject.in_repository or names_repository(subject.path))
+    allow = [rule for rule in rules.allow if names_repository(rule.pattern)] if is_gits else rules.allow
     for among, answer in ((rules.deny, "deny"), (allow, "allow")):
         found = matching(among, subject, project)
         if found is not None:
@@ -227,11 +229,6 @@ def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> R
     if mode in ("allow-all", "deny-all") and not (is_gits and mode == "allow-all"):
         return Ruling("allow" if mode == "allow-all" else "deny", "mode", "", mode)
     return Ruling("ask", "person", "", mode)
-
-
-def has_git(path: str) -> bool:
-    """Whether a path, or a pattern of one, names `.git`."""
-    return ".git" in path.casefold().split("/")
 
 
 def is_allowed(host: Host, allowed: Host) -> bool:

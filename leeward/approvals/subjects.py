@@ -12,7 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
@@ -59,9 +59,11 @@ class ProjectPath:
 
     Attributes:
         path: relative to the project, without `.`, `..` and links.
+        in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
     """
 
     path: str
+    in_repository: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

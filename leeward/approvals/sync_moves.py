@@ -29,7 +29,7 @@ from leeward.approvals.recording import sync_ended_row, sync_note_row, synced_ro
 from leeward.approvals.rules import decide_subject
 from leeward.approvals.subjects import ProjectPath
 from leeward.approvals.sync_notes import ASKED, DENIED, REFUSED, SyncNote
-from leeward.approvals.syncing import Move, SyncBudget, why_ask
+from leeward.approvals.syncing import Move, SyncBudget
 from leeward.audit.record import RowSink
 from leeward.client.changes import FolderChange
 from leeward.client.overlay import Overlay
@@ -160,8 +160,12 @@ class SyncMoves:
         if host != move.host:
             raise Deferred
         order = change_order(change, host, content)
-        if why := self._why_ask(order, before, is_own):
-            return self._ask(move, order, before, why)
+        in_repository, more = self._project.in_repository(order.path), list[str]()
+        if order.goal.type == "none" and is_own and self._deleted >= MOST_DELETED:
+            more.append(f"the sandbox has deleted {self._deleted} of the project's files already")
+        why = remarks(order, before, in_repository)
+        if why or more:
+            return self._ask(move, order, before, why, more, in_repository)
         self._project.put(order, self._temporary)
         if move.is_deletion and is_own:
             self._deleted += 1
@@ -184,20 +188,15 @@ class SyncMoves:
             raise Deferred
         return found
 
-    def _why_ask(self, order: FileOrder, before: bytes, is_own: bool) -> list[str]:
-        found = why_ask(order, before)
-        if order.goal.type == "none" and is_own and self._deleted >= MOST_DELETED:
-            found.append(f"the sandbox has deleted {self._deleted} of the project's files already")
-        return found
-
-    def _ask(self, move: SyncPath, order: FileOrder, before: bytes, why: list[str]) -> SyncNote:
+    def _ask(self, move: SyncPath, order: FileOrder, before: bytes, why: list[str], more: list[str],
+             in_repository: bool) -> SyncNote:
         new = file_request(order, "apply", before=before, sandbox=self._box.id, reason="live sync doesn't write this",
-                           description=f"sync: {order.goal.type}", more=why[len(remarks(order, before)):])
+                           description=f"sync: {order.goal.type}", more=more, in_repository=in_repository)
         try:
             request = self._queue.submit(in_project(new, self._project))
         except Busy:
             raise Deferred from None
-        return SyncNote(ASKED, "; ".join(why)[:500], move.inside, move.host, request.id)
+        return SyncNote(ASKED, "; ".join([*why, *more])[:500], move.inside, move.host, request.id)
 
     # --- into the sandbox -------------------------------------------------------------
 

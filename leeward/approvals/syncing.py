@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from leeward.approvals.changes import is_left_out
-from leeward.approvals.files import NOTHING, FileOrder, FileState, remarks
+from leeward.approvals.files import NOTHING, FileState
 from leeward.approvals.subjects import project_path
 from leeward.client.changes import FolderChange, UpperRow
 from leeward.errors import BadRequest
-from leeward.spec.obeyed import is_obeyed
 
 Move = Literal["same", "to_host", "to_sandbox", "conflict"]
 
@@ -105,17 +104,6 @@ def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileSta
     kind = "created" if host.type == "none" else "modified"
     return FolderChange(path, kind, inside.type, inside.mode, 0 if row is None else row.size, inside.sha256 or None,
                         link=inside.link)
-
-
-def why_ask(order: FileOrder, before: bytes = b"") -> list[str]:
-    """
-    The reasons why a person has to decide about *order*; [] if live sync may carry it out.
-
-    Args:
-        order: for the host.
-        before: the content of the file on the host.
-    """
-    return remarks(order, before) + ["programs on the host run or obey this file by themselves"] * is_obeyed(order.path)
 
 
 class SyncBudget:

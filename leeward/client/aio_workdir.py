@@ -53,6 +53,7 @@ class AsyncWorkdirSandbox:
         egress: as for WorkdirSandbox.
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: as for WorkdirSandbox.
+        protect: as for WorkdirSandbox.
         socket: path of the daemon's socket; as for Client.
 
     Raises:
@@ -63,10 +64,10 @@ class AsyncWorkdirSandbox:
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
-                 overlay: bool = False, compare: bool = False,
+                 overlay: bool = False, compare: bool = False, protect: bool = False,
                  socket: str | os.PathLike[str] | None = None) -> None:
         self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, egress=egress,
-                                    overlay=overlay, compare=compare, socket=socket)
+                                    overlay=overlay, compare=compare, protect=protect, socket=socket)
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "leeward-workdir")  # none before the first call
 
     async def _do(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -105,6 +106,11 @@ class AsyncWorkdirSandbox:
     async def diff(self) -> Changes:
         """The changes of the folder, as `WorkdirSandbox.diff` returns them."""
         return await self._do(self._work.diff)
+
+    @property
+    def put_away(self) -> list[str]:
+        """As `WorkdirSandbox.put_away`."""
+        return self._work.put_away
 
     async def destroy(self) -> None:
         """End the sandbox and its processes. The folder and its files stay. Further calls do nothing."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from leeward.client.fetching import Fetched, Headers
-from leeward.client.mounts import Mount
+from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
 from leeward.client.workdir_errors import (
     CommandNotFound,
@@ -46,6 +46,7 @@ from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
     from leeward.client.folder_state import BeforeFirstCall, FolderState
+    from leeward.client.protecting import FolderGuard
 
 T = TypeVar("T")
 
@@ -78,20 +79,28 @@ class WorkdirSandbox:
             a policy that exists if the operator has set `allow_network`.
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: read all of the folder before the first call, so that `diff` can list what has changed since.
+        protect: nothing writes what programs on the host run at once, such as `.git/config`, `.mcp.json` or `.envrc`:
+            docs/workdir.md. `put_away` lists what was made anyway, and was renamed.
         socket: path of the daemon's socket; as for Client.
+
+    Attributes:
+        put_away: with `protect`, the paths of what commands have made and programs on the host would run at once. Each
+            was renamed at the end of its command.
 
     Raises:
         WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
-        RequestRejected: a value has a wrong type, or a text isn't a size.
+        RequestRejected: a value has a wrong type, or a text isn't a size; or the folder can't be protected.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
-                 overlay: bool = False, compare: bool = False,
+                 overlay: bool = False, compare: bool = False, protect: bool = False,
                  socket: str | os.PathLike[str] | None = None) -> None:
         if overlay and compare:
             raise RequestRejected("overlay=True needs no compare=True: `diff` shows what commands wrote to their copy")
+        if overlay and protect:
+            raise RequestRejected("overlay=True needs no protect=True: commands write to their copy alone")
         if fetch_policy is not None:
             fetch_policy, egress = {"allowed_domains": [], **_short_form(fetch_policy)}, egress or "network"
         self._path = os.path.abspath(work_dir)
@@ -101,7 +110,9 @@ class WorkdirSandbox:
         self._make = partial(Sandbox, socket=socket, profile="workdir", workdir=self._path, mounts=mounts,
                              overlay=overlay, memory=memory, egress=egress, policy=fetch_policy, held=True)
         self._network = egress is not None
-        self._box = self._make()
+        self.put_away: list[str] = []
+        self._guard: FolderGuard | None = None
+        self._protect = protect
         self._words = ["node", f"--max-old-space-size={heap_of(memory)}", "--require",
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
@@ -110,6 +121,7 @@ class WorkdirSandbox:
         for mount in mounts:
             _open(mount.source, os.O_PATH, close=True)
         self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
+        self._box = self._made()
 
     # --- commands -------------------------------------------------------------------
 
@@ -175,8 +187,11 @@ class WorkdirSandbox:
         return with_heap_limit(got)
 
     def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False) -> Result:
-        got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
-                                              clean=True, stdin=stdin, warm=warm))
+        try:
+            got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
+                                                  clean=True, stdin=stdin, warm=warm))
+        finally:
+            self._put_away()
         if Outcome.TIMED_OUT is got.outcome:
             raise Timeout(got)
         if got.exit_code == 127 and argv[0] not in self.available_tools():
@@ -245,7 +260,8 @@ class WorkdirSandbox:
         Write a file: *data* replaces its content. Text is written as UTF-8. The folders that lead there are made.
 
         Raises:
-            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
+            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`; with `protect` WorkdirIoError as well for what
+                programs on the host run at once, and for a path with a link in it.
         """
         if self._overlay:
             self._inside(path, lambda name: self._box.files.write(name, data))
@@ -301,7 +317,7 @@ class WorkdirSandbox:
         self._compared()
         folder = self._dup()
         try:
-            return call(WorkdirFiles(folder))
+            return call(WorkdirFiles(folder, self._protect))
         finally:
             os.close(folder)
 
@@ -336,6 +352,8 @@ class WorkdirSandbox:
         if folder >= 0:
             os.close(folder)
             self._box.close()
+            if self._guard is not None:
+                self._guard.close()
 
     def _check(self) -> None:
         if self._folder < 0:
@@ -371,8 +389,31 @@ class WorkdirSandbox:
                 raise Destroyed(f"the sandbox has ended, and its copy with it: {over.reason}") from over
             if self._box is not box:  # another thread has replaced it
                 return
-            self._box = self._make()
-        box.close()
+            box.close()
+            self._box = self._made()
+
+    def _made(self) -> Sandbox:
+        if not self._protect:
+            return self._make()
+        from leeward.client.protecting import FolderGuard
+
+        if self._guard is not None:
+            self._guard.close()
+        self._guard = FolderGuard(self._path)
+        return self._make(protect=[posixpath.join(WORKDIR, name) for name in self._guard.names])
+
+    def _put_away(self) -> None:
+        """Rename what a command has made and programs on the host run at once; with `protect`."""
+        from leeward.client.protecting import Unprotected
+
+        with self._lock:
+            if self._guard is None or self._folder < 0:
+                return
+            try:
+                self.put_away += self._guard.put_away()
+            except Unprotected as error:
+                self._box.close()
+                raise WorkdirRuntimeError(f"the sandbox was ended: {error}") from None
 
     def __enter__(self) -> WorkdirSandbox:
         return self

@@ -9,10 +9,12 @@ Source:    openat2(2) RESOLVE_BENEATH, Linux 5.6
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from leeward._native.beneath import open_beneath
@@ -68,10 +70,11 @@ class WorkdirFiles:
 
     Args:
         folder: a descriptor of the work folder, which the caller closes.
+        protect: nothing is written that programs on the host run at once, and nothing through a link.
     """
 
-    def __init__(self, folder: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: int, protect: bool = False) -> None:
+        self._folder, self._protect = folder, protect
 
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
         """
@@ -108,8 +111,10 @@ class WorkdirFiles:
         """
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
+        if self._protect:
+            self._check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
-        fd = self._open(name, _WRITE, 0o666)
+        fd = self._open(name, _WRITE, 0o666, links=not self._protect)
         try:
             self._check(fd, name)
             os.ftruncate(fd, 0)
@@ -151,13 +156,45 @@ class WorkdirFiles:
         finally:
             os.close(fd)
 
+    def _check_obeyed(self, name: str) -> None:
+        """Raise WorkdirIoError if programs on the host run *name* at once, or the setting of a repository."""
+        from leeward.obeyed.names import obeyed_by
+        from leeward.obeyed.repositories import makes_repository
+        from leeward.obeyed.table import AT_ONCE
+
+        row = obeyed_by(name)
+        refused = row is not None and row.kind == AT_ONCE
+        above, _, last = f"/{name}".rpartition("/")
+        while not refused:
+            with contextlib.suppress(FileNotFoundError), self._opened(above[1:] or ".") as fd:
+                refused = makes_repository(last, os.listdir(fd))
+            if not above:
+                break
+            above, _, last = above.rpartition("/")
+        if refused:
+            raise WorkdirIoError(errno.EROFS, "programs on the host run it at once, so it is write-protected", name)
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """A folder, opened through no link; FileNotFoundError if it isn't there."""
+        try:
+            fd = self._open(path, _FOLDER, links=False)
+        except WorkdirIoError as error:
+            if error.errno == errno.ENOENT:
+                raise FileNotFoundError from None
+            raise
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
     def _make_folders(self, path: str) -> None:
         if not path:
             return
         there = ""
         for name in path.split("/"):
             parent, there = there or ".", posixpath.join(there, name)
-            above = self._open(parent, _FOLDER)
+            above = self._open(parent, _FOLDER, links=not self._protect)
             try:
                 os.mkdir(name, 0o777, dir_fd=above)
             except FileExistsError:
@@ -167,10 +204,10 @@ class WorkdirFiles:
             finally:
                 os.close(above)
 
-    def _open(self, name: str, flags: int, mode: int = 0) -> int:
+    def _open(self, name: str, flags: int, mode: int = 0, *, links: bool = True) -> int:
         for tries_left in reversed(range(_TRIES)):
             try:
-                return open_beneath(self._folder, os.fsencode(name), flags, mode, links=True)
+                return open_beneath(self._folder, os.fsencode(name), flags, mode, links=links)
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     raise PathTraversal(name) from None

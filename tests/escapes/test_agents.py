@@ -207,6 +207,10 @@ def test_c336_cannot_give_git_a_hook(home: AgentHome) -> None:
     assert ".git/config" in within(home, "printf '[core]\\nhooksPath = x\\n' >>.git/config")
 
 
+REPOSITORY = ("init() { mkdir -p $1/refs $1/objects $1/hooks; echo ref: refs/heads/m >$1/HEAD;"
+              " printf '[core]\\nfsmonitor = touch %s/evil\\n' ~ >$1/config; };")
+
+
 @BY_CLIENT
 def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home: AgentHome,
                                                                             daemon: LiveDaemon) -> None:
@@ -218,16 +222,49 @@ def test_c337_cannot_change_a_file_that_host_programs_obey_without_a_notice(home
         assert "" == said.stdout_text + said.stderr_text
     (home.project / ".envrc").unlink()
     assert "execute or read on their own" not in within(home, "echo x >code.py")
-    for path in (".envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".npmrc", ".mcp.json", ".claude/settings.json",
-                 ".husky/pre-commit", ".bashrc", ".devcontainer/devcontainer.json", ".cargo/config.toml", ".Rprofile",
-                 ".claude/rules/x.md", ".dir-locals-2.el", "lefthook-local.yml", ".pdbrc", ".venv/bin/python"):
+    for path in (".envrc", ".vscode/tasks.json", ".npmrc", ".claude/settings.json", ".husky/pre-commit", ".Rprofile",
+                 "lefthook-local.yml", ".venv/bin/python", "packages/app/.vscode/tasks.json", "deep/er/.unheard-of",
+                 ".unheard-of/x", "a/Makefile", "eslint.config.js", "conftest.py", "build.rs", "package.json",
+                 "sub/.hg/hgrc"):
         said = within(home, f"mkdir -p $(dirname {path}); echo evil >{path}")
         assert "execute or read on their own" in said, path
-        assert repr(path.split("/")[0])[1:-1] in said, path
+        assert any(f"'{path[:end]}'" in said for end in range(1, len(path) + 1)), said
 
 
-REPOSITORY = ("init() { mkdir -p $1/refs $1/objects $1/hooks; echo ref: refs/heads/m >$1/HEAD;"
-              " printf '[core]\\nfsmonitor = touch %s/evil\\n' ~ >$1/config; };")
+@pytest.mark.parametrize(("before", "attack", "named"), [
+    ("init bare", "echo evil >>bare/config", "bare"),
+    ("init x; rm x/HEAD", "echo ref: refs/heads/m >x/HEAD", "x"),
+    ("init x; mkdir y; echo ref: refs/heads/m >y/HEAD", "echo ../x >y/commondir", "y"),
+    ("mkdir -p sub/.hg", "printf '[hooks]\npre-status = evil\n' >sub/.hg/hgrc", "sub/.hg"),
+    (":", "mkdir .unheard-of; echo evil >.unheard-of/x", ".unheard-of"),
+])
+@BY_CLIENT
+def test_c427_cannot_change_a_repository_of_any_name_without_a_notice(home: AgentHome, before: str, attack: str,
+                                                                      named: str) -> None:
+    outside(home, f"{REPOSITORY} {before}")
+    said = within(home, attack)
+    assert "execute or read on their own" in said
+    assert f"'{named}'" in said
+    with control():
+        assert "execute or read on their own" not in within(home, "echo x >code.py")
+
+
+@BY_CLIENT
+def test_c428_cannot_change_its_own_settings_without_a_notice(home: AgentHome) -> None:
+    """The next start of the agent, here or outside, runs what hooks in its state folder say."""
+    home.define("mine", 'command = ["sh"]\nstate = ["~/.claude"]\n')
+    (home.path / ".claude").mkdir()
+
+    def start(line: str) -> str:
+        got = home.run("start", "mine", ".", "--", "-c", line)
+        assert 0 == got.returncode, got.stderr
+        return got.stderr
+
+    with control():
+        assert "execute or read on their own" not in start("echo x >~/.claude/history.jsonl")
+        assert (home.path / ".claude/history.jsonl").exists()
+    for name in ("settings.json", "plugins", "skills"):
+        assert str(home.path / ".claude" / name) in start(f"rm -rf ~/.claude/{name}; echo evil >~/.claude/{name}")
 
 
 SETTING = 'git -C sub config core.fsmonitor "touch $HOME/evil"'

@@ -22,6 +22,7 @@ import leeward
 from kit.box import control
 from kit.live_daemon import LiveDaemon
 from kit.outside_agents import OutsideAgent, Place
+from leeward.client.protecting import AWAY
 from leeward.wire.frames import encode
 
 BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
@@ -102,11 +103,37 @@ def test_c388_cannot_have_settings_behind_a_link(place: Place, agent: OutsideAge
     (place.project / ".claude").symlink_to("sub")
     code, out, err, _ = agent.line("echo ran; echo >sub/settings.json")
     assert (126, "") == (code, out)
-    assert ".claude is a link" in err
+    assert "'.claude' is a link" in err
     assert not (place.project / "sub/settings.json").exists()
     with control():
         (place.project / ".claude").unlink()
         assert "ran\n" == agent.line("echo ran")[1]
+
+
+@pytest.mark.parametrize("attack", [
+    "echo evil >.envrc", "mkdir -p sub/.vscode; echo evil >sub/.vscode/tasks.json", "echo evil >.git/config",
+    "git init -q sub; echo evil >sub/.git/config", "mkdir -p x/objects x/refs; echo evil >x/config; echo evil >x/HEAD",
+    "echo evil >opencode.json", "mkdir -p .github/hooks; echo evil >.github/hooks/x.json",
+])
+@BY_CLIENT
+def test_c425_cannot_have_the_host_run_what_a_line_writes(place: Place, agent: OutsideAgent, attack: str) -> None:
+    """In the line, and by a process that it leaves behind, which the next line's end finds."""
+    def evil() -> list[Path]:
+        found = [path for path in place.project.rglob("*") if path.is_file() and path.read_text() == "evil\n"
+                 and not any(part.startswith(AWAY) for part in path.parts)]
+        return found if "x/HEAD" not in attack or (place.project / "x/HEAD").exists() else []
+
+    host(place, "git init -q .")
+    agent.line("true")
+    agent.line(attack)
+    assert [] == evil()
+    agent.line(f"(until [ -e go ]; do sleep 0.05; done; {attack}; echo >done) >/dev/null 2>&1 &")
+    (place.project / "go").touch()
+    agent.line("until [ -e done ]; do sleep 0.05; done")
+    assert [] == evil()
+    with control():
+        host(place, attack)
+        assert evil()
 
 
 @pytest.mark.smoke

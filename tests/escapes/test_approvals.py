@@ -417,3 +417,32 @@ def _written(service: ServedApprovals, number: int) -> str:
     except Stale:
         return "stale"
     return str(service.request(made["id"])["stage"])
+
+
+@pytest.mark.no_single_lock("the operator's program decides, outside of any sandbox")
+@pytest.mark.parametrize("path", ["bare/config", "bare/hooks/pre-commit", "half/refs/heads/x", "new/HEAD", ".hg/hgrc",
+                                  "link/config"])
+def test_c429_cannot_have_a_repository_written_by_a_mode(service: ServedApprovals, project: Path, path: str) -> None:
+    """By a request, and by live sync: a person's next `git status` there would run what the sandbox says."""
+    for name in ("objects", "refs"):
+        (project / "bare" / name).mkdir(parents=True)
+    (project / "half").mkdir()
+    (project / "link").symlink_to("bare")
+    for name in ("bare", "half"):
+        (project / name / "HEAD").write_text("ref: refs/heads/x\n")
+    assert 0 == service.run("config", "mode.filesystem", "allow-all").returncode
+    box = service.open(project, sync=True)
+    try:
+        code = ("import sys; from leeward.approvals import Agent\n"
+                "made = Agent().request_permission('filesystem', action='write', path=sys.argv[1], content='evil',"
+                " wait=False)\nprint(made['status'])")
+        with control():
+            assert "approved" in box.run(["python3", "-c", code, "ordinary"], timeout=60).stdout_text
+        assert "pending" in box.run(["python3", "-c", code, path], timeout=60).stdout_text
+        box.shell(f"mkdir -p $(dirname {path}); echo evil >{path}; echo seen >seen")
+        poll_until((project / "seen").exists, "a round of live sync")
+        assert "evil" not in ((project / path).read_text() if (project / path).exists() else "")
+    finally:
+        service.link.close_sandbox(box.detach())
+        service.run("config", "mode.filesystem", "approve-each")
+    assert "evil" not in ((project / path).read_text() if (project / path).exists() else "")

@@ -131,9 +131,10 @@ def test_a_conflict_is_shown_and_no_file_is_written(service: ServedApprovals, bo
 
 def test_changes_that_a_person_has_to_see_are_requested(service: ServedApprovals, box: Sandbox, project: Path) -> None:
     box.shell("printf 'x\\n' > run; chmod 755 run; ln -s one link; mkdir .husky; echo x > .husky/pre-commit; "
-              "ln -s /etc/passwd out; echo plain > plain")
+              "ln -s /etc/passwd out; mkdir -p a/b; echo x > a/b/.unheard-of; echo x > a/Makefile; echo x > a/HEAD; "
+              "echo plain > plain")
     has(project / "plain", "plain\n")
-    for path in ("run", "link", ".husky/pre-commit"):
+    for path in ("run", "link", ".husky/pre-commit", "a/b/.unheard-of", "a/Makefile", "a/HEAD"):
         note = noted(service, box, path)
         assert "asked" == note["kind"], note
         assert not os.path.lexists(project / path)

@@ -441,3 +441,41 @@ def test_the_real_claude_has_the_tools(daemon: LiveDaemon, tmp_path: Path) -> No
     assert "42" in api.results[1]
     assert "No such file" in api.results[1]
     poll_until(lambda: not boxes(daemon), "the end of the sandbox")
+
+
+#: Calls that write what programs on the host run at once.
+WRITES = (("run_shell", {"command": "echo evil >.mcp.json"}),
+          ("write_file", {"path": ".claude/settings.json", "content": "evil"}),
+          ("run_python", {"code": "open('.envrc', 'w').write('evil')"}),
+          ("run_shell", {"command": "git config core.fsmonitor evil"}),
+          ("run_shell", {"command": "echo evil >.git/hooks/pre-commit"}))
+
+
+@pytest.mark.no_single_lock("mounts cover what is there, and the client renames what is made elsewhere")
+def test_c426_cannot_write_what_the_host_runs_at_once_by_a_tool(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """In the folder of `--workdir`; `--no-protect` is the control."""
+    project = tmp_path / "project"
+    subprocess.run(["git", "init", "-q", project], check=True)
+    before = {path: path.read_text() for path in project.rglob("*") if path.is_file()}
+
+    async def held(client: Client) -> None:
+        for tool, arguments in WRITES:
+            assert (await client.call(tool, **arguments))[1], arguments
+        assert ("Wrote 4 characters to src/new.py", False) == await client.call("write_file", path="src/new.py",
+                                                                               content="pass")
+        text, failed = await client.call("run_shell", command="mkdir -p sub/.vscode; echo evil >sub/.vscode/tasks.json")
+        assert failed
+        assert "Renamed, since programs on the host would run it at once" in text
+        assert "'sub/.vscode'" in text
+        assert not (project / "sub/.vscode").exists()
+
+    async def loose(client: Client) -> None:
+        for tool, arguments in WRITES:
+            assert not (await client.call(tool, **arguments))[1], arguments
+
+    with_client(held, daemon, "--workdir", str(project), HOME=str(tmp_path))
+    assert {".git", "src", "sub"} == set(os.listdir(project))
+    assert before == {path: path.read_text() for path in before}
+    (project / ".claude").mkdir()
+    with_client(loose, daemon, "--workdir", str(project), "--no-protect", HOME=str(tmp_path))
+    assert "evil" == (project / ".envrc").read_text()

@@ -18,6 +18,7 @@ from typing import Any
 
 from leeward.client.model_text import cut, text_of
 from leeward.client.process import Kernel
+from leeward.client.protecting import FolderGuard, Unprotected
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver, told_with_type
 from leeward.outcome import Result
@@ -110,15 +111,16 @@ class SandboxTools:
     The tools on one sandbox.
 
     Args:
-        open_sandbox: makes a sandbox, without opening it.
+        open_sandbox: makes a sandbox, without opening it, and what protects its folder, if anything does.
         timeout: seconds that a command or Python code may take.
     """
 
-    def __init__(self, open_sandbox: Callable[[], Sandbox], timeout: float) -> None:
+    def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float) -> None:
         self._open, self._timeout = open_sandbox, timeout
         self._lock = threading.Lock()
         self._python = threading.Lock()
         self._box: Sandbox | None = None
+        self._guard: FolderGuard | None = None
         self._kernel: tuple[Sandbox, Kernel] | None = None
         self._closed = False
 
@@ -130,17 +132,49 @@ class SandboxTools:
                 if self._closed:
                     raise Cancelled("the server is ending")
                 if self._box is None:
-                    self._box = self._open()
+                    self._box, self._guard = self._open()
                 box = self._box
             text, failed = getattr(self, f"_{call.name}")(box, call)
         except SandboxOver as error:
-            with self._lock:
-                if self._box is box:
-                    self._box = None
             text, failed = f"{error}. Its files and variables are lost; the next call opens a new one.", True
+            said = self._forget(box)
         except (LeewardError, OSError, ValueError) as error:
             text, failed = told_with_type(error), True
-        return cut(text), failed
+            said = self._put_away(box)
+        else:
+            said = self._put_away(box)
+        return cut(f"{text}\n{said}" if said else text), failed or bool(said)
+
+    def _put_away(self, box: Sandbox | None) -> str:
+        """
+        Rename what the sandbox has made and programs on the host run at once. Returns a text about it for the model. If
+        that fails, the sandbox is ended.
+        """
+        with self._lock:
+            if self._guard is None or box is None or box is not self._box:
+                return ""
+            try:
+                return _told(self._guard.put_away())
+            except Unprotected as error:
+                said = f"The sandbox was ended: {error}"
+        with contextlib.suppress(DaemonError):
+            box.close()
+        self._forget(box)
+        return said
+
+    def _forget(self, box: Sandbox | None) -> str:
+        """The sandbox *box* has ended; the next call opens another one. Returns a text as `_put_away` does."""
+        with self._lock:
+            if box is None or self._box is not box:
+                return ""
+            guard, self._box, self._guard = self._guard, None, None
+        if guard is None:
+            return ""
+        with contextlib.closing(guard):
+            try:
+                return _told(guard.put_away())
+            except Unprotected as error:
+                return str(error)
 
     def close(self) -> None:
         """Close the sandbox, which ends what runs in it."""
@@ -149,6 +183,7 @@ class SandboxTools:
         if box is not None:
             with contextlib.suppress(DaemonError):
                 box.close()
+            self._forget(box)
 
     def _run_shell(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
         process = box.start(["/bin/sh", "-c", "--", call.given["command"]], output=_OUTPUT,
@@ -208,6 +243,12 @@ class SandboxTools:
         names = [entry.name + ("/" if entry.kind == "folder" else "") for entry in found[:_ROWS]]
         more = [f"[{len(found) - _ROWS} more]"] if len(found) > _ROWS else []
         return "\n".join([*names, *more]) or "[Empty folder]", False
+
+
+def _told(moved: list[str]) -> str:
+    """A text about names that were put away; "" for none."""
+    return "" if not moved else ("Renamed, since programs on the host would run it at once, so that nothing runs it:"
+                                 f" {', '.join(map(ascii, moved[:_ROWS]))}")
 
 
 def _shown(result: Result) -> tuple[str, bool]:

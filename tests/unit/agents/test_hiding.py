@@ -167,14 +167,14 @@ def test_another_name_of_a_hidden_file_is_hidden_though_it_is_an_example(tree):
 
 
 def test_repositories_are_told(tree):
-    """At any depth, as folders, files and links, and submodules' own; without the project's, and those in hidden folders."""
+    """At any depth, as folders, files and links, and submodules' own; without those in hidden folders."""
     for path in (".git/modules/m/config", ".git/modules/m/modules/n/config", ".git/worktrees/w/gitdir", ".git/config",
                  ".git/objects/config", "a/.git", "secrets/.git", "node_modules/q/.git/HEAD", "b/.gitignore"):
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         (tree / path).touch()
     (tree / "b/.git").symlink_to("../a")
-    assert (".git/modules/m", ".git/modules/m/modules/n", ".git/worktrees/w", "a/.git", "b/.git",
-            "node_modules/q/.git") == plan(tree, ["secrets"]).repositories
+    assert (".git", ".git/modules/m", ".git/modules/m/modules/n", ".git/worktrees/w", "a/.git", "b/.git",
+            "node_modules/q/.git") == plan(tree, ["secrets"]).obeyed.repositories
 
 
 def test_a_folder_that_is_not_looked_at_is_told_as_one(tree):
@@ -190,7 +190,7 @@ def test_a_folder_that_is_not_looked_at_is_told_as_one(tree):
         found = hiding_plan(descriptor, rules_of([], []), running=True)
     finally:
         os.close(descriptor)
-    assert ("/".join("d" * (MAX_LEVELS + 1)),) == found.repositories
+    assert ("/".join("d" * (MAX_LEVELS + 1)),) == found.obeyed.unseen
 
 
 def test_matching_paths_of_a_tree_are_hidden(tree):
@@ -219,7 +219,7 @@ def test_a_folder_is_hidden_as_a_whole_if_an_include_fits_nothing_in_it(tree):
     os.link(tree / "secrets/one", tree / "other-name")
     for include in ("secrets/none", ".env.example", "**/none", "one/"):
         assert {".env", "x/.env.local", "secrets/"} == hidden(tree, ["secrets"], [include])
-        assert () == plan(tree, ["secrets"], [include]).repositories
+        assert () == plan(tree, ["secrets"], [include]).obeyed.repositories
 
 
 def test_a_folder_with_many_files_can_be_hidden_as_a_whole(tree, monkeypatch):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from leeward.agents import outside
-from leeward.errors import BadRequest
 
 
 def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
@@ -74,17 +73,47 @@ def test_what_git_obeys_is_found_in_each_form(tmp_path: Path) -> None:
         (tmp_path / path).mkdir(parents=True)
         (tmp_path / path / "config").write_text("x")
     (tmp_path / "link/.git").symlink_to("real")
-    there = ["a/.git", "link/.git"]
-    before = outside.snapshot(str(tmp_path), there)
-    assert {".git", *there} <= set(before)
+    before = outside.snapshot(str(tmp_path))
+    assert {".git", ".real", "a/.git", "link/.git"} == set(before)
     (tmp_path / "a/.git/index").touch()  # which git writes with each commit
-    assert [] == outside.changed(before, outside.snapshot(str(tmp_path), there))
+    assert [] == outside.changed(before, outside.snapshot(str(tmp_path)))
     for path in (".real", "a/.git", "link/real"):
         (tmp_path / path / "config").write_text("y")
-    assert [".git", "a/.git", "link/.git"] == outside.changed(before, outside.snapshot(str(tmp_path), there))
+    assert [".git", ".real", "a/.git", "link/.git"] == outside.changed(before, outside.snapshot(str(tmp_path)))
     (tmp_path / ".git").unlink()
     (tmp_path / ".git").mkdir()
     assert ".git" not in outside.snapshot(str(tmp_path))  # its parts are
+
+
+@pytest.mark.parametrize("path", [
+    ".newtool/config", "deep/er/.newrc", "packages/app/.vscode/tasks.json", "sub/Makefile", "build.rs", "Gemfile",
+    "conftest.py", "setup.py", "eslint.config.js", "package.json", ".venv/bin/python", "bin/python3", "node_modules/.bin/x",
+    "a/.GIT/config", "x.git/config", "a/.hg/hgrc", ".jj/repo/config.toml", ".pijul/config", "_darcs/prefs/defaults",
+])
+def test_every_new_or_changed_name_is_told(tmp_path: Path, path: str) -> None:
+    for name in ("objects", "refs"):
+        (tmp_path / "x.git" / name).mkdir(parents=True)
+    (tmp_path / "x.git/HEAD").touch()
+    for content in ("one", "two"):
+        before = outside.snapshot(str(tmp_path))
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+        changed = outside.changed(before, outside.snapshot(str(tmp_path)))
+        assert changed
+        assert all(path.startswith(each) for each in changed), changed
+
+
+def test_settings_in_a_state_folder(tmp_path: Path) -> None:
+    folder = tmp_path / ".claude"
+    (folder / "hooks").mkdir(parents=True)
+    before = outside.state_snapshot(str(folder), str(tmp_path))
+    (folder / "settings.json").write_text("{}")
+    (folder / "hooks/x.sh").write_text("evil")
+    (folder / "statusline.sh").write_text("evil")
+    (folder / "history.jsonl").write_text("what was said")
+    (folder / ".credentials.json").write_text("a token")
+    assert [str(folder / name) for name in ("hooks", "settings.json", "statusline.sh")] == outside.changed(
+        before, outside.state_snapshot(str(folder), str(tmp_path)))
 
 
 def test_a_workspace_of_an_editors(tmp_path: Path) -> None:
@@ -186,25 +215,3 @@ def test_more_files_than_are_compared_count_as_changed(tmp_path: Path, monkeypat
     for number in range(20):
         (tmp_path / f".vscode/{number}").touch()
     assert [".vscode"] == outside.changed(outside.snapshot(str(tmp_path)), outside.snapshot(str(tmp_path)))
-
-
-def test_settings_of_agents_are_protected(tmp_path: Path) -> None:
-    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        assert {".claude", ".codex", ".mcp.json"} == set(outside.protect_settings(fd))
-        assert [".claude", ".codex"] == sorted(os.listdir(tmp_path))
-        assert {".claude", ".codex", ".mcp.json"} == set(outside.protect_settings(fd))
-        (tmp_path / ".mcp.json").symlink_to("x")
-        with pytest.raises(BadRequest, match="is a link"):
-            outside.protect_settings(fd)
-    finally:
-        os.close(fd)
-
-
-def test_a_project_that_cannot_be_written_needs_no_folders() -> None:
-    """Nor can a line make them there."""
-    fd = os.open("/sys", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        assert ".claude" in outside.protect_settings(fd)
-    finally:
-        os.close(fd)

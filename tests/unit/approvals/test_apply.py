@@ -166,6 +166,19 @@ def test_c299_cannot_have_something_else_written_over(folder: Path, queue: Appro
     project.close()
 
 
+@pytest.mark.parametrize(("path", "expected"), [
+    ("vendor/x/config", True), ("vendor/x/hooks/pre-commit", True), ("half/refs/heads/x", True), ("half/y", False),
+    ("vendor/config", False), ("deep/er/new", False), ("refs/x", False),
+])
+def test_a_path_lies_in_a_repository_by_what_is_there(folder: Path, project: Project, path: str, expected: bool) -> None:
+    for name in ("objects", "refs"):
+        (folder / "vendor/x" / name).mkdir(parents=True)
+    (folder / "half").mkdir()
+    for each in ("vendor/x", "half"):
+        (folder / each / "HEAD").touch()
+    assert expected == project.in_repository(path)
+
+
 def test_a_new_file_replaces_no_other(folder: Path, queue: ApprovalQueue) -> None:
     """Also if somebody makes it between the last look and the rename."""
     project = Project(str(folder))

@@ -15,11 +15,13 @@ from leeward.approvals.files import (
     delete_order,
     digest,
     edit_order,
+    file_request,
     is_hidden,
     remarks,
     unpacked,
     write_order,
 )
+from leeward.approvals.subjects import ProjectPath
 from leeward.client.changes import FolderChange
 from leeward.errors import BadRequest, EditError
 
@@ -80,9 +82,9 @@ HIDDEN: tuple[tuple[FileOrder, bytes, str], ...] = (
     (FileOrder("a", file(TEXT), FileState("link", link="b")), TEXT, "a file becomes a link"),
     (FileOrder("a", NOTHING, FileState("link", link="b")), b"", "it is a link"),
     (FileOrder("a", FileState("folder", 0o755), file(TEXT), TEXT), b"", "a folder becomes a file"),
-    (write_order(".git/hooks/pre-commit", NOTHING, TEXT), b"", "git's own"),
-    (write_order("sub/.GIT/config", NOTHING, TEXT), b"", "git's own"),
-    (write_order(".gitmodules", NOTHING, TEXT), b"", "git obeys"),
+    (write_order(".git/hooks/pre-commit", NOTHING, TEXT), b"", "repository's own"),
+    (write_order("sub/.GIT/config", NOTHING, TEXT), b"", "repository's own"),
+    (write_order(".gitmodules", NOTHING, TEXT), b"", "obeyed on the host by git"),
     (write_order("a\nb", NOTHING, TEXT), b"", "the name has characters"),
     (write_order("a\u202etxt.exe", NOTHING, TEXT), b"", "the name has characters"),
     (write_order("a\u00a0b", NOTHING, TEXT), b"", "the name has characters"),
@@ -110,3 +112,45 @@ def test_printable_letters_are_not_hidden(letter: str) -> None:
         assert not is_hidden(letter)
     if not letter.isprintable() and letter not in "\t\n\r" and not 0xd800 <= ord(letter) <= 0xdfff:
         assert is_hidden(letter)
+
+
+@pytest.mark.parametrize(("path", "goal", "content", "asks"), [
+    ("a.py", file(b"x"), b"x", False),
+    ("dir/b", FileState("folder", 0o755), b"", False),
+    ("a.sh", file(b"x", 0o755), b"x", True),
+    ("link", FileState("link", link="a.py"), b"", True),
+    (".husky/pre-commit", file(b"x"), b"x", True),
+    ("sub/.ENVRC", file(b"x"), b"x", True),
+    (".mcp.json", file(b"x"), b"x", True),
+    (".claude/settings.json", file(b"x"), b"x", True),
+    (".exrc", file(b"x"), b"x", True),
+    ("lefthook.yml", file(b"x"), b"x", True),
+    (".gitattributes", file(b"x"), b"x", True),
+    ("packages/app/.vscode/tasks.json", file(b"x"), b"x", True),
+    ("deep/er/.unheard-of", file(b"x"), b"x", True),
+    (".unheard-of/x", FileState("folder", 0o755), b"", True),
+    ("sub/Makefile", file(b"x"), b"x", True),
+    ("build.rs", file(b"x"), b"x", True),
+    ("eslint.config.mjs", file(b"x"), b"x", True),
+    ("conftest.py", file(b"x"), b"x", True),
+    ("package.json", file(b"x"), b"x", True),
+    (".venv/bin/python", file(b"x"), b"x", True),
+    ("bare/HEAD", file(b"x"), b"x", True),
+    (".g\u200cit/config", file(b"x"), b"x", True),
+    ("a\u202eb", file(b"x"), b"x", True),
+    ("a.py", file("x\u200b".encode()), "x\u200b".encode(), True),
+    ("a.py", NOTHING, b"", False),
+])
+def test_changes_that_need_a_person_are_asked(path: str, goal: FileState, content: bytes, asks: bool) -> None:
+    base = NOTHING if goal != NOTHING else file(TEXT)
+    assert asks == bool(remarks(FileOrder(path, base, goal, content)))
+
+
+def test_a_file_of_a_repository_with_any_name_has_a_remark() -> None:
+    order = write_order("vendor/x/config", NOTHING, TEXT)
+    assert [] == remarks(order)
+    assert ["it is a file of a repository's own, which git or another such program may run or obey"] == remarks(
+        order, in_repository=True)
+    subject = file_request(order, "write", in_repository=True).subject
+    assert isinstance(subject, ProjectPath)
+    assert subject.in_repository

@@ -297,6 +297,12 @@ ORDER: tuple[tuple[dict[str, Any], RuleSubject, str, str], ...] = (
     # A file of git's own is run or obeyed on the host.
     ({"modes": {"filesystem": "allow-all"}}, project_path("a/.git/config"), "ask", "person"),
     ({"modes": {"filesystem": "allow-all"}}, project_path("a/.gitignore"), "allow", "mode"),
+    *(({"modes": {"filesystem": "allow-all"}, "allow": allow("filesystem(**)")}, project_path(path), "ask", "person")
+      for path in (".hg/hgrc", "a/.jj/repo/config.toml", ".svn/entries", ".fslckout", "_FOSSIL_", ".pijul/config",
+                   "sub/HEAD", "sub/commondir", ".g\u200cit/config", "git~1/config")),
+    ({"modes": {"filesystem": "allow-all"}, "allow": allow("filesystem(**)")}, ProjectPath("vendor/x/config", True),
+     "ask", "person"),
+    ({"modes": {"filesystem": "allow-all"}}, ProjectPath("vendor/x/config"), "allow", "mode"),
     ({"modes": {"filesystem": "deny-all"}}, project_path(".git/config"), "deny", "mode"),
     ({"allow": allow("filesystem", "filesystem(**/config)", "filesystem(/*/hooks/*)")},
      project_path(".GIT/hooks/config"),

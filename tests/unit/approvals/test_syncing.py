@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.files import NOTHING, FileOrder, FileState, digest
+from leeward.approvals.files import NOTHING, FileState, digest
 from leeward.approvals.syncing import (
     BURST_BYTES,
     BURST_FILES,
@@ -19,7 +19,6 @@ from leeward.approvals.syncing import (
     is_skipped,
     sync_option,
     three_way,
-    why_ask,
 )
 from leeward.client.changes import UpperRow
 from leeward.errors import BadRequest
@@ -101,26 +100,6 @@ def test_the_state_of_a_sandbox_is_read_from_its_upper_folder() -> None:
 ])
 def test_excluded_paths_are_not_synced(path: str, skipped: bool) -> None:
     assert skipped == is_skipped(path)
-
-
-@pytest.mark.parametrize(("path", "goal", "content", "asks"), [
-    ("a.py", file("x"), b"x", False),
-    ("dir/b", FOLDER, b"", False),
-    ("a.sh", file("x", 0o755), b"x", True),
-    ("link", FileState("link", link="a.py"), b"", True),
-    (".husky/pre-commit", file("x"), b"x", True),
-    ("sub/.ENVRC", file("x"), b"x", True),
-    (".mcp.json", file("x"), b"x", True),
-    (".claude/settings.json", file("x"), b"x", True),
-    (".exrc", file("x"), b"x", True),
-    ("lefthook.yml", file("x"), b"x", True),
-    (".gitattributes", file("x"), b"x", True),
-    ("a\u202eb", file("x"), b"x", True),
-    ("a.py", file("x\u200b"), "x\u200b".encode(), True),
-    ("a.py", NOTHING, b"", False),
-])
-def test_changes_that_need_a_person_are_asked(path: str, goal: FileState, content: bytes, asks: bool) -> None:
-    assert asks == bool(why_ask(FileOrder(path, NOTHING if goal != NOTHING else A, goal, content)))
 
 
 def test_the_budget_is_a_burst_that_refills() -> None:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from leeward.client.protecting import Unprotected
 from leeward.errors import Cancelled, SandboxOver
 from leeward.faces.mcp.tools import TOOLS, SandboxTools, ToolCall, WrongArguments
 
@@ -88,7 +89,7 @@ def test_a_sandbox_that_has_ended_is_replaced_and_another_failure_keeps_it():
 
     def opened():
         made.append(Box(OSError("no") if made else SandboxOver("idle")))
-        return made[-1]
+        return made[-1], None
 
     tools = SandboxTools(opened, 1)
     assert ("idle. Its files and variables are lost; the next call opens a new one.", True) == tools.run(
@@ -100,3 +101,47 @@ def test_a_sandbox_that_has_ended_is_replaced_and_another_failure_keeps_it():
     tools.close()
     assert made[1].closed
     assert ("Cancelled: the server is ending", True) == tools.run(ToolCall("list_files", {}))
+
+
+class Guard:
+    """Finds what it is told to."""
+
+    def __init__(self, found):
+        self.found, self.closed = found, False
+
+    def put_away(self):
+        found, self.found = self.found, []
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self):
+        self.closed = True
+
+
+def test_what_a_call_has_made_and_the_host_would_run_is_told():
+    guard = Guard(["a/.envrc"])
+    tools = SandboxTools(lambda: (Box(OSError("no")), guard), 1)
+    text, failed = tools.run(ToolCall("list_files", {}))
+    assert failed
+    assert "OSError: no" in text
+    assert "Renamed, since programs on the host would run it" in text
+    assert "'a/.envrc'" in text
+    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
+    assert not guard.closed
+    tools.close()
+    assert guard.closed
+
+
+def test_a_sandbox_whose_settings_cannot_be_put_away_is_ended():
+    made, guards = [], [Guard([]), Guard(Unprotected("x can't be put away"))]
+
+    def opened():
+        made.append(Box(OSError("no")))
+        return made[-1], guards.pop()
+
+    tools = SandboxTools(opened, 1)
+    assert "The sandbox was ended: x can't be put away" in tools.run(ToolCall("list_files", {}))[0]
+    assert made[0].closed
+    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
+    assert 2 == len(made)

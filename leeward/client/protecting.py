@@ -1,0 +1,280 @@
+"""
+Keeps a sandbox from writing what programs on the host run at once, in a folder that it can write to.
+
+Runs in:   anybody's program.
+
+Theory of operation. What there is when the sandbox is opened is mounted read-only over itself (`names`). A name that
+begins with a dot and is missing in the folder itself is made first, as an empty folder, which no program obeys and git
+doesn't list; missing settings of a repository are made as empty files. The sandbox sees them read-only as well, so it
+can't make others in their place. `close` removes them. The kernel can't refuse a name at any depth of a folder that is
+written live: what the sandbox makes elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it
+and nothing is lost.
+Trust:     none in the folder's content: nothing is opened or renamed through a link.
+Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
+           is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Collection, Iterable
+
+from leeward._native.beneath import open_beneath
+from leeward.client.changes import FOLDER
+from leeward.client.obeyed_files import found_in
+from leeward.errors import LeewardError, RequestRejected, quoted
+from leeward.obeyed.names import obeyed_by, plain
+from leeward.obeyed.repositories import INSIDE, NAMES
+from leeward.obeyed.search import ObeyedPaths
+from leeward.obeyed.table import AT_ONCE, ROWS
+
+#: Folders of packages that others have made, which is run when the project's own code is.
+NOT_SEARCHED = ("node_modules",)
+#: Names that are made as empty folders: those that run at once and begin with a dot; of repositories git's alone, since
+#: its relatives take an empty folder for a broken repository.
+PLACES = tuple(sorted({name for row in ROWS if row.kind == AT_ONCE for name in row.names
+                       if name.startswith(".") and not set(name) & set("/*") and name not in NAMES - {".git"}}))
+#: Settings in a repository that may be empty files, and folders.
+_FILES, _FOLDERS = ("config", "config.worktree", "info/attributes", "hgrc", "hgrc-not-shared"), ("hooks", "modules")
+#: The mode of such a folder, by which it is known again after a program that was killed.
+_MODE = 0o1755
+#: Names of one sandbox, at most, and bytes of them; the daemon's bounds are 512 and 40 KiB.
+_MOST, _MOST_BYTES = 480, 36 << 10
+#: What a name that is put away begins and ends with, so that it fits no name of the table; and searches for more.
+AWAY, _AWAY_END, _ROUNDS = "not-obeyed.", ".txt", 8
+
+
+class Unprotected(LeewardError):
+    """Something in the folder that programs on the host obey at once was written, and can't be put away."""
+
+
+def is_protected(path: str) -> bool:
+    """Whether *path*, relative to a protected folder, can't be written by its name."""
+    row = obeyed_by(path)
+    return row is not None and row.kind == AT_ONCE
+
+
+class FolderGuard:
+    """
+    Args:
+        path: the folder.
+        places: the names to make as empty folders.
+        known: the names that there were at the opening of a sandbox that is open already; None for a new sandbox.
+
+    Attributes:
+        names: what the sandbox can't write, relative to the folder.
+        known: what the sandbox hasn't made; `put_away` leaves it.
+
+    Raises:
+        RequestRejected: the folder can't be opened, has too many of such names, or one is a link, which can't be
+            protected.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], places: Collection[str] = PLACES,
+                 known: Iterable[str] | None = None) -> None:
+        self._made = list[str]()
+        try:
+            self._folder = os.open(path, FOLDER & ~os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise RequestRejected(f"{quoted(os.fspath(path))}: {(error.strerror or str(error)).lower()}") from None
+        try:
+            self.names: tuple[str, ...] = ()
+            self.known = frozenset(known or ())
+            if known is None:
+                self._begin(places)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, places: Collection[str]) -> None:
+        fcntl.flock(self._folder, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until `close`: others use the same empty folders
+        self._made += [name for name in PLACES if self._is_left(name)]
+        found = self._search()
+        if "" in found.unseen:
+            raise RequestRejected("the folder can't be searched for what programs on the host obey")
+        # A folder that can't be searched isn't written either.
+        names = dict.fromkeys((*(name for name in found.names if not self._is_folder_of_repository(name)),
+                               *found.unseen))
+        for place in places:
+            if place not in found.names and place not in found.repositories and self._make(place, _MODE):
+                names[place] = None
+        for repository in found.repositories:
+            for name in self._inside(repository) if repository not in self._made else ():
+                if self._make(name, None) or self._about(name) is not None:
+                    names[name] = None
+        for name in names:
+            about = self._about(name)
+            if about is not None and stat.S_ISLNK(about.st_mode):
+                raise RequestRejected(f"{quoted(name)} is a link, which can't be write-protected; make it a folder or a"
+                                      " file")
+        if len(names) > _MOST or sum(len(os.fsencode(name)) + 16 for name in names) > _MOST_BYTES:
+            raise RequestRejected(f"the folder has {len(names)} settings that programs on the host obey, and no more"
+                                  f" than {_MOST} can be write-protected")
+        try:
+            "".join(names).encode()
+        except UnicodeEncodeError:
+            raise RequestRejected("the name of a setting that has to be write-protected isn't UTF-8") from None
+        self.names = tuple(names)
+        self.known = frozenset((*names, *found.names, *found.repositories, *self._made))
+
+    def put_away(self) -> list[str]:
+        """
+        Rename what the sandbox has made and programs on the host obey at once. Returns the former paths.
+
+        Raises:
+            Unprotected: something can't be renamed, or a part of the folder can't be searched.
+        """
+        moved = list[str]()
+        for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
+            wanted, left = self._made_since()
+            for name in wanted:
+                try:
+                    moved += [name] * self._rename(name)
+                except OSError:
+                    left.append(name)
+            if left:
+                raise Unprotected("programs on the host may obey what the sandbox has written, and it can't be put"
+                                  f" away: {', '.join(map(ascii, left[:10]))}")
+            if not wanted:
+                break
+        return moved
+
+    def _made_since(self) -> tuple[list[str], list[str]]:
+        """What has to be put away, and what can't be."""
+        found = self._search()
+        wanted = [name for name in found.names if name not in self.known and not self._is_folder_of_repository(name)]
+        left = [name for name in found.unseen if name not in self.known]
+        for repository in found.repositories:
+            if repository in self.known or plain(os.path.basename(repository)) in NAMES:
+                wanted += [name for name in self._inside(repository) if name not in self.known and self._about(name)]
+            else:  # without this it isn't one
+                sign = next((each for each in ("HEAD", "hooks") if self._about(f"{repository}/{each}".lstrip("/"))), "")
+                (wanted if sign else left).append(f"{repository}/{sign}".strip("/"))
+        return list(dict.fromkeys(wanted)), left
+
+    def close(self) -> None:
+        """Remove what was made for the sandbox, which has ended, unless another one needs it or it was used."""
+        folder, self._folder = self._folder, -1
+        if folder < 0:
+            return
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for name in reversed(self._made):
+                    with contextlib.suppress(OSError):
+                        self._remove(folder, name)
+        finally:
+            os.close(folder)
+
+    @staticmethod
+    def _remove(folder: int, name: str) -> None:
+        above, _, last = name.rpartition("/")
+        fd = open_beneath(folder, os.fsencode(above) or b".", FOLDER)
+        try:
+            about = os.stat(last, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISDIR(about.st_mode):
+                os.rmdir(last, dir_fd=fd)
+            elif stat.S_ISREG(about.st_mode) and not about.st_size:
+                os.unlink(last, dir_fd=fd)
+        finally:
+            os.close(fd)
+
+    def _search(self) -> ObeyedPaths:
+        return found_in(self._folder, at_once=True, passed=NOT_SEARCHED)
+
+    def _about(self, name: str) -> os.stat_result | None:
+        above, _, last = name.rpartition("/")
+        try:
+            fd = open_beneath(self._folder, os.fsencode(above) or b".", FOLDER)
+        except OSError:
+            return None
+        try:
+            return os.stat(last, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(fd)
+
+    def _is_left(self, name: str) -> bool:
+        """Whether *name* is an empty folder that another sandbox has, or that was left by a program that was killed."""
+        try:
+            about = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+            if not stat.S_ISDIR(about.st_mode) or stat.S_IMODE(about.st_mode) != _MODE:
+                return False
+            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
+        except OSError:
+            return False
+        try:
+            return not os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def _is_folder_of_repository(self, name: str) -> bool:
+        """Whether git or a relative has to write to the folder, in which only some names are obeyed."""
+        about = self._about(name)
+        return (plain(name.rpartition("/")[2]) in NAMES and about is not None and stat.S_ISDIR(about.st_mode)
+                and name not in self._made)
+
+    @staticmethod
+    def _inside(repository: str) -> list[str]:
+        return [f"{repository}/{each}" if repository else each
+                for each in INSIDE.get(plain(os.path.basename(repository)), INSIDE[""])]
+
+    def _make(self, name: str, mode: int | None) -> bool:
+        """
+        Make the folder *name* with *mode*, or without one the empty setting of a repository, unless it exists. Returns
+        whether it is one that was made for a sandbox.
+        """
+        above, _, last = name.rpartition("/")
+        if mode is None and not name.endswith((*_FILES, *_FOLDERS)):
+            return False
+        try:
+            fd = open_beneath(self._folder, os.fsencode(above) or b".", FOLDER)
+        except OSError:
+            return False
+        try:
+            if mode is not None or last in _FOLDERS:
+                os.mkdir(last, 0o755, dir_fd=fd)
+                if mode is not None:
+                    os.chmod(last, mode, dir_fd=fd)
+            else:
+                os.close(os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=fd))
+        except FileExistsError:
+            return mode is not None
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return False  # nor can the sandbox make it
+            raise RequestRejected(f"{quoted(name)} can't be made, so that no other takes its place:"
+                                  f" {(error.strerror or str(error)).lower()}") from None
+        finally:
+            os.close(fd)
+        self._made.append(name)
+        return True
+
+    def _rename(self, name: str) -> bool:
+        """Put *name* away; returns whether it was there."""
+        above, _, last = name.rpartition("/")
+        try:
+            fd = open_beneath(self._folder, os.fsencode(above) or b".", FOLDER)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                return False
+            raise
+        try:
+            os.stat(last, dir_fd=fd, follow_symlinks=False)
+            for number in range(1000):
+                new = f"{AWAY}{f'{number}.' if number else ''}{last.lstrip('.')[:200]}{_AWAY_END}"
+                try:
+                    os.stat(new, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    os.rename(last, new, src_dir_fd=fd, dst_dir_fd=fd)
+                    return True
+            raise OSError("too many of that name were put away")
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(fd)

@@ -1,0 +1,52 @@
+"""
+Which folders are repositories, by what git and its relatives recognise, and what they obey in one.
+
+Runs in:   anywhere; pure.
+Source:    gitrepository-layout(5), git's setup.c (is_git_directory): a folder with HEAD, objects and refs is a
+           repository, whatever its name; a linked worktree's has HEAD and commondir. svnadmin(1): format, db and hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leeward.obeyed.names import plain
+from leeward.obeyed.table import ROWS
+
+#: Names that make a folder a repository together, in lower case; each set by itself.
+SIGNS = (frozenset(("head", "objects", "refs")), frozenset(("head", "commondir")), frozenset(("format", "db", "hooks")))
+
+#: A name that no folder of a project has by chance, and without which no set of SIGNS is whole for git.
+_MAKING = ("head", "commondir")
+
+#: The names of the folders and files that stand for a repository.
+NAMES = frozenset((".git", ".hg", ".sl", ".jj", ".svn", ".fslckout", "_fossil_", ".pijul", "_darcs", ".bzr"))
+
+#: What is obeyed in a repository, by the name of its folder; "" for one of git's with another name.
+INSIDE = {name: tuple(each.partition("/")[2] for row in ROWS for each in row.names if each.startswith(f"{name}/"))
+          for name in (".git", ".hg", ".sl", ".jj", ".svn", ".pijul", "_darcs", ".bzr")}
+INSIDE[""] = INSIDE[".git"]
+
+
+def is_repository(names: Iterable[str]) -> bool:
+    """Whether a folder with *names* in it is a repository, whatever its own name is."""
+    there = {name.casefold() for name in names if len(name) < 10}
+    return any(signs <= there for signs in SIGNS)
+
+
+def names_repository(path: str) -> bool:
+    """
+    Whether *path*, or a pattern of paths, names a repository or lies in one by its name; or whether its last part is
+    one with which a folder becomes one.
+    """
+    parts = [plain(part) for part in path.split("/")]
+    return not NAMES.isdisjoint(parts) or parts[-1] in _MAKING
+
+
+def makes_repository(name: str, there: Iterable[str]) -> bool:
+    """
+    Whether a folder with the names *there* is a repository, or is one with *name*. HEAD alone is enough with one of the
+    others: the third may be on its way.
+    """
+    present = {each.casefold() for each in there if len(each) < 10}
+    return is_repository((*present, plain(name))) or ("head" in present and plain(name) in ("objects", "refs"))

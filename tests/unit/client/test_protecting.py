@@ -1,0 +1,165 @@
+"""What a protected folder shows and loses; without a sandbox, by a program that writes it as one would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leeward.client import protecting
+from leeward.client.protecting import AWAY, PLACES, FolderGuard, Unprotected
+from leeward.errors import RequestRejected
+from leeward.obeyed.repositories import SIGNS
+
+
+@pytest.fixture
+def guards() -> Iterator[list[FolderGuard]]:
+    made: list[FolderGuard] = []
+    yield made
+    for guard in made:
+        guard.close()
+
+
+def repository(folder: Path) -> None:
+    for name in ("objects", "refs", "hooks", "info"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/x\n")
+    (folder / "config").write_text("[core]\n")
+
+
+def test_what_is_there_and_what_is_missing_is_protected(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    repository(tmp_path / ".git")
+    repository(tmp_path / "vendor/bare")
+    (tmp_path / "packages/app/.vscode").mkdir(parents=True)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/.git").write_text("gitdir: ../.git/modules/sub\n")
+    (tmp_path / ".envrc").touch()
+    before = sorted(os.listdir(tmp_path))
+    guards.append(FolderGuard(tmp_path))
+    names = set(guards[0].names)
+    assert {".envrc", ".mcp.json", ".claude", ".codex", ".vscode", ".git/config", ".git/config.worktree", ".git/hooks",
+            ".git/info/attributes", ".git/modules", "packages/app/.vscode", "sub/.git", "vendor/bare/config",
+            "vendor/bare/hooks"} <= names
+    assert not {".git", "vendor/bare", ".git/HEAD"} & names
+    assert [] == guards[0].put_away()
+    guards.pop().close()
+    assert before == sorted(os.listdir(tmp_path))
+    assert ["HEAD", "config", "hooks", "info", "objects", "refs"] == sorted(os.listdir(tmp_path / ".git"))
+
+
+def test_git_works_beside_what_was_made(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    def git(*words: str, where: Path = tmp_path) -> str:
+        return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=where, check=True,
+                              capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    (tmp_path / "inner").mkdir()
+    guards += [FolderGuard(tmp_path), FolderGuard(tmp_path / "inner")]
+    assert "" == git("status", "--porcelain")
+    assert "" == git("status", "--porcelain", where=tmp_path / "inner")  # which has an empty .git now
+    git("commit", "-q", "--allow-empty", "-m", "x")
+
+
+@pytest.mark.parametrize(("made", "away"), [
+    ("a/.vscode/tasks.json", "a/.vscode"), ("a/b/.envrc", "a/b/.envrc"), ("opencode.json", "opencode.json"),
+    ("sub/.git", "sub/.git"), (".VSCODE/tasks.json", ".VSCODE"), ("x.code-workspace", "x.code-workspace"),
+    ("a/.Git /hooks/pre-commit", "a/.Git /hooks"), (".github/hooks/x.json", ".github/hooks"),
+])
+def test_what_was_made_is_put_away(tmp_path: Path, guards: list[FolderGuard], made: str, away: str) -> None:
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / made).write_text("evil")
+    (tmp_path / "a.py").touch()
+    assert [away] == guards[0].put_away()
+    assert not os.path.lexists(tmp_path / away)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_text() == "evil"]
+    assert 1 == len(kept)
+    assert AWAY in str(kept[0])
+    assert [] == guards[0].put_away()
+
+
+@pytest.mark.parametrize("signs", SIGNS, ids=["git", "worktree", "svn"])
+def test_a_folder_that_became_a_repository_is_none_afterwards(tmp_path: Path, guards: list[FolderGuard],
+                                                              signs: frozenset[str]) -> None:
+    guards.append(FolderGuard(tmp_path))
+    for name in signs:
+        (tmp_path / "bare" / {"head": "HEAD"}.get(name, name)).mkdir(parents=True)
+    assert 1 == len(guards[0].put_away())
+    assert [] == guards[0].put_away()
+
+
+def test_a_repository_that_was_made_keeps_its_objects_and_loses_its_settings(tmp_path: Path,
+                                                                             guards: list[FolderGuard]) -> None:
+    guards.append(FolderGuard(tmp_path))
+    repository(tmp_path / "sub/.git")
+    assert ["sub/.git/config", "sub/.git/hooks"] == guards[0].put_away()
+    assert {"HEAD", "objects", "refs", f"{AWAY}config.txt"} <= set(os.listdir(tmp_path / "sub/.git"))
+    (tmp_path / "sub/.git/commondir").write_text("../../elsewhere")
+    assert ["sub/.git/commondir"] == guards[0].put_away()
+
+
+def test_what_lies_in_a_folder_that_is_put_away_is_put_away_as_well(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    guards.append(FolderGuard(tmp_path))
+    (tmp_path / "a/.vscode/b").mkdir(parents=True)
+    (tmp_path / "a/.vscode/b/.envrc").touch()
+    assert ["a/.vscode", f"a/{AWAY}vscode.txt/b/.envrc"] == guards[0].put_away()
+
+
+def test_nothing_is_renamed_through_a_link(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/.envrc").touch()
+    project = tmp_path / "project"
+    project.mkdir()
+    guards.append(FolderGuard(project))
+    (project / "a").symlink_to("../outside")
+    (project / "b").mkdir()
+    (project / "b/.vscode").symlink_to("../../outside")
+    assert ["b/.vscode"] == guards[0].put_away()
+    assert [".envrc"] == os.listdir(tmp_path / "outside")
+
+
+def test_what_cannot_be_searched_is_not_written_and_a_new_one_is_an_error(tmp_path: Path, guards: list[FolderGuard],
+                                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = "/".join("d" * 102)
+    (tmp_path / deep).mkdir(parents=True)
+    guards.append(FolderGuard(tmp_path))
+    assert "/".join("d" * 101) in guards[0].names
+    assert [] == guards[0].put_away()
+    (tmp_path / deep.replace("d", "e")).mkdir(parents=True)
+    with pytest.raises(Unprotected, match="can't be put away"):
+        guards[0].put_away()
+
+
+def test_a_link_and_too_many_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/.claude").symlink_to("x")
+    with pytest.raises(RequestRejected, match="is a link"):
+        FolderGuard(tmp_path)
+    (tmp_path / "a/.claude").unlink()
+    monkeypatch.setattr(protecting, "_MOST", 10)
+    with pytest.raises(RequestRejected, match="no more than 10"):
+        FolderGuard(tmp_path)
+    assert ["a"] == os.listdir(tmp_path)  # nothing that was made is left
+
+
+def test_two_sandboxes_and_one_that_was_killed(tmp_path: Path, guards: list[FolderGuard]) -> None:
+    first, second = FolderGuard(tmp_path), FolderGuard(tmp_path)
+    guards.append(second)
+    first.close()
+    assert ".claude" in os.listdir(tmp_path)  # the other one needs it
+    os.close(guards.pop()._folder)  # as a kill -9 does
+    third = FolderGuard(tmp_path)
+    assert set(PLACES) <= set(third.names)
+    third.close()
+    assert [] == os.listdir(tmp_path)
+
+
+def test_what_a_person_has_put_into_an_empty_folder_stays(tmp_path: Path) -> None:
+    guard = FolderGuard(tmp_path)
+    (tmp_path / ".claude/settings.json").write_text("{}")
+    assert [] == guard.put_away()
+    guard.close()
+    assert [".claude"] == os.listdir(tmp_path)
