@@ -23,8 +23,11 @@ _MAKING = ("head", "commondir")
 NAMES = frozenset((".git", ".hg", ".sl", ".jj", ".svn", ".fslckout", "_fossil_", ".pijul", "_darcs", ".bzr"))
 
 #: What is obeyed in a repository, by the name of its folder; "" for one of git's with another name.
-INSIDE = {name: tuple(each.partition("/")[2] for row in ROWS for each in row.names if each.startswith(f"{name}/"))
-          for name in (".git", ".hg", ".sl", ".jj", ".svn", ".pijul", "_darcs", ".bzr")}
+INSIDE: dict[str, list[str]] = {name: [] for name in NAMES}
+for _row in ROWS:
+    for _name in _row.names:
+        if "/" in _name and (_folder := _name[:_name.index("/")]) in INSIDE:
+            INSIDE[_folder].append(_name[len(_folder) + 1:])
 INSIDE[""] = INSIDE[".git"]
 
 
