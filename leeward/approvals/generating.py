@@ -64,7 +64,7 @@ def _written(subject: RuleSubject, effect: Effect) -> tuple[str, str]:
             if "*" in path:
                 raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
             if effect == "allow" and (subject.in_repository or names_repository(path)):
-                raise BadRequest("git or its like runs or obeys files of a repository, so no rule is made; decide each"
+                raise BadRequest("git runs or obeys files of a repository, so no rule is made; decide each"
                                  " request by itself")
             folder = posixpath.dirname(path)
             return "filesystem", f"{folder}/*" if folder else f"/{path}"

@@ -158,7 +158,7 @@ def test_c437_cannot_hide_characters_behind_a_star(letter: str) -> None:
 
 def _filled(subject: Any, letter: str) -> Any:
     def form(value: Any) -> Any:
-        return tuple(map(form, value)) if isinstance(value, tuple) else value.replace("{}", letter)
+        return tuple(map(form, value)) if isinstance(value, tuple) else value.replace("{}", letter) if value else value
     return type(subject)(*(form(getattr(subject, each.name)) for each in fields(subject)))
 
 
