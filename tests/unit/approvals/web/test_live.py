@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from starlette.applications import Starlette
@@ -14,7 +15,7 @@ from leeward.approvals.credentials import Operator
 from leeward.approvals.queue import ApprovalQueue
 from leeward.approvals.requests import NewRequest
 from leeward.approvals.subjects import branch
-from leeward.approvals.web.feed import MOST_VIEWERS, MOST_WAITING, LiveFeed
+from leeward.approvals.web.feed import MOST_BEGUN, MOST_VIEWERS, MOST_WAITING, LiveFeed
 from leeward.errors import Busy
 
 URL = "ws://127.0.0.1:3700/api/live"
@@ -120,6 +121,31 @@ def test_c331_a_client_that_does_not_read_is_dropped_and_holds_nobody_up(service
             feed.look()
         for each in many:
             feed.leave(each)
+        feed.close()
+
+    asyncio.run(look())
+
+
+def test_characters_are_whole_wherever_output_is_cut(service: PageService) -> None:
+    """Within one message and between two, of each stream and command apart; what a command has begun isn't kept for ever."""
+    async def look() -> None:
+        feed, euro = LiveFeed(service.queue), "€".encode()
+        viewer, said = feed.look(), dict[tuple[int, str], str]()
+        feed.output(1, "stdout", euro * 10_000 + euro[:1])
+        feed.output(1, "stderr", euro[:2])
+        feed.output(2, "stdout", b"a")
+        feed.output(1, "stdout", euro[1:])
+        feed.output(1, "stderr", euro[2:])
+        await asyncio.sleep(0)
+        for message in map(json.loads, await viewer.take()):
+            where = message["id"], message["stream"]
+            said[where] = said.get(where, "") + message["data"]
+        for number in range(2 * MOST_BEGUN):
+            feed.output(number, "stdout", euro[:1])
+
+        assert {(1, "stdout"): "€" * 10_001, (1, "stderr"): "€", (2, "stdout"): "a"} == said
+        assert MOST_BEGUN == len(feed._begun)
+        feed.leave(viewer)
         feed.close()
 
     asyncio.run(look())
