@@ -156,7 +156,7 @@ class KeeperSpawner:
                     return
 
     def _reap_dead(self) -> None:
-        """Reap dead keepers for the last time. Those that aren't reaped here become zombies of the daemon."""
+        """Reap dead keepers for the last time. Those that aren't reaped here are the daemon's."""
         for pidfd in list(self._keepers):
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 

@@ -32,7 +32,7 @@ from leeward.run.report import Report
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec
 from leeward.supervisor import Supervisor
-from leeward.worker.orphans import reap_inits
+from leeward.worker.orphans import reap_orphans
 from leeward.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class Engine:
                       self._await_workers, self.exits.close, *(branch.zygotes.end for branch in everyone)]
         if hasattr(self, "supervisor"):
             steps += [partial(self._reactor.forget, self.supervisor.fileno()), self.supervisor.close]
-        self._reactor.barrier.steps(*steps, reap_inits, self._close_driver)
+        self._reactor.barrier.steps(*steps, reap_orphans, self._close_driver)
 
     def _await_workers(self) -> None:
         deadline = self._reactor.now() + 3.0

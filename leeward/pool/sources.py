@@ -21,6 +21,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor
 from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Sealed
+from leeward.worker.orphans import STARTED
 
 # Imported in functions: what not every start needs; 2 ms of processor time for all of it.
 
@@ -104,6 +105,7 @@ class OpenSeal:
         os.set_blocking(into, True)
         process = subprocess.Popen(["/bin/sh", "-c", _SHELL, "sh", command], stdin=subprocess.DEVNULL, stdout=into,
                                    stderr=subprocess.DEVNULL, cwd="/", start_new_session=True)
+        STARTED.add(process.pid)
         try:
             _Command(self._reactor, self._log, name, process)
         except OSError:

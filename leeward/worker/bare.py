@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from leeward.worker.hatch import import_path
+from leeward.worker.orphans import STARTED
 
 if TYPE_CHECKING:
     import subprocess
@@ -69,6 +70,7 @@ def start(entry: Callable[[int], str], places: Sequence[str] = (),
                                        stdout=subprocess.DEVNULL, cwd="/", env=environment or {},
                                        pass_fds=[there.fileno()],
                                        start_new_session=True)
+            STARTED.add(process.pid)
         except BaseException:
             here.close()
             raise

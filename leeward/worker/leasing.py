@@ -32,7 +32,7 @@ from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.arming import Arming
 from leeward.worker.keeper import Keeper
-from leeward.worker.orphans import reap_inits
+from leeward.worker.orphans import reap_orphans
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Leasing:
         self.withdraw()
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, owner, keeper, over=partial(self.give_back, runner),
-                          killed=partial(self.killed, runner), lost=lost, collect=reap_inits,
+                          killed=partial(self.killed, runner), lost=lost, collect=reap_orphans,
                           rested=partial(self._rested, keeper), fast_path=lambda: self._pool.fast_path)
         self.execution = live
         try:

@@ -1,7 +1,7 @@
 """
 Reaps processes whose parent has died, and which became the daemon's children.
 
-Runs in:   the daemon, which is a subreaper: it gets the children of a dead zygote or keeper.
+Runs in:   the daemon, which is a subreaper: it gets the children of a dead zygote, keeper, opener, shard or command.
 Source:    prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 """
 
@@ -14,6 +14,9 @@ from leeward.errors import SHORT
 #: LW_HELPER of _native/src/beside.h.
 _HELPER = "lw-helper"
 
+#: Children that we have started in sessions of their own, and that the code waits for which has started them.
+STARTED: set[int] = set()
+
 
 def reap(pidfd: int) -> None:
     """Reap the dead process of *pidfd* if it became our child; otherwise its own parent does."""
@@ -23,17 +26,21 @@ def reap(pidfd: int) -> None:
         return
 
 
-def reap_inits() -> bool:
+def reap_orphans(alone: bool = False) -> bool:
     """
-    Reap dead inits and further processes of runners that became our children before they were reported, because their
-    keeper died between making and reporting them; and keepers' helpers. Only processes in other pid namespaces and
-    helpers are reaped, because other code may wait for other children.
+    Reap dead processes that became our children: inits and further processes of runners, keepers and their helpers,
+    children of an opener, and whatever else the processes that we start have left. Code that waits for a process of
+    ours has started it, in our session or in one of its own; an orphan is in the session of its dead parent, or in
+    another pid namespace, or it leads a session and isn't of STARTED. So no wait of other code loses its process.
+
+    Args:
+        alone: all that this process starts in sessions of their own is in STARTED.
 
     Returns:
         False if there was no descriptor, or no memory, to look for all of them: call again later.
     """
-    me = os.getpid()
-    complete = True
+    me, session = os.getpid(), os.getsid(0)
+    complete, seen = True, set[int]()
     try:
         tasks = os.listdir(f"/proc/{me}/task")
     except OSError as error:
@@ -47,15 +54,19 @@ def reap_inits() -> bool:
         except OSError as error:  # a thread that ended, or a kernel without the file
             complete = complete and error.errno not in SHORT
             continue
-        for child in children:
+        seen.update(map(int, children))
+        for child in map(int, children):
             try:
                 with open(f"/proc/{child}/status") as file:
                     fields = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
-                ours = len(fields["NSpid"].split()) > 1 or fields["Name"] == _HELPER
-                if ours and fields["State"].startswith("Z"):
-                    os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOHANG)
+                kept = {session, child} if not alone or child in STARTED else {session}
+                if fields["State"].startswith("Z") and (len(fields["NSpid"].split()) > 1 or fields["Name"] == _HELPER
+                                                        or os.getsid(child) not in kept):
+                    os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG)
             except OSError as error:
                 complete = complete and error.errno not in SHORT
             except KeyError:
                 continue
+    if complete:
+        STARTED.intersection_update(seen)  # a number of one that was waited for may be another process's by now
     return complete

@@ -18,6 +18,7 @@ from leeward._native.steps import Call, Cell, Gives, Step
 from leeward.isolation import backstage, descriptors
 from leeward.spec.sandbox import Bind, View
 from leeward.worker.idmaps import write_maps
+from leeward.worker.orphans import STARTED
 
 
 class BackstageProcess:
@@ -68,6 +69,7 @@ class BackstageProcess:
             ends += os.pipe2(os.O_CLOEXEC)
             ends += os.pipe2(os.O_CLOEXEC)
             self.pid, self._pidfd = start.start(steps, (ends[0], ends[3], control), made.namespaces, begin=map_ids)
+            STARTED.add(self.pid)
             self.stdin, ends[1] = os.fdopen(ends[1], "wb"), -1
             self.stdout, ends[2] = os.fdopen(ends[2], "rb"), -1
         finally:

@@ -18,7 +18,7 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.births import stop_listening
 from leeward.run.runner import Runner
-from leeward.worker.orphans import reap, reap_inits
+from leeward.worker.orphans import reap, reap_orphans
 from leeward.worker.removal import REMOVE_S, Removal
 from leeward.worker.states import WorkerState
 from leeward.worker.stumbles import AGAIN_MOST_S
@@ -80,13 +80,13 @@ class Retirement:
     def on_keeper_end(self, _events: int) -> None:
         """Collect the keeper, which has ended, and retire the worker if it doesn't retire already."""
         in_any_case(self._worker.keeper.collect, self._worker.keeper_ended,
-                    partial(self._reactor.after, _ORPHANS_S, self._reap_inits),
+                    partial(self._reactor.after, _ORPHANS_S, self._reap_orphans),
                     partial(self._worker.retire, "its keeper is gone"), self.check)
 
-    def _reap_inits(self) -> None:
+    def _reap_orphans(self) -> None:
         # Repeated while there are runners: a frozen process may die later, and its init waits for its end.
-        if not reap_inits() or self._worker.runners:
-            self._reactor.after(AGAIN_MOST_S, self._reap_inits)
+        if not reap_orphans() or self._worker.runners:
+            self._reactor.after(AGAIN_MOST_S, self._reap_orphans)
 
     def check(self) -> None:
         """If nothing is left, the worker is gone."""

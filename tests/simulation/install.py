@@ -78,7 +78,7 @@ def installed(host: Host) -> Iterator[None]:
         (keeper, {"os": os_, "signal": signal_, "Channel": pairs, "write_id_maps": _no_maps(host),
                   "reap": lambda _: None}),
         (arming, {"os": os_, "Channel": pairs, "_numbers": itertools.count(1)}),
-        (retirement, {"reap": lambda _: None, "reap_inits": lambda: True}),
+        (retirement, {"reap": lambda _: None, "reap_orphans": lambda: True}),
         (native, {"native": SHIM}),
         (connection, {"log": Log(kernel), "OUTPUT": 150_000, "STEP": 2}),
         (overdue, {"UNREAD_S": UNREAD_S, "FRAME_S": FRAME_S}),

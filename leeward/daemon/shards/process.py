@@ -30,6 +30,7 @@ from leeward.daemon.shards import messages
 from leeward.daemon.shards.channel import ShardChannel, taken
 from leeward.daemon.shards.merge import own_part
 from leeward.daemon.shards.messages import Message, PassConnection, ShardStart, pack_map
+from leeward.daemon.signals import Signals
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
@@ -123,13 +124,14 @@ class ShardProcess:
                             report=lambda still: log.warning("the event loop of a shard stood still",
                                                              shard=self._number, seconds=round(still.seconds, 3)))
         watchdog.start()
+        signals = Signals(self._reactor, lambda _name: None)
         try:
             self._send(messages.ShardReady(server.places))
             self._reactor.run(self._overdue)
             self._reactor.barrier.steps(partial(see_off, self._reactor, server, self._stop_requested, _nothing))
             self._report()
         finally:
-            self._reactor.barrier.steps(watchdog.stop, server.close)
+            self._reactor.barrier.steps(signals.close, watchdog.stop, server.close)
 
     def _overdue(self) -> bool:
         return bool(self._stop_requested) and time.monotonic() > self._stop_requested + self._overtime
