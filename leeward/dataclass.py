@@ -12,8 +12,9 @@ For:       modules that a client, a zygote, a job, `leeward run` or a daemon imp
            `doctor` or for developers, use the library's; tests/unit/test_dataclass.py
 
 This module supports only what leeward uses: fields and class variables, annotations that are text, defaults and
-factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields. The functions of `dataclasses` accept these
-classes and their instances; `__dataclass_fields__`, which they read, is made at its first use.
+factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields, which only messages have (wire/schema.py). The
+functions of `dataclasses` accept these classes and their instances; `__dataclass_fields__`, which they read, is made at
+its first use.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 #: In place of a default: the field has none.
-_NONE: Any = object()
+MISSING: Any = object()
 
 
 class _Factory:
@@ -49,8 +50,8 @@ class _Factory:
 class _LazyFields:
     """`__dataclass_fields__`, by which the functions of `dataclasses` recognize a class. It is made at its first use."""
 
-    def __init__(self, defaults: dict[str, Any], annotations: dict[str, Any]) -> None:
-        self._defaults, self._annotations = defaults, annotations
+    def __init__(self, defaults: dict[str, Any]) -> None:
+        self._defaults = defaults
         self._made: dict[str, Any] = {}
 
     def __get__(self, instance: object, owner: type) -> dict[str, Any]:
@@ -58,7 +59,9 @@ class _LazyFields:
             from dataclasses import field as theirs
             from dataclasses import make_dataclass
 
-            given = [(name, self._annotations[name], theirs() if default is _NONE else
+            annotations = {name: text for each in reversed(owner.__mro__)
+                           for name, text in vars(each).get("__annotations__", {}).items()}
+            given = [(name, annotations[name], theirs() if default is MISSING else
                       theirs(default_factory=default.make) if type(default) is _Factory else theirs(default=default))
                      for name, default in self._defaults.items()]
             self._made = vars(make_dataclass(owner.__name__, given))["__dataclass_fields__"]
@@ -69,6 +72,11 @@ def names(kind: Any) -> tuple[str, ...]:
     """The names of the fields of a class that `dataclass` has made, in order; () for any other class."""
     found: tuple[str, ...] = getattr(kind, "__leeward_fields__", ())
     return found
+
+
+def factory(make: Callable[[], Any]) -> Any:
+    """What stands for a default that *make* makes."""
+    return _Factory(make)
 
 
 def _field(*, default_factory: Callable[[], Any]) -> Any:
@@ -91,23 +99,14 @@ def _dataclass(cls: Any = None, /, *, frozen: bool = False, slots: bool = False,
 
 def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     annotations = vars(cls).get("__annotations__", {})
-    defaults = {name: vars(cls).get(name, _NONE) for name, kind in annotations.items()
+    defaults = {name: vars(cls).get(name, MISSING) for name, kind in annotations.items()
                 if not kind.startswith("ClassVar")}
-    fields = tuple(defaults)
-
-    methods: dict[str, Any] = {
-        "__leeward_fields__": fields, "__match_args__": fields,
-        "__dataclass_fields__": _LazyFields(defaults, annotations),
-        "__init__": _initialiser(cls, defaults, frozen),
-        **(_frozen(fields) if frozen else {}), **(_comparable(fields, frozen) if eq else {}),
-    }
-    if show:
-        methods["__repr__"] = _shown
+    methods = methods_of(cls.__qualname__, defaults, frozen, slots, eq, show)
     for name, default in defaults.items():
-        if type(default) is _Factory or (slots and default is not _NONE):
+        if type(default) is _Factory or (slots and default is not MISSING):
             delattr(cls, name)
     if slots:  # slots can't be added to an existing class
-        methods |= {"__slots__": fields, "__getstate__": _state, "__setstate__": _set_state}
+        methods["__slots__"] = tuple(defaults)
         kept = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
         made = type(cls)(cls.__name__, cls.__bases__, {**methods, **kept})
     else:
@@ -118,7 +117,24 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
     return made
 
 
-def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
+def methods_of(qualname: str, defaults: dict[str, Any], frozen: bool = True, slots: bool = True, eq: bool = True,
+               show: bool = True) -> dict[str, Any]:
+    """
+    What the body of a class *qualname* gets.
+
+    Args:
+        defaults: of its fields, in the order of the arguments of `__init__`; MISSING for none.
+    """
+    fields = tuple(defaults)
+    return {
+        "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _LazyFields(defaults),
+        "__init__": _initialiser(qualname, defaults, frozen), **(_frozen(fields) if frozen else {}),
+        **(_comparable(fields, frozen) if eq else {}), **({"__repr__": _shown} if show else {}),
+        **({"__getstate__": _state, "__setstate__": _set_state} if slots else {}),
+    }
+
+
+def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
     """
     An `__init__`, made by renaming the variables in the code for classes with the same number of fields. This takes a
     tenth of the time that compiling takes.
@@ -130,14 +146,14 @@ def _initialiser(cls: type, defaults: dict[str, Any], frozen: bool) -> Any:
         co_varnames=tuple(names.get(name, name) for name in template.co_varnames),
         co_names=tuple(names.get(name, name) for name in template.co_names),
         co_consts=tuple(names.get(each, each) if type(each) is str else each for each in template.co_consts),
-        co_qualname=f"{cls.__qualname__}.__init__")
-    known = {"_set": object.__setattr__, "_NONE": _NONE,
+        co_qualname=f"{qualname}.__init__")
+    known = {"_set": object.__setattr__, "_NONE": MISSING,
              **{f"_make_{number}": default.make for number, default in enumerate(defaults.values())
                 if type(default) is _Factory}}
-    given = [_NONE if type(default) is _Factory else default for default in defaults.values()]
-    required = next((number for number, default in enumerate(defaults.values()) if default is not _NONE), len(given))
-    if _NONE in list(defaults.values())[required:]:
-        raise TypeError(f"{cls.__qualname__}: a field without a default follows one that has one")
+    given = [MISSING if type(default) is _Factory else default for default in defaults.values()]
+    required = next((number for number, default in enumerate(defaults.values()) if default is not MISSING), len(given))
+    if MISSING in list(defaults.values())[required:]:
+        raise TypeError(f"{qualname}: a field without a default follows one that has one")
     return FunctionType(code, known, "__init__", tuple(given[required:]))
 
 

@@ -14,7 +14,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from leeward.dataclass import source
+from leeward.dataclass import MISSING, factory, source
+from leeward.wire import requests as _  # noqa: F401  # makes the classes
+from leeward.wire.schema import Request
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,10 +53,17 @@ def shapes(text: str) -> set[tuple[bool, str]]:
     return found
 
 
+def requests(kind: type[Request] = Request) -> set[tuple[bool, str]]:
+    """Return the shapes of *kind* and the requests that are based on it: leeward/wire/schema.py."""
+    made = sorted(kind.fields.values(), key=lambda one: one.default is not MISSING)
+    shape = "".join("-+"[type(one.default) is type(factory(dict))] for one in made)
+    return {(True, shape)}.union(*map(requests, kind.__subclasses__()))
+
+
 def wanted() -> set[tuple[bool, str]]:
     """Return the shapes of all classes in the tree."""
     sources = (path.read_text() for folder in ("leeward", "cli") for path in (ROOT / folder).rglob("*.py"))
-    return set[tuple[bool, str]]().union(*map(shapes, sources))
+    return requests().union(*map(shapes, sources))
 
 
 def written(of: Iterable[tuple[bool, str]]) -> str:

@@ -143,7 +143,7 @@ def variables(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("must be a table")
     try:
-        return fields.env(dict(value))
+        return fields.env(dict(value), "env")
     except BadRequest as error:
         raise ValueError(f"must be a table of text ({error})") from None
 

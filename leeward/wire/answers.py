@@ -17,6 +17,19 @@ from leeward.wire.frames import MAX_REPLY, encode
 #: Where a part of a result is in the memory files that come with it: the file's index, offset and length in bytes.
 Place = tuple[int, int, int]
 
+#: The fields of a result, each with its type on the wire; ? is for those that it may lack. First those that
+#: `result_fields` gives.
+FIGURES = {
+    "outcome": "text", "exit_code": "int", "limit": "text or nil", "duration": "float", "cpu_time": "float",
+    "memory_peak": "int", "denied": "map of text to int", "truncated": "bool", "omitted?": "array of int",
+    "degraded": "array of text", "error": "map or nil",
+}
+RESULT = {
+    **FIGURES, "stdout": "binary or place", "stderr": "binary or place", "files?": "map of text to binary or place",
+    "results?": "array of map", "value?": "text", "label?": "text", "job?": "int", "left_out?": "array",
+    "arenas?": "array of int",
+}
+
 #: Characters of a refusal's message, and of a job's traceback, at most.
 MAX_ERROR, MAX_TRACEBACK = 4096, 64 << 10
 

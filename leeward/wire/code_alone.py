@@ -10,9 +10,9 @@ Why:       while all workers are busy most requests are such ones, and to survey
 
 from __future__ import annotations
 
-from leeward.wire.fields import MAX_ID
 from leeward.wire.frames import HEADER
 from leeward.wire.requests import Execute, encode_request
+from leeward.wire.schema import MAX_ID
 
 #: Bytes of a request that is compared. The general way copies less of a larger one.
 MOST = 1 << 16

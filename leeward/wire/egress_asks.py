@@ -22,11 +22,11 @@ PROTOCOLS = ("http", "https", "tls", "tcp")
 _TEXTS = {"name": MAX_ASKED, "address": MAX_ASKED, "method": 64, "path": MAX_PATH, "rule": MAX_ASKED}
 
 
-def message(value: object) -> str:
+def message(value: object, what: str) -> str:
     """The check of an answer's message."""
-    found = text(value, "message", MAX_MESSAGE)
+    found = text(value, what, MAX_MESSAGE)
     if not found.isprintable():
-        raise BadRequest("message has a character that isn't printable, such as a line's end")
+        raise BadRequest(f"{what} has a character that isn't printable, such as a line's end")
     return found
 
 

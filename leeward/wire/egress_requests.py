@@ -7,73 +7,34 @@ Trust:     none, as for all of `requests`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from leeward.wire import egress_asks, fields
+from leeward.wire import sandbox_fields as ours
+from leeward.wire.schema import Request, field, operation
 
-from leeward.dataclass import dataclass
-from leeward.wire import egress_asks, sandbox_fields
-
-
-@dataclass(frozen=True, slots=True)
-class EgressLog:
-    """
-    Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried.
-
-    Attributes:
-        after: the number of the last row that the client has.
-        wait: seconds to wait for another one.
-    """
-
-    op: ClassVar[str] = "egress_log"
-
-    id: int
-    after: int = 0
-    wait: float = 0.0
+_OPERATORS = "what a rule of `ask` asks for is the operator's to answer"
 
 
-@dataclass(frozen=True, slots=True)
-class EgressAsks:
-    """
-    Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may.
+@operation("egress_log", answers={"events": "array", "last": "int", "forgotten": "int"}, admits="if it waits")
+class EgressLog(Request):
+    """Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried."""
 
-    Attributes:
-        after: the number of the last one that the client has.
-        wait: seconds to wait for another one; above 0 the connection listens until it is closed.
-    """
-
-    op: ClassVar[str] = "egress_asks"
-
-    id: int
-    after: int = 0
-    wait: float = 0.0
+    after: int = field(fields.whole, "the number of the last row that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for another one, at most 3,600", default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class EgressAnswer:
-    """
-    Answer such a question.
+@operation("egress_asks", answers={"events": "array"}, admits="if it waits", guests=_OPERATORS)
+class EgressAsks(Request):
+    """Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may."""
 
-    Attributes:
-        ask: its number.
-        allow: it goes on; otherwise it is refused.
-        message: a text for the program in the sandbox, "" for the daemon's.
-    """
-
-    op: ClassVar[str] = "egress_answer"
-
-    id: int
-    ask: int
-    allow: bool = False
-    message: str = ""
+    after: int = field(fields.whole, "the number of the last one that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for one, at most 3,600", default=0.0)
 
 
-EgressRequest = EgressLog | EgressAsks | EgressAnswer
+@operation("egress_answer", answers={"taken": "bool"}, admits="at once", guests=_OPERATORS)
+class EgressAnswer(Request):
+    """Answer such a question."""
 
-#: As in `requests`.
-FIELDS: dict[str, tuple[type[Any], dict[str, Callable[[object], object]]]] = {
-    "egress_log": (EgressLog, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
-    "egress_asks": (EgressAsks, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
-    "egress_answer": (EgressAnswer, {"ask": sandbox_fields.whole("ask"), "allow": sandbox_fields.flag("allow"),
-                                     "message": egress_asks.message}),
-}
-NEEDED: dict[str, tuple[str, ...]] = {"egress_answer": ("ask",)}
+    ask: int = field(fields.whole, "its number")
+    allow: bool = field(fields.flag, "it goes on; else it is refused", default=False)
+    message: str = field(egress_asks.message, "why, for whoever asked: at most 500 printable characters. \"\" is "
+                         "`Denied by leeward (request N)`", default="", shown="\"\"")

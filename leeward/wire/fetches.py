@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.errors import BadRequest, PeerError, brief
-from leeward.wire.fields import binary, entries, text
+from leeward.wire.fields import binary_of, entries, text
 
 #: Of a request: characters of the URL and the method, fields, characters of all of them, and bytes of the body.
 MAX_URL, MAX_METHOD, MAX_FIELDS, MAX_HEAD, MAX_BODY = 8192, 64, 64, 64 << 10, 16 << 20
@@ -23,37 +23,34 @@ _MOST_FIELDS, _MOST_HEAD, _MOST_HISTORY = 4096, 256 << 10, 50
 _MAX_POLICY, _MAX_POLICY_TEXT = 32, 64 << 10
 
 
-def url(value: object) -> str:
-    return text(value, "url", MAX_URL)
+def url(value: object, what: str) -> str:
+    return text(value, what, MAX_URL)
 
 
-def method(value: object) -> str:
-    return text(value, "method", MAX_METHOD)
+def method(value: object, what: str) -> str:
+    return text(value, what, MAX_METHOD)
 
 
-def headers(value: object) -> tuple[tuple[str, str], ...]:
+def headers(value: object, what: str) -> tuple[tuple[str, str], ...]:
     found = []
-    for row in entries(value, list, "headers", MAX_FIELDS):
+    for row in entries(value, list, what, MAX_FIELDS):
         if not isinstance(row, list) or len(row) != 2:
-            raise BadRequest("each of headers is a name and a value")
+            raise BadRequest(f"each of {what} is a name and a value")
         found.append((text(row[0], "a header's name", 256), text(row[1], "a header's value", MAX_HEAD)))
     if sum(len(name) + len(content) for name, content in found) > MAX_HEAD:
-        raise BadRequest(f"headers have more than {MAX_HEAD} characters together")
+        raise BadRequest(f"{what} have more than {MAX_HEAD} characters together")
     return tuple(found)
 
 
-def body(value: object) -> bytes:
-    return binary(value, "body", MAX_BODY)
+body = binary_of(MAX_BODY)
 
 
-def policy(what: str) -> Any:
+def policy(value: object, what: str) -> dict[str, Any]:
     """The check of a policy's size. `spec.egress` and `egress.short_form` check its meaning."""
-    def check(value: object) -> dict[str, Any]:
-        found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
-        if len(brief(found, _MAX_POLICY_TEXT + 1)) > _MAX_POLICY_TEXT:
-            raise BadRequest(f"{what} has more than about {_MAX_POLICY_TEXT} characters")
-        return found
-    return check
+    found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
+    if len(brief(found, _MAX_POLICY_TEXT + 1)) > _MAX_POLICY_TEXT:
+        raise BadRequest(f"{what} has more than about {_MAX_POLICY_TEXT} characters")
+    return found
 
 
 def policy_entries(*policies: Mapping[str, Any]) -> int:

@@ -2,13 +2,12 @@
 The fields of requests: a check for each, and the bounds that it applies.
 
 Runs in:   the daemon, and `leeward run`; pure.
-Trust:     none. A value is any that MessagePack can hold. A check returns it with the type that the daemon uses, or
-           raises BadRequest.
+Trust:     none. A value is any that MessagePack can hold. A check takes it with the name of its field, and returns it
+           with the type that the daemon uses, or raises BadRequest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from keyword import iskeyword
 from typing import Any
 
@@ -19,9 +18,7 @@ from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
 from leeward.wire.functions import MAX_NAME as MAX_FUNCTION_NAME
 from leeward.wire.job import is_plain_name
 from leeward.wire.patterns import MOST_ALTERNATIVES, alternatives, below_workspace
-
-#: The largest id of a request. Clients choose ids from 1 on; 0 stands for the whole connection in the daemon's answers.
-MAX_ID = 2**53 - 1
+from leeward.wire.schema import MAX_ID, Check, is_id
 
 #: Bytes of source text. CPython takes minutes and gigabytes to compile more.
 MAX_CODE = 16 << 20
@@ -51,145 +48,139 @@ MAX_PIECE = 1 << 20
 MAX_IDLE = 86400.0
 
 
-def is_id(value: object) -> bool:
-    return type(value) is int and 0 < value <= MAX_ID
-
-
-def code(value: object) -> bytes:
+def code(value: object, what: str) -> bytes:
     # Text or bytes: bytes may declare their encoding in a comment, as a file may (PEP 263).
-    return binary(value.encode() if isinstance(value, str) else value, "code", MAX_CODE)
+    return binary(value.encode() if isinstance(value, str) else value, what, MAX_CODE)
 
 
-def module(value: object) -> str:
-    name = text(value, "module", MAX_NAME)
+def module(value: object, what: str) -> str:
+    name = text(value, what, MAX_NAME)
     if not name.isprintable() or "/" in name or not all(name.split(".")):
-        raise BadRequest(f"module {brief(name, 80)} is no module's name")
+        raise BadRequest(f"{what} {brief(name, 80)} is no module's name")
     return name
 
 
-def name(value: object) -> str:
-    name = text(value, "name", MAX_NAME)
+def name(value: object, what: str) -> str:
+    name = text(value, what, MAX_NAME)
     if not name or not name.isprintable():
-        raise BadRequest(f"name {brief(name, 80)} can't be shown in a traceback")
+        raise BadRequest(f"{what} {brief(name, 80)} can't be shown in a traceback")
     return name
 
 
-def label(value: object) -> str:
-    label = text(value, "label", MAX_LABEL)
+def label(value: object, what: str) -> str:
+    label = text(value, what, MAX_LABEL)
     # It goes into logs: nothing that a reader of them could take for something else.
     if not label.isascii() or not all(char.isalnum() or char in "._:/@-" for char in label):
-        raise BadRequest(f"label {brief(label, 80)} may hold letters, digits and ._:/@- alone")
+        raise BadRequest(f"{what} {brief(label, 80)} may hold letters, digits and ._:/@- alone")
     return label
 
 
-def named(what: str) -> Callable[[object], str]:
-    """The check of the name of an environment or a profile."""
-    def check(value: object) -> str:
-        name = text(value, what, MOST_NAME)
-        if not is_name(name):
-            raise BadRequest(f"{what} {name!r:.80} is no name: it has letters, digits and ._- alone, a letter first")
-        return name
-    return check
+def named(value: object, what: str) -> str:
+    """The check of the name of an environment, a profile or a policy of egress."""
+    name = text(value, what, MOST_NAME)
+    if not is_name(name):
+        raise BadRequest(f"{what} {name!r:.80} is no name: it has letters, digits and ._- alone, a letter first")
+    return name
 
 
-def args(value: object) -> tuple[str, ...]:
-    args = [text(item, "an argument") for item in entries(value, list, "args", MAX_STRINGS)]
-    total(args, "args")
+def args(value: object, what: str) -> tuple[str, ...]:
+    args = [text(item, "an argument") for item in entries(value, list, what, MAX_STRINGS)]
+    total(args, what)
     return tuple(args)
 
 
-def env(value: object) -> dict[str, str]:
-    env: dict[str, str] = entries(value, dict, "env", MAX_STRINGS)
+def env(value: object, what: str) -> dict[str, str]:
+    env: dict[str, str] = entries(value, dict, what, MAX_STRINGS)
     for key, item in env.items():
         if not text(key, "a variable's name") or "=" in key:
-            raise BadRequest(f"env: {brief(key, 80)} can't be a variable's name")
-        text(item, f"env {brief(key, 80)}")
-    total([*env, *env.values()], "env")
+            raise BadRequest(f"{what}: {brief(key, 80)} can't be a variable's name")
+        text(item, f"{what} {brief(key, 80)}")
+    total([*env, *env.values()], what)
     return env
 
 
-def files(value: object) -> dict[str, bytes | memoryview]:
-    given: dict[str, bytes | memoryview] = entries(value, dict, "files", MAX_FILE_COUNT)
+def files(value: object, what: str) -> dict[str, bytes | memoryview]:
+    given: dict[str, bytes | memoryview] = entries(value, dict, what, MAX_FILE_COUNT)
     files = {below_workspace(name): content for name, content in given.items()}
     if len(files) < len(given):
-        raise BadRequest("files: two names are those of the same file")
+        raise BadRequest(f"{what}: two names are those of the same file")
     total = 0
     for name, content in files.items():
         if not is_plain_name(name):
-            raise BadRequest(f"files: {brief(name, 80)} is no plain path below /workspace{_why_not(name)}")
+            raise BadRequest(f"{what}: {brief(name, 80)} is no plain path below /workspace{_why_not(name)}")
         total += len(large(content, f"file {brief(name, 80)}", MAX_FILES))
     if total > MAX_FILES:
-        raise BadRequest(f"files have {total} bytes together; at most {MAX_FILES} are taken")
+        raise BadRequest(f"{what} have {total} bytes together; at most {MAX_FILES} are taken")
     for name in files:
         parent = name
         while "/" in parent:
             parent = parent.rpartition("/")[0]
             if parent in files:
-                raise BadRequest(f"files: {brief(parent, 80)} is a file, and a folder of {brief(name, 80)}")
+                raise BadRequest(f"{what}: {brief(parent, 80)} is a file, and a folder of {brief(name, 80)}")
     return files
 
 
-def collect(value: object) -> tuple[str, ...]:
+def collect(value: object, what: str) -> tuple[str, ...]:
     patterns: list[str] = []
     left = MOST_ALTERNATIVES
-    for given in entries(value, list, "collect", MAX_PATTERNS):
-        pattern = below_workspace(text(given, "a pattern of collect", MAX_PATTERN))
+    for given in entries(value, list, what, MAX_PATTERNS):
+        pattern = below_workspace(text(given, f"a pattern of {what}", MAX_PATTERN))
         try:
             parts = alternatives(pattern, left)
         except ValueError:
-            raise BadRequest(f"collect: the braces of its patterns stand for more than {MOST_ALTERNATIVES}") from None
+            raise BadRequest(f"{what}: the braces of its patterns stand for more than {MOST_ALTERNATIVES}") from None
         left -= len(parts) if len(parts) > 1 else 0
         for part in parts:
             if part != "." and not is_plain_name(part.removesuffix("/")):
-                raise BadRequest(f"collect: {brief(given, 80)} is no pattern of plain paths below /workspace"
+                raise BadRequest(f"{what}: {brief(given, 80)} is no pattern of plain paths below /workspace"
                                  f"{_why_not(part)}")
         patterns.append(pattern)
     return tuple(patterns)
 
 
-def stdin(value: object) -> bytes | memoryview:
-    return large(value, "stdin", MAX_STDIN)
+def stdin(value: object, what: str) -> bytes | memoryview:
+    return large(value, what, MAX_STDIN)
 
 
-def limits(value: object) -> dict[str, Any]:
-    limits: dict[str, Any] = entries(value, dict, "limits", 16)
+def limits(value: object, what: str) -> dict[str, Any]:
+    limits: dict[str, Any] = entries(value, dict, what, 16)
     return limits  # spec.limits checks names and values, against the daemon's ceilings
 
 
-def session(value: object) -> int:
+def session(value: object, what: str) -> int:
     if not is_id(value):
-        raise BadRequest("session must be the number of a session")
+        raise BadRequest(f"{what} must be the number of a session")
     assert isinstance(value, int)
     return value
 
 
-def idle(value: object) -> float:
+def idle(value: object, what: str) -> float:
     if type(value) not in (int, float) or not 0 < value <= MAX_IDLE:  # type: ignore[operator]  # NaN compares false
-        raise BadRequest(f"idle must be seconds above 0, at most {MAX_IDLE:.0f}, not {brief(value)}")
+        raise BadRequest(f"{what} must be seconds above 0, at most {MAX_IDLE:.0f}, not {brief(value)}")
     return float(value)  # type: ignore[arg-type]  # a number, by the line above
 
 
-def form(value: object) -> str:
+def form(value: object, what: str) -> str:
     if value != "json":
-        raise BadRequest(f"form must be json, or left out, not {brief(value)}")
+        raise BadRequest(f"{what} must be json, or left out, not {brief(value)}")
     return "json"
 
 
-def target(value: object) -> int:
+def target(value: object, what: str) -> int:
     if not is_id(value):
-        raise BadRequest("target must be the id of a request")
+        raise BadRequest(f"{what} must be the id of a request")
     assert isinstance(value, int)
     return value
 
 
-def functions(value: object) -> dict[str, Any]:
-    asked: dict[str, Any] = entries(value, dict, "functions", 3)
+def functions(value: object, what: str) -> dict[str, Any]:
+    asked: dict[str, Any] = entries(value, dict, what, 3)
     for key in asked:
         if key not in ("names", "wait", "stop_clock"):
-            raise BadRequest(f"functions has no field {brief(key)}; it has names, wait and stop_clock")
+            raise BadRequest(f"{what} has no field {brief(key)}; it has names, wait and stop_clock")
     names = [function_name(item) for item in entries(asked.get("names"), list, "the functions' names", MAX_NAMES)]
     if not names or len(set(names)) < len(names):
-        raise BadRequest("functions needs names, each of them once")
+        raise BadRequest(f"{what} needs names, each of them once")
     wait, stop = asked.get("wait", WAIT_S), asked.get("stop_clock", False)
     if type(wait) not in (int, float) or not 0 < wait <= MAX_WAIT_S:  # NaN compares false
         raise BadRequest(f"a call's wait must be seconds above 0, at most {MAX_WAIT_S:.0f}, not {brief(wait)}")
@@ -205,39 +196,51 @@ def function_name(value: object) -> str:
     return name
 
 
-def call(value: object) -> int:
-    if type(value) is not int or not 0 < value <= MAX_CALLS:
-        raise BadRequest(f"call must be the number of a call, not {brief(value)}")
-    return value
-
-
-def outcome(value: object) -> str:
+def outcome(value: object, what: str) -> str:
     if value not in ("returned", "raised", "broken"):
-        raise BadRequest(f"outcome must be returned, raised or broken, not {brief(value)}")
+        raise BadRequest(f"{what} must be returned, raised or broken, not {brief(value)}")
     assert isinstance(value, str)
     return value
 
 
-def answer(value: object) -> bytes:
-    return binary(value, "an answer", MAX_BODY)
-
-
-def count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= MAX_ID:
-        raise BadRequest(f"slot, length, arena and offset must be whole numbers, not {brief(value)}")
-    return value
-
-
-def piece(value: object) -> int:
-    if type(value) is not int or not 1 <= value <= MAX_PIECE:
-        raise BadRequest(f"size must be a number from 1 to {MAX_PIECE}, not {brief(value)}")
-    return value
-
-
-def flag(value: object) -> bool:
+def flag(value: object, what: str) -> bool:
     if not isinstance(value, bool):
-        raise BadRequest(f"now must be true or false, not {brief(value)}")
+        raise BadRequest(f"{what} must be true or false, not {brief(value)}")
     return value
+
+
+def number(least: int, most: int) -> Check[int]:
+    """A check of a whole number."""
+    bounds = f"from {least} to {most}" if least >= 0 else f"from 0 to {most}, or {least}"
+
+    def check(value: object, what: str) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise BadRequest(f"{what} must be a whole number {bounds}, not {brief(value)}")
+        return value
+    return check
+
+
+def seconds(least: float, most: float) -> Check[float]:
+    """A check of a time."""
+    bounds = f"from {least:g} to {most:.0f}" if least else f"at most {most:.0f}"
+
+    def check(value: object, what: str) -> float:
+        if type(value) not in (int, float) or not least <= value <= most:  # type: ignore[operator]  # NaN compares false
+            raise BadRequest(f"{what} must be seconds, {bounds}, not {brief(value)}")
+        return float(value)  # type: ignore[arg-type]  # a number, by the line above
+    return check
+
+
+def binary_of(most: int) -> Check[bytes]:
+    """A check of binary with at most *most* bytes."""
+    return lambda value, what: binary(value, what, most)
+
+
+#: A number of something: a process, a kernel, an event, a byte.
+whole = number(0, MAX_ID)
+call = number(1, MAX_CALLS)
+piece = number(1, MAX_PIECE)
+answer = binary_of(MAX_BODY)
 
 
 def _why_not(name: object) -> str:

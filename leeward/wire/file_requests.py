@@ -1,25 +1,22 @@
 """
 Requests about the files in a live sandbox: the operations `file_*` of docs/wire.md.
 
-Each of them has a `path`, bytes without NUL of which a relative one begins at /workspace, and a `timeout`, the seconds
-that it may take.
-
-Runs in:   the daemon; pure. `requests` knows these by FIELDS, and parses and encodes them.
+Runs in:   the daemon; pure.
 Trust:     a request is hostile; see `requests`. A path is bytes for a process inside the sandbox: the daemon opens
            none.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
-from leeward.dataclass import dataclass
-from leeward.errors import BadRequest, brief
-from leeward.wire import sandbox_fields as ours
-from leeward.wire.fields import binary
-from leeward.wire.file_answers import CHUNK, MAX_HANDLE, MAX_PATH, MAX_ROWS, MAX_TIME
+from leeward.errors import BadRequest
+from leeward.wire import fields
+from leeward.wire.fields import binary, binary_of, number
+from leeward.wire.file_answers import ANSWERS, CHUNK, MAX_HANDLE, MAX_PATH, MAX_ROWS, MAX_TIME
+from leeward.wire.sandbox_requests import SandboxRequest
+from leeward.wire.schema import field, operation
 
 #: Bytes of the text that `file_edit` looks for, and of that in its place.
 MAX_EDIT = 1 << 20
@@ -30,373 +27,166 @@ CALL_S, MAX_CALL_S = 30.0, 300.0
 #: The largest offset in a file: off_t of the kernel.
 MAX_OFFSET = 2**63 - 1
 
-
-@dataclass(frozen=True, slots=True)
-class FileRead:
-    """
-    Read a piece of a regular file.
-
-    Attributes:
-        handle: from an earlier answer; it stands for the file that was opened then, and *path* is ignored.
-        offset: where the piece begins.
-        size: bytes of it, at most.
-        first, last: lines, from 1 on; 0 is none. The file is then those lines alone, and the offset counts from 0 in
-            the whole file as before: the answer says where they begin.
-    """
-
-    op: ClassVar[str] = "file_read"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    handle: int = 0
-    offset: int = 0
-    size: int = CHUNK
-    first: int = 0
-    last: int = 0
+_HANDLE, _OFFSET = number(0, MAX_HANDLE), number(0, MAX_OFFSET)
+_MODE, _TIME = number(-1, 0o777), number(-1, MAX_TIME)
+_DATA, _PATTERN, _TEXT = binary_of(CHUNK), binary_of(MAX_PATTERN), binary_of(MAX_EDIT)
 
 
-@dataclass(frozen=True, slots=True)
-class FileWrite:
-    """
-    Write a piece of a file, which replaces the file *path* when its last piece has arrived.
-
-    Attributes:
-        handle: from the answer to the previous piece.
-        offset: where the piece belongs.
-        more: further pieces follow.
-        new: fail if *path* exists.
-        mode: permission bits; -1 keeps those of the file that is replaced, and is the default for a new one.
-        time: of its last change, in nanoseconds since the epoch; -1 for now.
-    """
-
-    op: ClassVar[str] = "file_write"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    handle: int = 0
-    offset: int = 0
-    data: bytes = b""
-    more: bool = False
-    new: bool = False
-    mode: int = -1
-    time: int = -1
+def _path(value: object, what: str) -> bytes:
+    found = binary(value, what, MAX_PATH)
+    if not found or b"\0" in found:
+        raise BadRequest(f"{what} is bytes, at least one, and none of them NUL")
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class FileAppend:
+def _name(value: object, what: str) -> bytes:
+    found = binary(value, what, MAX_PATH)
+    if b"\0" in found:
+        raise BadRequest(f"{what} is a name, and none has a NUL")
+    return found
+
+
+class FileRequest(SandboxRequest):
+    """A call for the process in the sandbox that does what is asked about files."""
+
+    path: bytes = field(_path, "of the file or folder", default=b".", shown="`/workspace`")
+    timeout: float = field(fields.seconds(0.01, MAX_CALL_S), "seconds", default=CALL_S)
+
+
+@operation("file_read", answers=ANSWERS["file_read"])
+class FileRead(FileRequest):
+    """Read a piece of a regular file."""
+
+    handle: int = field(_HANDLE, "of an earlier answer; then `path` isn't looked at", default=0)
+    offset: int = field(_OFFSET, "where the piece begins", default=0)
+    size: int = field(number(1, CHUNK), "bytes of it at most", default=CHUNK, shown="1 MiB")
+    first: int = field(_OFFSET, "lines, from 1 on, to which the file is narrowed; 0 is none", default=0)
+    last: int = field(_OFFSET, "lines, from 1 on, to which the file is narrowed; 0 is none", default=0)
+
+
+@operation("file_write", answers=ANSWERS["file_write"])
+class FileWrite(FileRequest):
+    """Write a piece of a file, which replaces the file *path* when its last piece has arrived."""
+
+    handle: int = field(_HANDLE, "of an earlier answer; then `path` isn't looked at", default=0)
+    offset: int = field(_OFFSET, "where the piece belongs", default=0)
+    data: bytes = field(_DATA, "at most 1 MiB", default=b"")
+    more: bool = field(fields.flag, "others follow", default=False)
+    new: bool = field(fields.flag, "`EEXIST` if something is there", default=False)
+    mode: int = field(_MODE, "permission bits; -1 keeps those of the file before it", default=-1)
+    time: int = field(_TIME, "of its last change, in nanoseconds since the epoch; -1 for now", default=-1)
+
+
+@operation("file_append", answers=ANSWERS["file_append"])
+class FileAppend(FileRequest):
     """Append to a file, which is made if it doesn't exist."""
 
-    op: ClassVar[str] = "file_append"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    data: bytes = b""
+    data: bytes = field(_DATA, "at most 1 MiB", default=b"")
 
 
-@dataclass(frozen=True, slots=True)
-class FileClose:
+@operation("file_close", answers=ANSWERS["file_close"])
+class FileClose(FileRequest):
     """Close a handle. A file that wasn't written completely is removed."""
 
-    op: ClassVar[str] = "file_close"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    handle: int = 0
+    handle: int = field(_HANDLE, "of an earlier answer")
 
 
-@dataclass(frozen=True, slots=True)
-class FileList:
-    """
-    List a folder, sorted by name.
+@operation("file_list", answers=ANSWERS["file_list"])
+class FileList(FileRequest):
+    """List a folder, sorted by name."""
 
-    Attributes:
-        after: list only names behind this one.
-    """
-
-    op: ClassVar[str] = "file_list"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    after: bytes = b""
+    after: bytes = field(_name, "names behind this one alone", default=b"")
 
 
-@dataclass(frozen=True, slots=True)
-class FileWalk:
+@operation("file_walk", answers=ANSWERS["file_walk"])
+class FileWalk(FileRequest):
     """List everything below a folder; fails if one answer can't hold that."""
 
-    op: ClassVar[str] = "file_walk"
 
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
+@operation("file_stat", answers=ANSWERS["file_stat"])
+class FileStat(FileRequest):
+    """Ask for type, mode, size and time of *path*."""
 
-
-@dataclass(frozen=True, slots=True)
-class FileStat:
-    """
-    Ask for type, mode, size and time of *path*.
-
-    Attributes:
-        follow: a link stands for what it leads to.
-    """
-
-    op: ClassVar[str] = "file_stat"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    follow: bool = False
+    follow: bool = field(fields.flag, "a link stands for what it leads to", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FileMkdir:
-    """
-    Make a folder.
+@operation("file_mkdir", answers=ANSWERS["file_mkdir"])
+class FileMkdir(FileRequest):
+    """Make a folder."""
 
-    Attributes:
-        parents: and those that lead there.
-        there: it may be there already.
-    """
-
-    op: ClassVar[str] = "file_mkdir"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    parents: bool = False
-    there: bool = False
+    parents: bool = field(fields.flag, "and those that lead there", default=False)
+    there: bool = field(fields.flag, "it may be there already", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FileSet:
+@operation("file_set", answers=ANSWERS["file_set"])
+class FileSet(FileRequest):
     """Set the mode and the time of the last change of a file or folder; -1 leaves one as it is."""
 
-    op: ClassVar[str] = "file_set"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    mode: int = -1
-    time: int = -1
+    mode: int = field(_MODE, "-1 leaves it as it is", default=-1)
+    time: int = field(_TIME, "-1 leaves it as it is", default=-1)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLink:
+@operation("file_link", answers=ANSWERS["file_link"])
+class FileLink(FileRequest):
     """Make *path* a symbolic link to *to*. It replaces a file or link, but not a folder."""
 
-    op: ClassVar[str] = "file_link"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    to: bytes = b""
+    to: bytes = field(_path, "where it leads")
 
 
-@dataclass(frozen=True, slots=True)
-class FileMove:
-    op: ClassVar[str] = "file_move"
+@operation("file_move", answers=ANSWERS["file_move"])
+class FileMove(FileRequest):
+    """Rename a file or folder; where `rename(2)` can't, copy and remove it."""
 
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    to: bytes = b""
+    to: bytes = field(_path, "the new name")
 
 
-@dataclass(frozen=True, slots=True)
-class FileCopy:
-    op: ClassVar[str] = "file_copy"
+@operation("file_copy", answers=ANSWERS["file_copy"])
+class FileCopy(FileRequest):
+    """Copy a file or folder."""
 
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    to: bytes = b""
+    to: bytes = field(_path, "the copy's name")
 
 
-@dataclass(frozen=True, slots=True)
-class FileRemove:
-    """
-    Remove a file, a link, or an empty folder.
+@operation("file_remove", answers=ANSWERS["file_remove"])
+class FileRemove(FileRequest):
+    """Remove a file, a link, or an empty folder."""
 
-    Attributes:
-        recursive: a folder with all that is in it.
-        missing: it may be gone already.
-    """
-
-    op: ClassVar[str] = "file_remove"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    recursive: bool = False
-    missing: bool = False
+    recursive: bool = field(fields.flag, "a folder with all that is in it", default=False)
+    missing: bool = field(fields.flag, "it may be gone already", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FileGlob:
+@operation("file_glob", answers=ANSWERS["file_glob"])
+class FileGlob(FileRequest):
     """Find names below the folder *path* that match *pattern*."""
 
-    op: ClassVar[str] = "file_glob"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    pattern: bytes = b""
-    most: int = MAX_ROWS
+    path: bytes = field(_path, "the folder where a relative pattern begins", default=b".", shown="`/workspace`")
+    pattern: bytes = field(_PATTERN, "at most 4,096 bytes")
+    most: int = field(number(1, MAX_ROWS), "names", default=MAX_ROWS, shown="4,000")
 
 
-@dataclass(frozen=True, slots=True)
-class FileGrep:
-    """
-    Find lines in the file *path*, or in all files below the folder *path*.
+@operation("file_grep", answers=ANSWERS["file_grep"])
+class FileGrep(FileRequest):
+    """Find lines in the file *path*, or in all files below the folder *path*."""
 
-    Attributes:
-        pattern: a Python regular expression, over bytes.
-        include: a pattern for the last component of a file's name, empty for all.
-        literal: *pattern* is text, not an expression.
-        ignore_case: ASCII letters match in either case.
-    """
-
-    op: ClassVar[str] = "file_grep"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    pattern: bytes = b""
-    include: bytes = b""
-    literal: bool = False
-    ignore_case: bool = False
-    most: int = 1000
+    pattern: bytes = field(_PATTERN, "at most 4,096 bytes")
+    include: bytes = field(_PATTERN, "a pattern for names of files", default=b"")
+    literal: bool = field(fields.flag, "the pattern is text", default=False)
+    ignore_case: bool = field(fields.flag, "of ASCII letters", default=False)
+    most: int = field(number(1, MAX_ROWS), "lines, at most 4,000", default=1000)
 
 
-@dataclass(frozen=True, slots=True)
-class FileEdit:
+@operation("file_edit", answers=ANSWERS["file_edit"])
+class FileEdit(FileRequest):
     """Replace *old*, which must occur exactly once, by *new*."""
 
-    op: ClassVar[str] = "file_edit"
-
-    id: int
-    sandbox: str
-    path: bytes = b"."
-    timeout: float = CALL_S
-    old: bytes = b""
-    new: bytes = b""
-
-
-FileRequest = (FileRead | FileWrite | FileAppend | FileClose | FileList | FileWalk | FileStat | FileMkdir | FileSet
-               | FileLink | FileMove | FileCopy | FileRemove | FileGlob | FileGrep | FileEdit)
-
-FILE_REQUESTS = (FileRead, FileWrite, FileAppend, FileClose, FileList, FileWalk, FileStat, FileMkdir, FileSet, FileLink,
-                 FileMove, FileCopy, FileRemove, FileGlob, FileGrep, FileEdit)
-
-Checks = dict[str, Callable[[object], object]]
-
-
-def path(value: object) -> bytes:
-    found = binary(value, "a path", MAX_PATH)
-    if not found or b"\0" in found:
-        raise BadRequest("a path is bytes, at least one, and none of them NUL")
-    return found
-
-
-def timeout(value: object) -> float:
-    if type(value) not in (int, float) or not 0.01 <= value <= MAX_CALL_S or not math.isfinite(value):  # type: ignore[operator,arg-type]  # NaN compares false
-        raise BadRequest(f"timeout must be seconds from 0.01 to {MAX_CALL_S:.0f}, not {brief(value)}")
-    return float(value)  # type: ignore[arg-type]  # a number, by the line above
-
-
-def _or_none(what: str, most: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        if type(value) is not int or not -1 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 0 to {most}, or -1, not {brief(value)}")
-        return value
-    return check
-
-
-def _some(what: str, most: int) -> Callable[[object], int]:
-    def check(value: object) -> int:
-        if type(value) is not int or not 1 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 1 to {most}, not {brief(value)}")
-        return value
-    return check
-
-
-def _bytes(what: str, most: int) -> Callable[[object], bytes]:
-    return lambda value: binary(value, what, most)
-
-
-def _name(value: object) -> bytes:
-    found = binary(value, "after", MAX_PATH)
-    if b"\0" in found:
-        raise BadRequest("after is a name, and none has a NUL")
-    return found
-
-
-_HANDLE = ours.whole("handle", MAX_HANDLE)
-_OFFSET = ours.whole("offset", MAX_OFFSET)
-_MODE = _or_none("mode", 0o777)
-_TIME = _or_none("time", MAX_TIME)
-
-_OWN: dict[type[FileRequest], Checks] = {
-    FileRead: {"handle": _HANDLE, "offset": _OFFSET, "size": _some("size", CHUNK),
-               "first": ours.whole("first", MAX_OFFSET), "last": ours.whole("last", MAX_OFFSET)},
-    FileWrite: {"handle": _HANDLE, "offset": _OFFSET, "data": _bytes("data", CHUNK), "more": ours.flag("more"),
-                "new": ours.flag("new"), "mode": _MODE, "time": _TIME},
-    FileAppend: {"data": _bytes("data", CHUNK)},
-    FileClose: {"handle": _HANDLE},
-    FileList: {"after": _name},
-    FileWalk: {},
-    FileStat: {"follow": ours.flag("follow")},
-    FileMkdir: {"parents": ours.flag("parents"), "there": ours.flag("there")},
-    FileSet: {"mode": _MODE, "time": _TIME},
-    FileLink: {"to": path},
-    FileMove: {"to": path},
-    FileCopy: {"to": path},
-    FileRemove: {"recursive": ours.flag("recursive"), "missing": ours.flag("missing")},
-    FileGlob: {"pattern": _bytes("pattern", MAX_PATTERN), "most": _some("most", MAX_ROWS)},
-    FileGrep: {"pattern": _bytes("pattern", MAX_PATTERN), "include": _bytes("include", MAX_PATTERN),
-               "literal": ours.flag("literal"), "ignore_case": ours.flag("ignore_case"),
-               "most": _some("most", MAX_ROWS)},
-    FileEdit: {"old": _bytes("old", MAX_EDIT), "new": _bytes("new", MAX_EDIT)},
-}
-
-#: As in `requests`.
-FIELDS: dict[str, tuple[type[FileRequest], Checks]] = {
-    kind.op: (kind, {"sandbox": ours.sandbox, "path": path, "timeout": timeout, **_OWN[kind]})
-    for kind in FILE_REQUESTS
-}
-
-#: Fields that an operation must have.
-NEEDED: dict[str, tuple[str, ...]] = {
-    **{op: ("sandbox", *(name for name in ("to", "pattern") if name in checks)) for op, (_, checks) in FIELDS.items()},
-    "file_edit": ("sandbox", "path", "old", "new"),
-    "file_close": ("sandbox", "handle"),
-}
+    path: bytes = field(_path, "of the file")
+    old: bytes = field(_TEXT, "at most 1 MiB each")
+    new: bytes = field(_TEXT, "at most 1 MiB each")
 
 
 def call_of(request: FileRequest) -> Mapping[str, Any]:
     """The call for the process in the sandbox: the operation and its fields, without those that only the daemon needs."""
-    checks = FIELDS[request.op][1]
-    return {"op": request.op, **{name: getattr(request, name) for name in checks if name != "sandbox"}}
+    return {"op": request.op, **{name: getattr(request, name) for name in request.operation.fields if name != "sandbox"}}
 
 
 def weight(call: Mapping[str, Any]) -> int:

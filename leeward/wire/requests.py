@@ -1,344 +1,223 @@
 """
-Requests of clients: every operation of docs/wire.md; decodes and encodes them.
+Requests of clients: decodes and encodes them. Here are those about jobs, sessions and the daemon itself.
 
 Runs in:   the daemon, and `leeward run`; pure.
-Trust:     a request is hostile. It is checked field by field into a frozen dataclass; a field that isn't named here is
+Trust:     a request is hostile. It is checked field by field into a frozen class; a field that isn't named there is
            refused, so a misspelt option is never ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
-from leeward.dataclass import dataclass, field
-from leeward.errors import BadRequest, PeerError, VersionMismatch, brief
-from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_fields, sandbox_requests
-from leeward.wire.egress_requests import EgressRequest
-from leeward.wire.file_requests import FileRequest
+from leeward.errors import BadRequest, VersionMismatch, brief
+from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_requests  # noqa: F401  # they register
+from leeward.wire import sandbox_fields as ours
+from leeward.wire.answers import RESULT
 from leeward.wire.frames import VERSION, encode
-from leeward.wire.sandbox_requests import SandboxRequest
+from leeward.wire.schema import ANYTHING, Request, check_id, field, operation
+from leeward.wire.schema import OPERATIONS as OPERATIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
-    """
-    Run code, or a module, and answer with its result.
-
-    Attributes:
-        session: the session to run it in, 0 for a process of its own.
-        code: source text, or None if *module* is given.
-        module: the name of a module, to be run as `python -m` does.
-        name: the file name that tracebacks show, "" for the daemon's choice.
-        display: answer with what the code shows, too, and with the value of its last expression.
-        limits: those limits that differ from the daemon's defaults.
-        profile: what the sandbox shows and permits, "" for `python`.
-        environment: the interpreter and its packages, "" for the daemon's own.
-        egress: the operator's policy of what it may reach, "" for nothing.
-        policy: what of that policy it takes, as a map of `spec.egress.KEYS`.
-        label: the client's own name for the job, for the daemon's log and the result.
-        functions: `names` of the client's that the code may call, `wait` in seconds, and `stop_clock`.
-    """
-
-    op: ClassVar[str] = "execute"
-
-    id: int
-    session: int = 0
-    code: bytes | None = None
-    module: str | None = None
-    name: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
-    stdin: bytes | memoryview = b""
-    collect: tuple[str, ...] = ()
-    display: bool = False
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-    functions: Mapping[str, Any] = field(default_factory=dict)
-    profile: str = ""
-    environment: str = ""
-    egress: str = ""
-    policy: Mapping[str, Any] = field(default_factory=dict)
+def _one_way(values: Mapping[str, Any]) -> None:
+    """The check of what the fields of an `execute` say together."""
+    module, session = "module" in values, "session" in values
+    if ("code" in values) == module:
+        raise BadRequest("execute takes one of code and module")
+    if session and (module or "stdin" in values):
+        raise BadRequest("a session's job is code: it takes no module and no stdin")
+    if session and not {"profile", "environment", "egress", "policy"}.isdisjoint(values):
+        raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it takes"
+                         " none of them")
+    if module and values.get("display"):
+        raise BadRequest("display shows the value of code's last expression: it takes no module")
+    if module and "functions" in values:
+        raise BadRequest("functions are names in the code: they take no module")
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionTake:
+def _one_end(values: Mapping[str, Any]) -> None:
+    if values.get("interrupt") and values.get("kill"):
+        raise BadRequest("cancel takes one of interrupt and kill")
+
+
+@operation("execute", answers=RESULT, admits="job", rule=_one_way)
+class Execute(Request):
+    """Run code, or a module, and answer with its result."""
+
+    session: int = field(fields.session, "the session to run it in, see `session_open`; without it, a process of its "
+                         "own", default=0, shown="none")
+    code: bytes | None = field(fields.code, "Python source, at most 16 MiB, as text at most 4 MiB",
+                               default=None, shown="", type="binary or text")
+    module: str | None = field(fields.module, "a module to run as `python -m` does", default=None, shown="")
+    name: str = field(fields.name, "the file name that tracebacks show; printable, at most 255 characters",
+                      default="", shown="`<string>`")
+    args: tuple[str, ...] = field(fields.args, "`sys.argv[1:]`; at most 1,024, together 2^20 characters, no NUL",
+                                  default=())
+    env: Mapping[str, str] = field(
+        fields.env, "added to the sandbox's own; bounds as for `args`; no `=` in a name", default_factory=dict)
+    files: Mapping[str, bytes | memoryview] = field(
+        fields.files, "written to `/workspace` before the start; at most 1,024, together 64 MiB", default_factory=dict)
+    stdin: bytes | memoryview = field(fields.stdin, "at most 64 MiB", default=b"")
+    collect: tuple[str, ...] = field(
+        fields.collect, "names, folders and patterns of regular files below `/workspace` to bring back; at most 64",
+        default=())
+    display: bool = field(fields.flag, "answer with `results` and `value` as well; not with `module`", default=False)
+    limits: Mapping[str, Any] = field(fields.limits, "see below", default_factory=dict, shown="the daemon's")
+    label: str = field(fields.label, "the client's own name for the job, for the daemon's log and the answer: at "
+                       "most 64 letters, digits and `._:/@-`", default="")
+    functions: Mapping[str, Any] = field(
+        fields.functions, "functions of the client's that the code may call, see [`function_take`](#function_take); "
+        "not with `module`", default_factory=dict)
+    profile: str = field(fields.named, "which files the sandbox shows and what it permits: one of the daemon's "
+                         "[profiles](profiles.md), without `shell`. Not with `session`", default="", shown="`python`")
+    environment: str = field(fields.named, "the interpreter and packages, one of the daemon's "
+                             "[environments](environments.md); without it the daemon's own. Not with `session`",
+                             default="")
+    egress: str = field(fields.named, "the name of an [egress policy](egress.md) of the daemon, `[egress.NAME]`; "
+                        "without it the job has no network. Not with `session`", default="")
+    policy: Mapping[str, Any] = field(
+        fetches.policy, "a policy of the client, which narrows `egress`: the keys of [a policy](egress.md), without "
+        "`authorities`; about 65,536 characters. Not with `session`", default_factory=dict)
+
+
+@operation("function_take", answers={"calls": "array", "over": "bool"}, admits="at once")
+class FunctionTake(Request):
     """Wait for calls of functions by the job of the request *target* of this connection."""
 
-    op: ClassVar[str] = "function_take"
-
-    id: int
-    target: int
+    target: int = field(fields.target, "the id of the request for the job, on this connection")
 
 
-@dataclass(frozen=True, slots=True)
-class OutputTake:
+@operation("output_take", answers={"stdout": "binary", "stderr": "binary", "running": "bool", "over": "bool"})
+class OutputTake(Request):
     """Wait for output of the job of the request *target* of this connection, behind what the client has."""
 
-    op: ClassVar[str] = "output_take"
-
-    id: int
-    target: int
-    stdout: int = 0
-    stderr: int = 0
+    target: int = field(fields.target, "the id of the request for the job, an `execute` without `session`, on this "
+                        "connection")
+    stdout: int = field(fields.whole, "bytes of each stream that the client has", default=0)
+    stderr: int = field(fields.whole, "bytes of each stream that the client has", default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionAnswer:
-    """
-    Answer a call.
+@operation("function_answer", answers={"taken": "bool"}, admits="at once")
+class FunctionAnswer(Request):
+    """Answer a call."""
 
-    Attributes:
-        call: its number.
-        outcome: "returned", "raised", or "broken" if the call's bytes are malformed.
-        value: the returned value, or the exception, as `wire/functions.py` encodes them.
-    """
-
-    op: ClassVar[str] = "function_answer"
-
-    id: int
-    target: int
-    call: int
-    outcome: str = "returned"
-    value: bytes = b""
+    target: int = field(fields.target, "as for `function_take`")
+    call: int = field(fields.call, "the call's number")
+    outcome: str = field(fields.outcome, "or `raised`, or `broken`", default="returned")
+    value: bytes = field(fields.answer, "MessagePack, at most 512 KiB: what the function returned, or for `raised` "
+                         "an array of two texts, the exception's type and its text", default=b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """
-    End the request *target* of this connection, unless it has been answered.
+@operation("cancel", answers={"cancelled": "bool"}, admits="at once", rule=_one_end)
+class Cancel(Request):
+    """End the request *target* of this connection, unless it has been answered."""
 
-    Attributes:
-        interrupt: raise KeyboardInterrupt in its job instead.
-        kill: end its job, and answer it with its result.
-    """
-
-    op: ClassVar[str] = "cancel"
-
-    id: int
-    target: int
-    interrupt: bool = False
-    kill: bool = False
+    target: int = field(fields.target, "the id of a request of this connection")
+    interrupt: bool = field(fields.flag, "raise `KeyboardInterrupt` in its job instead of ending it; only of an "
+                            "`execute`", default=False)
+    kill: bool = field(fields.flag, "end its job, and answer it with its result; only of an `execute`, and not with "
+                       "`interrupt`", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOpen:
-    """
-    Keep one process for jobs of this connection, one after the other.
+@operation("session_open", answers={"session": "int"})
+class SessionOpen(Request):
+    """Keep one process for jobs of this connection, one after the other."""
 
-    Attributes:
-        limits: those of the whole session. Those on time and output apply to each job that asks for none.
-        idle: seconds without a job after which the session may be ended, 0 for as many as the daemon allows.
-        profile, environment, egress, policy: as for Execute.
-    """
-
-    op: ClassVar[str] = "session_open"
-
-    id: int
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    idle: float = 0.0
-    profile: str = ""
-    environment: str = ""
-    egress: str = ""
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(
+        fields.limits, "as for `execute`. `memory` and `processes` hold for the whole session; `time` and `output` "
+        "for each job that doesn't set its own", default_factory=dict, shown="the daemon's")
+    idle: float = field(fields.idle, "seconds without a job after which the session is ended, at most `session_idle`",
+                        default=0.0, shown="the daemon's")
+    profile: str = field(fields.named, "as for `execute`, for all jobs of the session", default="", shown="`python`")
+    environment: str = field(fields.named, "as for `execute`, for all jobs of the session", default="")
+    egress: str = field(fields.named, "as for `execute`, for all jobs of the session", default="")
+    policy: Mapping[str, Any] = field(
+        fetches.policy, "as for `execute`, for all jobs of the session", default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionReset:
+@operation("session_reset", answers={})
+class SessionReset(Request):
     """Give *session* a new process. The state of the old one is lost."""
 
-    op: ClassVar[str] = "session_reset"
-
-    id: int
-    session: int
+    session: int = field(fields.session, "the number of a session of this connection")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionClose:
+@operation("session_close", answers={})
+class SessionClose(Request):
     """End *session*."""
 
-    op: ClassVar[str] = "session_close"
-
-    id: int
-    session: int
+    session: int = field(fields.session, "the number of a session of this connection")
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupt:
+@operation("interrupt", answers={"interrupted": "bool"})
+class Interrupt(Request):
     """Raise KeyboardInterrupt in the job that runs in *session*."""
 
-    op: ClassVar[str] = "interrupt"
-
-    id: int
-    session: int
+    session: int = field(fields.session, "the number of a session of this connection")
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+@operation("ping", answers={"version": "text", "wire": "int", "caps": "map"}, admits="at once")
+class Ping(Request):
     """Ask whether the daemon answers."""
 
-    op: ClassVar[str] = "ping"
 
-    id: int
+@operation("status", answers=ANYTHING, admits="if it waits")
+class Status(Request):
+    """Ask for the state of workers, jobs and layers."""
 
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """
-    Ask for the state of workers, jobs and layers.
-
-    Attributes:
-        form: "json" for an answer that is a text with one JSON object, None for a map.
-    """
-
-    op: ClassVar[str] = "status"
-
-    id: int
-    form: str | None = None
+    form: str | None = field(fields.form, "`json`: the answer is `{\"json\": text}`, the map below as one JSON "
+                             "object on one line, in ASCII", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """
-    Ask how this user's last jobs and sandboxes ended.
+@operation("recall", answers={"events": "array", "last": "int"}, admits="if it waits")
+class Recall(Request):
+    """Ask how this user's last jobs and sandboxes ended."""
 
-    Attributes:
-        after: the number of the last one that the client has.
-        wait: seconds to wait for another one.
-    """
-
-    op: ClassVar[str] = "recall"
-
-    id: int
-    after: int = 0
-    wait: float = 0.0
+    after: int = field(fields.whole, "the number of the last event that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for another one, at most 3,600", default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaOpen:
+@operation("arena", answers={"slots": "int", "size": "int", "arenas": "array of int"}, admits="at once")
+class ArenaOpen(Request):
     """Ask for a memory file for this connection's large requests."""
 
-    op: ClassVar[str] = "arena"
 
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
+@operation("slot", answers=RESULT, admits="job")
+class Slot(Request):
     """Serve the request in the arena: a frame's payload of *length* bytes at the start of *slot*."""
 
-    op: ClassVar[str] = "slot"
-
-    id: int
-    slot: int
-    length: int
+    slot: int = field(fields.whole, "which, from 0")
+    length: int = field(fields.whole, "bytes from the slot's start on")
 
 
-@dataclass(frozen=True, slots=True)
-class KeepResults:
+@operation("keep_results", answers={}, admits="at once")
+class KeepResults(Request):
     """Say that this client takes no descriptors: memory files of answers stay with the daemon, to be read by requests."""
 
-    op: ClassVar[str] = "keep_results"
 
-    id: int
+@operation("kept_read", answers={"data": "binary"}, admits="at once")
+class KeptRead(Request):
+    """Read a piece of a memory file that was kept."""
 
-
-@dataclass(frozen=True, slots=True)
-class KeptRead:
-    """
-    Read a piece of a memory file that was kept.
-
-    Attributes:
-        target: the request whose answer announced it.
-        arena: which of that answer's files, from 0.
-        offset: where the piece begins.
-        size: bytes of it at most, 0 for as many as an answer takes.
-    """
-
-    op: ClassVar[str] = "kept_read"
-
-    id: int
-    target: int
-    arena: int = 0
-    offset: int = 0
-    size: int = 0
+    target: int = field(fields.target, "the id of the request whose answer announced it")
+    arena: int = field(fields.whole, "which of that answer's files", default=0)
+    offset: int = field(fields.whole, "where the piece begins", default=0)
+    size: int = field(fields.piece, "bytes of it at most, from 1 to 1 MiB", default=0, shown="1 MiB")
 
 
-@dataclass(frozen=True, slots=True)
-class KeptDrop:
+@operation("kept_drop", answers={"dropped": "bool"}, admits="at once")
+class KeptDrop(Request):
     """Close the memory files of the answer to *target*."""
 
-    op: ClassVar[str] = "kept_drop"
-
-    id: int
-    target: int
+    target: int = field(fields.target, "the id of the request that was answered so")
 
 
-@dataclass(frozen=True, slots=True)
-class Shutdown:
-    """
-    End the daemon when its jobs are done, as SIGTERM does.
+@operation("shutdown", answers={}, admits="at once", guests="this daemon is not user {user}'s to end")
+class Shutdown(Request):
+    """End the daemon when its jobs are done, as SIGTERM does."""
 
-    Attributes:
-        now: end running jobs at once.
-    """
-
-    op: ClassVar[str] = "shutdown"
-
-    id: int
-    now: bool = False
-
-
-Request = (Execute | Cancel | SessionOpen | SessionReset | SessionClose | Interrupt | Ping | Status | Recall
-           | ArenaOpen | Slot | KeepResults | KeptRead | KeptDrop | Shutdown | FunctionTake | FunctionAnswer
-           | OutputTake
-           | EgressRequest | SandboxRequest | FileRequest)
-
-#: Every field of every request, with its check. A field that is missing has its default.
-FIELDS: dict[str, tuple[type[Request], dict[str, Callable[[object], object]]]] = {
-    "execute": (Execute, {
-        "session": fields.session, "code": fields.code, "module": fields.module, "name": fields.name,
-        "args": fields.args, "env": fields.env, "files": fields.files, "stdin": fields.stdin,
-        "collect": fields.collect, "display": sandbox_fields.flag("display"), "limits": fields.limits,
-        "label": fields.label, "functions": fields.functions, "profile": fields.named("profile"),
-        "environment": fields.named("environment"), "egress": fields.named("egress"),
-        "policy": fetches.policy("policy"),
-    }),
-    "function_take": (FunctionTake, {"target": fields.target}),
-    "output_take": (OutputTake, {"target": fields.target, "stdout": sandbox_fields.whole("stdout"),
-                                 "stderr": sandbox_fields.whole("stderr")}),
-    "function_answer": (FunctionAnswer, {"target": fields.target, "call": fields.call, "outcome": fields.outcome,
-                                         "value": fields.answer}),
-    "cancel": (Cancel, {
-        "target": fields.target, "interrupt": sandbox_fields.flag("interrupt"), "kill": sandbox_fields.flag("kill"),
-    }),
-    "session_open": (SessionOpen, {"limits": fields.limits, "idle": fields.idle, "profile": fields.named("profile"),
-                                    "environment": fields.named("environment"), "egress": fields.named("egress"),
-                                    "policy": fetches.policy("policy")}),
-    "session_reset": (SessionReset, {"session": fields.session}),
-    "session_close": (SessionClose, {"session": fields.session}),
-    "interrupt": (Interrupt, {"session": fields.session}),
-    "ping": (Ping, {}),
-    "status": (Status, {"form": fields.form}),
-    "recall": (Recall, {"after": sandbox_fields.whole("after"), "wait": sandbox_fields.wait}),
-    "arena": (ArenaOpen, {}),
-    "slot": (Slot, {"slot": fields.count, "length": fields.count}),
-    "keep_results": (KeepResults, {}),
-    "kept_read": (KeptRead, {"target": fields.target, "arena": fields.count, "offset": fields.count,
-                             "size": fields.piece}),
-    "kept_drop": (KeptDrop, {"target": fields.target}),
-    "shutdown": (Shutdown, {"now": fields.flag}),
-    **egress_requests.FIELDS, **sandbox_requests.FIELDS, **file_requests.FIELDS,
-}
-
-#: The fields that an operation must have.
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "cancel": ("target",), "session_reset": ("session",), "session_close": ("session",), "interrupt": ("session",),
-    "slot": ("slot", "length"), "function_take": ("target",), "function_answer": ("target", "call"),
-    "kept_read": ("target",), "kept_drop": ("target",), "output_take": ("target",),
-    **egress_requests.NEEDED, **sandbox_requests.NEEDED, **file_requests.NEEDED,
-}
+    now: bool = field(fields.flag, "end running jobs at once", default=False)
 
 
 def request_id(message: Mapping[str, Any]) -> int:
@@ -348,11 +227,7 @@ def request_id(message: Mapping[str, Any]) -> int:
     Raises:
         PeerError: there is none, so the request can't be answered.
     """
-    value = message.get("id")
-    if not fields.is_id(value):
-        raise PeerError(f"a request's id must be a whole number from 1 to 2**53 - 1, not {brief(value)}")
-    assert isinstance(value, int)
-    return value
+    return check_id(message.get("id"))
 
 
 def parse_request(message: Mapping[str, Any]) -> Request:
@@ -371,37 +246,24 @@ def parse_request(message: Mapping[str, Any]) -> Request:
                               " after an upgrade of leeward end it with `leeward daemon stop`, otherwise install the"
                               " same leeward on both sides")
     op = message.get("op")
-    if not isinstance(op, str) or op not in FIELDS:
+    found = OPERATIONS.get(op) if isinstance(op, str) else None
+    if found is None:
         raise BadRequest(f"operation {brief(op)} is unknown; docs/wire.md lists those that there are")
-    kind, checks = FIELDS[op]
+    checks = found.checks
     values: dict[str, Any] = {"id": number}
     for name, value in message.items():
         check = checks.get(name)
         if check is not None:
             if value is not None:
-                values[name] = check(value)
+                values[name] = check(value, name)
         elif name not in ("v", "id", "op"):
             raise BadRequest(f"{op} has no field {brief(name)}")
-    if kind is Execute and ("code" in values) == ("module" in values):
-        raise BadRequest("execute takes one of code and module")
-    if kind is Execute and "session" in values and ("module" in values or "stdin" in values):
-        raise BadRequest("a session's job is code: it takes no module and no stdin")
-    if kind is Execute and "session" in values and not {"profile", "environment", "egress", "policy"}.isdisjoint(
-            values):
-        raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it takes"
-                         " none of them")
-    if kind is Execute and "module" in values and values.get("display"):
-        raise BadRequest("display shows the value of code's last expression: it takes no module")
-    if kind is Execute and "module" in values and "functions" in values:
-        raise BadRequest("functions are names in the code: they take no module")
-    for needed in _NEEDED.get(op, ()):
+    for needed in found.needed:
         if needed not in values:
             raise BadRequest(f"{op} needs a {needed}")
-    if kind is Cancel and values.get("interrupt") and values.get("kill"):
-        raise BadRequest("cancel takes one of interrupt and kill")
-    if op in sandbox_requests.PROGRAMS and ("argv" in values) == ("shell" in values):
-        raise BadRequest(f"{op} takes one of argv and shell")
-    return kind(**values)
+    if found.rule is not None:
+        found.rule(values)
+    return found.kind(**values)
 
 
 def encode_request(request: Request) -> bytes:
@@ -412,8 +274,8 @@ def encode_request(request: Request) -> bytes:
         ValueError, TypeError: it is too large for a frame, or holds a value that MessagePack can't encode.
     """
     message: dict[str, Any] = {"v": VERSION, "id": request.id, "op": request.op}
-    for name in FIELDS[request.op][1]:
+    for name, one in request.operation.fields.items():
         value = getattr(request, name)
-        if value is not None and (value or name in ("code", "process", "kernel")):
+        if value != one.absent:
             message[name] = value
     return encode(message)

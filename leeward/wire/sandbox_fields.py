@@ -7,15 +7,13 @@ Trust:     none, as in `fields`. A path is text for a process inside the sandbox
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable
 
 from leeward.errors import BadRequest, brief
 from leeward.spec.folders import MOST as MOST_FOLDERS
 from leeward.spec.folders import Folder
 from leeward.spec.profiles.agent import MOST_NAMES
-from leeward.wire.fields import MAX_ID, MAX_IDLE, MAX_NAME, binary, entries, text, total
+from leeward.wire.fields import MAX_IDLE, MAX_NAME, binary_of, entries, number, seconds, text, total
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 #: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
@@ -47,26 +45,26 @@ _OF_MOUNT = {"path": str, "target": str, "writable": bool, "overlay": bool, "fil
 MAX_LIFETIME = 7 * 86400.0
 
 
-def sandbox(value: object) -> str:
+def sandbox(value: object, what: str) -> str:
     if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
-        raise BadRequest(f"sandbox must be an id of {ID_LENGTH} characters, not {brief(value)}")
+        raise BadRequest(f"{what} must be an id of {ID_LENGTH} characters, not {brief(value)}")
     return value
 
 
-def metadata(value: object) -> dict[str, str]:
-    data: dict[str, str] = entries(value, dict, "metadata", MAX_METADATA)
+def metadata(value: object, what: str) -> dict[str, str]:
+    data: dict[str, str] = entries(value, dict, what, MAX_METADATA)
     for key, item in data.items():
-        text(key, "a key of metadata", MAX_NAME)
-        text(item, f"metadata {brief(key, 80)}", MAX_METADATA_TOTAL)
+        text(key, f"a key of {what}", MAX_NAME)
+        text(item, f"{what} {brief(key, 80)}", MAX_METADATA_TOTAL)
     if sum(map(len, [*data, *data.values()])) > MAX_METADATA_TOTAL:
-        raise BadRequest(f"metadata has more than {MAX_METADATA_TOTAL} characters together")
+        raise BadRequest(f"{what} has more than {MAX_METADATA_TOTAL} characters together")
     return data
 
 
-def mounts(value: object) -> tuple[Folder, ...]:
+def mounts(value: object, what: str) -> tuple[Folder, ...]:
     """Check only the types; `spec.folders.check` checks the values."""
     found = []
-    for row in entries(value, list, "mounts", MOST_FOLDERS):
+    for row in entries(value, list, what, MOST_FOLDERS):
         fields: dict[str, object] = entries(row, dict, "a mount", len(_OF_MOUNT))
         for name, item in fields.items():
             kind = _OF_MOUNT.get(name)
@@ -80,41 +78,39 @@ def mounts(value: object) -> tuple[Folder, ...]:
     return tuple(found)
 
 
-def argv(value: object) -> tuple[str, ...]:
-    words = [text(item, "an argument", MAX_ARGUMENT) for item in entries(value, list, "argv", MAX_ARGV)]
+def argv(value: object, what: str) -> tuple[str, ...]:
+    words = [text(item, "an argument", MAX_ARGUMENT) for item in entries(value, list, what, MAX_ARGV)]
     if not words or not words[0]:
-        raise BadRequest("argv must begin with a program")
-    total(words, "argv", MAX_ARGV_TOTAL)
+        raise BadRequest(f"{what} must begin with a program")
+    total(words, what, MAX_ARGV_TOTAL)
     return tuple(words)
 
 
-def shell(value: object) -> str:
-    return text(value, "shell", MAX_ARGUMENT)
+def shell(value: object, what: str) -> str:
+    return text(value, what, MAX_ARGUMENT)
 
 
-def path(value: object) -> str:
-    found = text(value, "a path", MAX_PATH)
+def path(value: object, what: str) -> str:
+    found = text(value, what, MAX_PATH)
     if not found:
-        raise BadRequest("a path must not be empty")
+        raise BadRequest(f"{what} must not be empty")
     return found
 
 
-def user(value: object) -> str:
-    return text(value, "user", MAX_NAME)
+def user(value: object, what: str) -> str:
+    return text(value, what, MAX_NAME)
 
 
-def paths(what: str) -> Callable[[object], tuple[str, ...]]:
-    """Absolute paths, in the field *what*."""
-    def check(value: object) -> tuple[str, ...]:
-        found = tuple(path(item) for item in entries(value, list, what, MOST_NAMES))
-        for one in found:
-            if not one.startswith("/"):
-                raise BadRequest(f"{what} must have absolute paths, not {brief(one, 80)}")
-        return found
-    return check
+def paths(value: object, what: str) -> tuple[str, ...]:
+    """Absolute paths."""
+    found = tuple(path(item, f"a path of {what}") for item in entries(value, list, what, MOST_NAMES))
+    for one in found:
+        if not one.startswith("/"):
+            raise BadRequest(f"{what} must have absolute paths, not {brief(one, 80)}")
+    return found
 
 
-def path_in_overlay(value: object) -> bytes:
+def path_in_overlay(value: object, what: str) -> bytes:
     """
     A path in an overlay, as the wire has it: bytes, relative, without `.`, `..` and empty names.
 
@@ -125,17 +121,17 @@ def path_in_overlay(value: object) -> bytes:
         path = bytes(value)
         if b"\0" not in path and not any(part in (b"", b".", b"..") for part in path.split(b"/")):
             return path
-    raise BadRequest("path must be a relative path, as binary, without empty names, '.' and '..'")
+    raise BadRequest(f"{what} must be a relative path, as binary, without empty names, '.' and '..'")
 
 
-def paths_in_overlay(value: object) -> tuple[bytes, ...]:
-    paths = tuple(path_in_overlay(item) for item in entries(value, list, "paths", MAX_DISCARDED))
+def paths_in_overlay(value: object, what: str) -> tuple[bytes, ...]:
+    paths = tuple(path_in_overlay(item, f"each of {what}") for item in entries(value, list, what, MAX_DISCARDED))
     if sum(map(len, paths)) > MAX_DISCARDED_TOTAL:
-        raise BadRequest(f"paths have more than {MAX_DISCARDED_TOTAL} bytes together")
+        raise BadRequest(f"{what} have more than {MAX_DISCARDED_TOTAL} bytes together")
     return paths
 
 
-def checkpoint(value: object) -> str:
+def checkpoint(value: object, what: str) -> str:
     """
     A name of a checkpoint.
 
@@ -148,67 +144,19 @@ def checkpoint(value: object) -> str:
     return name
 
 
-def whole(what: str, most: int = MAX_ID) -> Callable[[object], int]:
-    """A check of a number from 0 on."""
-    def check(value: object) -> int:
-        if type(value) is not int or not 0 <= value <= most:
-            raise BadRequest(f"{what} must be a whole number from 0 to {most}, not {brief(value)}")
-        return value
-    return check
-
-
-def flag(what: str) -> Callable[[object], bool]:
-    def check(value: object) -> bool:
-        if not isinstance(value, bool):
-            raise BadRequest(f"{what} must be true or false, not {brief(value)}")
-        return value
-    return check
-
-
-def _seconds(value: object, what: str, most: float, least: float = 0.0) -> float:
-    if type(value) not in (int, float) or not least <= value <= most or not math.isfinite(value):  # type: ignore[operator,arg-type]  # NaN compares false
-        raise BadRequest(f"{what} must be seconds, at most {most:.0f}, not {brief(value)}")
-    return float(value)  # type: ignore[arg-type]  # a number, by the line above
-
-
-def wait(value: object) -> float:
-    return _seconds(value, "wait", MAX_WAIT)
-
-
-def cpu_time(value: object) -> float:
-    return _seconds(value, "cpu_time", MAX_WAIT, 0.001)
-
-
-def idle(value: object) -> float:
-    return _seconds(value, "idle", MAX_IDLE, 0.001)
-
-
-def lifetime(value: object) -> float:
-    return _seconds(value, "lifetime", MAX_LIFETIME, 0.001)
-
-
-def data(value: object) -> bytes:
-    return binary(value, "data", MAX_WRITE)
-
-
-def side(what: str) -> Callable[[object], int]:
-    """A check of a terminal's rows, or columns."""
-    def check(value: object) -> int:
-        if type(value) is not int or not 1 <= value <= MAX_SIDE:
-            raise BadRequest(f"{what} must be a whole number from 1 to {MAX_SIDE}, not {brief(value)}")
-        return value
-    return check
-
-
-def terminal(value: object) -> tuple[int, int]:
-    sides = entries(value, list, "terminal", 2)
+def terminal(value: object, what: str) -> tuple[int, int]:
+    sides = entries(value, list, what, 2)
     if len(sides) != 2:
-        raise BadRequest(f"terminal must be its rows and columns, not {brief(value)}")
-    return side("rows")(sides[0]), side("columns")(sides[1])
+        raise BadRequest(f"{what} must be its rows and columns, not {brief(value)}")
+    return side(sides[0], "rows"), side(sides[1], "columns")
 
 
-def signal(value: object) -> int:
-    # 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
-    if type(value) is not int or not 1 <= value <= 64:
-        raise BadRequest(f"signal must be a number from 1 to 64, not {brief(value)}")
-    return value
+wait = seconds(0.0, MAX_WAIT)
+cpu_time = seconds(0.001, MAX_WAIT)
+idle = seconds(0.001, MAX_IDLE)
+lifetime = seconds(0.001, MAX_LIFETIME)
+data = binary_of(MAX_WRITE)
+#: Rows, or columns, of a terminal.
+side = number(1, MAX_SIDE)
+#: 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
+signal = number(1, 64)

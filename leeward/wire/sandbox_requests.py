@@ -1,417 +1,351 @@
 """
-Requests about live sandboxes: every operation of docs/wire.md that names one.
+Requests about live sandboxes: every operation of docs/wire.md that names one, but for those about its files.
 
-Runs in:   the daemon; pure. `requests` knows these by FIELDS, and parses and encodes them.
+Runs in:   the daemon; pure.
 Trust:     a request is hostile; see `requests`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
-from leeward.dataclass import dataclass, field
+from leeward.errors import BadRequest
 from leeward.spec.folders import Folder
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.wire import fetches, fields
 from leeward.wire import sandbox_fields as ours
-from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
-from leeward.wire.overlay_requests import (
-    OverlayCheckpoint,
-    OverlayDiff,
-    OverlayDiscard,
-    OverlayRead,
-    OverlayRequest,
-    OverlayRestore,
-    SandboxHide,
-)
+from leeward.wire.answers import FIGURES, RESULT
+from leeward.wire.schema import Request, field, operation
+
+#: What `sandbox_info` tells.
+_INFO = {
+    "sandbox": "text", "profile": "text", "metadata": "map of text to text", "age": "float", "idle": "float",
+    "unused": "float", "left": "float", "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
+    "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
+    "mounts?": "array of map",
+}
+#: The end of a fetch: a response, or why there is none.
+_FETCHED = {
+    "status?": "int", "headers?": "array", "url": "text", "history?": "array of text", "address?": "text",
+    "body?": "binary or place", "failed?": "text", "message?": "text", "arenas?": "array of int",
+}
+#: What `process_wait` tells, of a process that has ended in full.
+_END = {"over": "bool", **{f"{name.removesuffix('?')}?": kind for name, kind in FIGURES.items()}}
+#: The answer whose content is a memory file of `size` bytes; there is none if that is 0.
+_FILE = {"size": "int", "arenas?": "array of int"}
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOpen:
-    """
-    Open a sandbox that stays until it is killed, idle for too long, or at the end of its lifetime.
+class SandboxRequest(Request):
+    """A request about an open sandbox."""
 
-    Attributes:
-        profile: what it sees, and may do.
-        environment, egress: as for `execute`.
-        limits: memory and processes of the whole sandbox; time and output of each call that asks for none.
-        idle: seconds without a request or a running call after which it ends, 0 for the daemon's choice.
-        lifetime: seconds after which it ends in any case, 0 for the daemon's choice.
-        held: it ends with this connection.
-        env: environment variables of every process in it.
-        mounts: folders of the host that it shows, each a map of `spec.folders.Folder`'s fields.
-        dock: the number of the `sandbox_dock` that has the descriptors of *mounts*.
-        cwd: of the profile `shell`: the folder in which programs start.
-        home: of the profile `shell`: a folder with secrets, beside the one that the client's user has by the host. Of
-            the profiles `agent` and `approved`, and those based on them: the home folder.
-        user: of the same ones: the user's name.
-        hide: likewise: paths in its mounts that can't be seen.
-        protect, pin: paths in its mounts that can't be written, and folders that can't be renamed.
-        show_secrets: of the profile `shell`: hide no names.
-        policy: a policy of egress, as a map of `spec.egress.KEYS` or in the short form, that narrows *egress*.
-        fetch_policy: a policy for `fetch` in the short form, which also narrows *egress*.
-    """
-
-    op: ClassVar[str] = "sandbox_open"
-
-    id: int
-    profile: str = DEFAULT_PROFILE
-    environment: str = ""
-    egress: str = ""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    idle: float = 0.0
-    lifetime: float = 0.0
-    held: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Folder, ...] = ()
-    dock: int = 0
-    cwd: str = ""
-    home: str = ""
-    user: str = ""
-    hide: tuple[str, ...] = ()
-    protect: tuple[str, ...] = ()
-    pin: tuple[str, ...] = ()
-    show_secrets: bool = False
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    fetch_policy: Mapping[str, Any] = field(default_factory=dict)
+    sandbox: str = field(ours.sandbox, "its id")
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxDock:
+@operation("sandbox_open", answers={"sandbox": "text", "idle": "float", "lifetime": "float"})
+class SandboxOpen(Request):
+    """Open a sandbox that stays until it is killed, idle for too long, or at the end of its lifetime."""
+
+    profile: str = field(fields.named, "which files the sandbox shows and what it permits: one of the daemon's "
+                         "profiles", default=DEFAULT_PROFILE, shown="`python`")
+    environment: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
+    egress: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
+    limits: Mapping[str, Any] = field(
+        fields.limits, "as for `execute`. `memory` and `processes` hold for the whole sandbox; `time` and `output` "
+        "for each `process_run` that doesn't set its own", default_factory=dict, shown="the daemon's")
+    idle: float = field(ours.idle, "seconds without a request about it and without a request that waits for it, "
+                        "after which it ends; at most `sandbox_idle`", default=0.0, shown="the daemon's")
+    lifetime: float = field(ours.lifetime, "seconds after which it ends in any case; at most `sandbox_lifetime`",
+                            default=0.0, shown="the daemon's")
+    held: bool = field(
+        fields.flag, "it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach`", default=False)
+    env: Mapping[str, str] = field(
+        fields.env, "variables of every process in it, beside the sandbox's own; bounds as for `execute`",
+        default_factory=dict)
+    metadata: Mapping[str, str] = field(
+        ours.metadata, "shown by `sandbox_info`; at most 64 entries, 16,384 characters together", default_factory=dict)
+    mounts: tuple[Folder, ...] = field(
+        ours.mounts, "folders of the host, at most 16, whose descriptors lie in `dock`, in this order", default=())
+    dock: int = field(fields.whole, "the number of a `sandbox_dock` of this connection; `mounts` need one",
+                      default=0, shown="")
+    cwd: str = field(ours.path, "of the profile `shell`: the folder in which programs start, and whose `.env` files "
+                     "are hidden", default="", shown="`/workspace`")
+    home: str = field(ours.path, "of the profile `shell`: a folder whose secrets are hidden, beside the one that the "
+                      "host has for the user. Of the profile `agent`, which needs it, of `approved` and of those "
+                      "based on one of the two: the home folder, a private one at that path", default="", shown="")
+    user: str = field(ours.user, "with a home folder: the user's name inside", default="", shown="`sandbox`")
+    hide: tuple[str, ...] = field(ours.paths, "with a home folder: absolute paths in its mounts that can't be seen: "
+                                  "a file is empty there and can't be read, a folder is empty. With `protect` and "
+                                  "`pin` at most 512, 40,960 bytes together", default=())
+    protect: tuple[str, ...] = field(
+        ours.paths, "absolute paths in the sandbox's mounts that can't be written. Names that aren't "
+        "there, and links, are left as they are", default=())
+    pin: tuple[str, ...] = field(ours.paths, "absolute paths of folders in the sandbox's mounts that can't "
+                                 "be renamed, moved or removed, nor the folders above them. A file can be renamed "
+                                 "within such a folder, and not into or out of it", default=())
+    show_secrets: bool = field(fields.flag, "of the profile `shell`: hide nothing; `forbidden` where the operator "
+                               "has set `show_secrets = false`", default=False)
+    policy: Mapping[str, Any] = field(
+        fetches.policy, "a policy of the client, which narrows `egress`: the keys of [a policy](egress.md), without "
+        "`authorities`, or those of [the short form](egress.md#fetch); about 65,536 characters", default_factory=dict)
+    fetch_policy: Mapping[str, Any] = field(
+        fetches.policy, "a policy that narrows the sandbox's for `sandbox_fetch`, in [the short "
+        "form](egress.md#fetch); about 65,536 characters", default_factory=dict)
+
+
+@operation("sandbox_dock", answers={"dock": "int", "socket": "bool"}, admits="job")
+class SandboxDock(Request):
     """Ask for a socket on which to send descriptors for the next `sandbox_open`."""
 
-    op: ClassVar[str] = "sandbox_dock"
 
-    id: int
+@operation("sandbox_list", answers={"sandboxes": "array", "more": "bool", "last?": "int"})
+class SandboxList(Request):
+    """Ask for all sandboxes of this user."""
 
-
-@dataclass(frozen=True, slots=True)
-class SandboxList:
-    """
-    Ask for all sandboxes of this user.
-
-    Attributes:
-        after: `last` of the previous answer, which had no room for more rows.
-    """
-
-    op: ClassVar[str] = "sandbox_list"
-
-    id: int
-    after: int = 0
+    after: int = field(fields.whole, "`last` of the answer before", default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxInfo:
-    op: ClassVar[str] = "sandbox_info"
-
-    id: int
-    sandbox: str
+@operation("sandbox_info", answers=_INFO)
+class SandboxInfo(SandboxRequest):
+    """Ask for the state of a sandbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxExtend:
-    """
-    Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change.
+@operation("sandbox_extend", answers=_INFO)
+class SandboxExtend(SandboxRequest):
+    """Change when *sandbox* ends. *idle* as in `sandbox_open`; *lifetime* counts from now. 0: no change."""
 
-    Attributes:
-        detach: it doesn't end with the connection that has opened it.
-    """
-
-    op: ClassVar[str] = "sandbox_extend"
-
-    id: int
-    sandbox: str
-    idle: float = 0.0
-    lifetime: float = 0.0
-    detach: bool = False
+    idle: float = field(ours.idle, "as for `sandbox_open`", default=0.0, shown="as it is")
+    lifetime: float = field(ours.lifetime, "seconds from now on, at most `sandbox_lifetime`",
+                            default=0.0, shown="as it is")
+    detach: bool = field(fields.flag, "the sandbox isn't held by a connection any more", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxKill:
-    op: ClassVar[str] = "sandbox_kill"
-
-    id: int
-    sandbox: str
+@operation("sandbox_kill", answers={})
+class SandboxKill(SandboxRequest):
+    """End every process in a sandbox, and the sandbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxExecute:
-    """
-    Run Python code in *sandbox*, and answer as `execute` does; the other fields as there.
+@operation("sandbox_execute", answers=RESULT, admits="job")
+class SandboxExecute(SandboxRequest):
+    """Run Python code in *sandbox*, and answer as `execute` does; the other fields as there."""
 
-    Attributes:
-        kernel: the number of a kernel, from `kernel_open`; 0 for a new interpreter.
-    """
-
-    op: ClassVar[str] = "sandbox_execute"
-
-    id: int
-    sandbox: str
-    kernel: int = 0
-    code: bytes = b""
-    name: str = ""
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, bytes | memoryview] = field(default_factory=dict)
-    stdin: bytes | memoryview = b""
-    collect: tuple[str, ...] = ()
-    display: bool = False
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Any] = field(default_factory=dict)
+    kernel: int = field(fields.whole, "a kernel of `kernel_open`; 0 for a fresh interpreter", default=0)
+    code: bytes = field(fields.code, "as for `execute`")
+    name: str = field(fields.name, "as for `execute`", default="")
+    args: tuple[str, ...] = field(fields.args, "as for `execute`", default=())
+    env: Mapping[str, str] = field(fields.env, "as for `execute`", default_factory=dict)
+    files: Mapping[str, bytes | memoryview] = field(
+        fields.files, "as for `execute`", default_factory=dict)
+    stdin: bytes | memoryview = field(fields.stdin, "as for `execute`; a kernel takes none", default=b"")
+    collect: tuple[str, ...] = field(fields.collect, "as for `execute`", default=())
+    display: bool = field(fields.flag, "as for `execute`", default=False)
+    limits: Mapping[str, Any] = field(fields.limits, "`time`, `output` and `overflow`", default_factory=dict,
+                                      shown="the sandbox's")
+    functions: Mapping[str, Any] = field(fields.functions, "as for `execute`", default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRun:
-    """
-    Run a program to its end, and answer as `execute` does.
+@operation("sandbox_fetch", answers=_FETCHED, admits="job")
+class SandboxFetch(SandboxRequest):
+    """Send a request of HTTP by the policy of *sandbox*, and answer with the response."""
 
-    Attributes:
-        argv: the program and its arguments; or
-        shell: a line for /bin/sh.
-        cwd: the folder to start in, "" for /workspace.
-        title: what lists show it as.
-        cpu_time: processor seconds of the program and its descendants after which they are killed; 0: no bound.
-        clean: its environment is only PATH and the variables of the sandbox and of this request.
-        warm: the program reads all of its stdin before it does anything: one that waits for that may be held ready
-            for the next request with the same program, folder and environment.
-    """
-
-    op: ClassVar[str] = "process_run"
-
-    id: int
-    sandbox: str
-    argv: tuple[str, ...] = ()
-    shell: str = ""
-    cwd: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes | memoryview = b""
-    title: str = ""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    cpu_time: float = 0.0
-    clean: bool = False
-    warm: bool = False
+    url: str = field(fetches.url, "http or https, at most 8,192 characters")
+    method: str = field(fetches.method, "at most 64 characters", default="GET")
+    headers: tuple[tuple[str, str], ...] = field(
+        fetches.headers, "of arrays of two texts, name and value: at most 64, 65,536 characters together", default=())
+    body: bytes = field(fetches.body, "at most 16 MiB", default=b"")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessStart:
-    """
-    Start a program that is read from and written to while it runs; the fields as for `process_run`.
-
-    Attributes:
-        stdin: what its standard input begins with.
-        open: its stdin stays open behind that, for `process_write`.
-        bounded: it has the sandbox's limits on time and output where it asks for none, as with `process_run`.
-        terminal: rows and columns; the program gets a terminal of that size, its stdin stays open, and stdout is its
-            only stream.
-        held: it is killed when this connection ends.
-    """
-
-    op: ClassVar[str] = "process_start"
-
-    id: int
-    sandbox: str
-    argv: tuple[str, ...] = ()
-    shell: str = ""
-    cwd: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    stdin: bytes | memoryview = b""
-    open: bool = False
-    bounded: bool = False
-    terminal: tuple[int, int] | None = None
-    held: bool = False
-    title: str = ""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    cpu_time: float = 0.0
-    clean: bool = False
+# --- kernels ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessList:
-    op: ClassVar[str] = "process_list"
-
-    id: int
-    sandbox: str
+class _KernelRequest(SandboxRequest):
+    kernel: int = field(fields.whole, "of `kernel_open`")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRead:
-    """
-    Take chunks of a process's output.
+@operation("kernel_open", answers={"kernel": "int"})
+class KernelOpen(SandboxRequest):
+    """Start a Python in *sandbox* that keeps its state between requests."""
 
-    Attributes:
-        after: the number of the last chunk that the client has; the daemon drops the chunks up to it.
-        wait: seconds to wait for one.
-    """
-
-    op: ClassVar[str] = "process_read"
-
-    id: int
-    sandbox: str
-    process: int
-    after: int = 0
-    wait: float = 0.0
+    held: bool = field(fields.flag, "the kernel is closed when this connection ends", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessWrite:
+@operation("kernel_interrupt", answers={"interrupted": "bool"})
+class KernelInterrupt(_KernelRequest):
+    """Raise KeyboardInterrupt in the code that a kernel runs."""
+
+
+@operation("kernel_reset", answers={})
+class KernelReset(_KernelRequest):
+    """Give a kernel a new process, without the state of the old one."""
+
+
+@operation("kernel_fork", answers={"kernel": "int"})
+class KernelFork(_KernelRequest):
+    """Start a kernel with the state that *kernel* has."""
+
+    held: bool = field(fields.flag, "as for `kernel_open`", default=False)
+
+
+@operation("kernel_bind", answers={"session": "int"})
+class KernelBind(_KernelRequest):
+    """Give a kernel a number on this connection, by which it takes code alone as a session does."""
+
+
+@operation("kernel_close", answers={})
+class KernelClose(_KernelRequest):
+    """End a kernel, as a reset does, and give it no other process."""
+
+
+# --- processes --------------------------------------------------------------------
+
+
+def _one_program(values: Mapping[str, Any]) -> None:
+    if ("argv" in values) == ("shell" in values):
+        raise BadRequest("a program takes one of argv and shell")
+
+
+class _Program(SandboxRequest):
+    argv: tuple[str, ...] = field(ours.argv, "the program, which is looked for in `PATH`, and its arguments; at most "
+                                  "1,024, of at most 131,071 characters each and 2^21 together", default=(), shown="")
+    shell: str = field(ours.shell, "a line for `/bin/sh -c`, at most 131,071 characters", default="", shown="")
+    cwd: str = field(ours.path, "the folder to start in, at most 4,095 characters", default="", shown="`/workspace`")
+    env: Mapping[str, str] = field(
+        fields.env, "variables, beside the sandbox's; bounds as for `execute`", default_factory=dict)
+    stdin: bytes | memoryview = field(fields.stdin, "at most 64 MiB", default=b"")
+    title: str = field(fields.name, "what `process_list` shows, at most 255 characters",
+                       default="", shown="the program")
+    limits: Mapping[str, Any] = field(fields.limits, "`time`, `output` and `overflow`", default_factory=dict,
+                                      shown="the sandbox's")
+    cpu_time: float = field(ours.cpu_time, "processor seconds of it and all that descends from it, 0.001 to 3,600, "
+                            "after which they are killed: `timed_out`, with the limit `cpu`", default=0.0, shown="none")
+    clean: bool = field(fields.flag, "its environment is `PATH`, and what `env` here and the sandbox's `env` say",
+                        default=False)
+
+
+class _ProcessRequest(SandboxRequest):
+    process: int = field(fields.whole, "one that was started")
+
+
+@operation("process_run", answers=RESULT, admits="job", rule=_one_program)
+class ProcessRun(_Program):
+    """Run a program to its end, and answer as `execute` does."""
+
+    warm: bool = field(fields.flag, "the program reads all of its stdin before it does anything", default=False)
+
+
+@operation("process_start", answers={"process": "int"}, rule=_one_program)
+class ProcessStart(_Program):
+    """Start a program that is read from and written to while it runs."""
+
+    open: bool = field(fields.flag, "its standard input stays open for `process_write` after the content of `stdin`",
+                       default=False)
+    bounded: bool = field(fields.flag, "the sandbox's `time` and `output` hold where it doesn't set its own; else it "
+                          "has no such limit", default=False)
+    terminal: tuple[int, int] | None = field(
+        ours.terminal, "two ints, rows and columns, each from 1 to 65,535: it is on a terminal of that size, with "
+        "standard input open and stdout as its one stream", default=None, shown="")
+    held: bool = field(fields.flag, "it is killed when this connection ends", default=False)
+
+
+@operation("process_list", answers={"processes": "array"})
+class ProcessList(SandboxRequest):
+    """Ask for the processes of a sandbox."""
+
+
+@operation("process_read", answers={"chunks": "array", "over": "bool"})
+class ProcessRead(_ProcessRequest):
+    """Take chunks of a process's output."""
+
+    after: int = field(fields.whole, "the number of the last chunk that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for the next one, at most 3,600", default=0.0)
+
+
+@operation("process_write", answers={"written": "int"})
+class ProcessWrite(_ProcessRequest):
     """Write *data* to a process's stdin, and then close that if *end*."""
 
-    op: ClassVar[str] = "process_write"
-
-    id: int
-    sandbox: str
-    process: int
-    data: bytes = b""
-    end: bool = False
+    process: int = field(fields.whole, "one that was started with `open`")
+    data: bytes = field(ours.data, "at most 1 MiB", default=b"")
+    end: bool = field(fields.flag, "close its standard input behind that", default=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessResize:
+@operation("process_resize", answers={"resized": "bool"})
+class ProcessResize(_ProcessRequest):
     """Change the size of a process's terminal."""
 
-    op: ClassVar[str] = "process_resize"
-
-    id: int
-    sandbox: str
-    process: int
-    rows: int
-    columns: int
+    process: int = field(fields.whole, "one that was started with `terminal`")
+    rows: int = field(ours.side, "from 1 to 65,535")
+    columns: int = field(ours.side, "from 1 to 65,535")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSignal:
-    op: ClassVar[str] = "process_signal"
+@operation("process_signal", answers={"sent": "bool"})
+class ProcessSignal(_ProcessRequest):
+    """Send a signal to a process alone."""
 
-    id: int
-    sandbox: str
-    process: int
-    signal: int
+    signal: int = field(ours.signal, "from 1 to 64")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessKill:
+@operation("process_kill", answers={})
+class ProcessKill(_ProcessRequest):
     """Kill a process and all its descendants."""
 
-    op: ClassVar[str] = "process_kill"
 
-    id: int
-    sandbox: str
-    process: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessWait:
+@operation("process_wait", answers=_END)
+class ProcessWait(_ProcessRequest):
     """Answer when a process has ended, or after *wait* seconds."""
 
-    op: ClassVar[str] = "process_wait"
-
-    id: int
-    sandbox: str
-    process: int
-    wait: float = 0.0
+    wait: float = field(ours.wait, "seconds, at most 3,600", default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxFetch:
-    """
-    Send a request of HTTP by the policy of *sandbox*, and answer with the response.
-
-    Attributes:
-        headers: name and value each.
-    """
-
-    op: ClassVar[str] = "sandbox_fetch"
-
-    id: int
-    sandbox: str
-    url: str
-    method: str = "GET"
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
+# --- folders ----------------------------------------------------------------------
 
 
-SandboxRequest = (SandboxOpen | SandboxDock | SandboxList | SandboxInfo | SandboxExtend | SandboxKill | SandboxExecute
-                  | KernelOpen | KernelInterrupt | KernelReset | KernelFork | KernelBind | KernelClose | ProcessRun
-                  | ProcessStart
-                  | ProcessList | ProcessRead | ProcessWrite | ProcessResize | ProcessSignal | ProcessKill | ProcessWait
-                  | SandboxFetch | OverlayRequest)
+class OverlayRequest(SandboxRequest):
+    """A request about a folder whose changes stay in the sandbox."""
 
-Checks = dict[str, Callable[[object], object]]
+    target: str = field(ours.path, "of one of its overlays")
 
-_HERE: Checks = {"sandbox": ours.sandbox}
-_ONE: Checks = {"sandbox": ours.sandbox, "process": ours.whole("process")}
-_KERNEL: Checks = {"sandbox": ours.sandbox, "kernel": ours.whole("kernel")}
-_PROGRAM: Checks = {"sandbox": ours.sandbox, "argv": ours.argv, "shell": ours.shell, "cwd": ours.path,
-                    "env": fields.env, "stdin": fields.stdin, "title": fields.name, "limits": fields.limits,
-                    "cpu_time": ours.cpu_time, "clean": ours.flag("clean")}
 
-#: As in `requests`.
-FIELDS: dict[str, tuple[type[SandboxRequest], Checks]] = {
-    "sandbox_open": (SandboxOpen, {
-        "profile": fields.named("profile"), "environment": fields.named("environment"),
-        "egress": fields.named("egress"), "limits": fields.limits, "idle": ours.idle, "lifetime": ours.lifetime,
-        "held": ours.flag("held"),
-        "env": fields.env, "metadata": ours.metadata, "mounts": ours.mounts, "dock": ours.whole("dock"),
-        "cwd": ours.path, "home": ours.path, "user": ours.user,
-        "hide": ours.paths("hide"), "protect": ours.paths("protect"), "pin": ours.paths("pin"),
-        "show_secrets": ours.flag("show_secrets"),
-        "policy": fetches.policy("policy"), "fetch_policy": fetches.policy("fetch_policy"),
-    }),
-    "sandbox_dock": (SandboxDock, {}),
-    "sandbox_list": (SandboxList, {"after": ours.whole("after")}),
-    "sandbox_info": (SandboxInfo, _HERE),
-    "sandbox_extend": (SandboxExtend, {**_HERE, "idle": ours.idle, "lifetime": ours.lifetime,
-                                       "detach": ours.flag("detach")}),
-    "sandbox_kill": (SandboxKill, _HERE),
-    "sandbox_execute": (SandboxExecute, {
-        **_HERE, "kernel": ours.whole("kernel"), "code": fields.code, "name": fields.name, "args": fields.args,
-        "env": fields.env, "files": fields.files, "stdin": fields.stdin, "collect": fields.collect,
-        "display": ours.flag("display"), "limits": fields.limits, "functions": fields.functions,
-    }),
-    "kernel_open": (KernelOpen, {**_HERE, "held": ours.flag("held")}),
-    "kernel_interrupt": (KernelInterrupt, _KERNEL),
-    "kernel_reset": (KernelReset, _KERNEL),
-    "kernel_fork": (KernelFork, {**_KERNEL, "held": ours.flag("held")}),
-    "kernel_bind": (KernelBind, _KERNEL),
-    "kernel_close": (KernelClose, _KERNEL),
-    "process_run": (ProcessRun, {**_PROGRAM, "warm": ours.flag("warm")}),
-    "process_start": (ProcessStart, {**_PROGRAM, "open": ours.flag("open"), "bounded": ours.flag("bounded"),
-                                     "terminal": ours.terminal, "held": ours.flag("held")}),
-    "process_list": (ProcessList, _HERE),
-    "process_read": (ProcessRead, {**_ONE, "after": ours.whole("after"), "wait": ours.wait}),
-    "process_write": (ProcessWrite, {**_ONE, "data": ours.data, "end": ours.flag("end")}),
-    "process_resize": (ProcessResize, {**_ONE, "rows": ours.side("rows"), "columns": ours.side("columns")}),
-    "process_signal": (ProcessSignal, {**_ONE, "signal": ours.signal}),
-    "process_kill": (ProcessKill, _ONE),
-    "process_wait": (ProcessWait, {**_ONE, "wait": ours.wait}),
-    "sandbox_fetch": (SandboxFetch, {**_HERE, "url": fetches.url, "method": fetches.method,
-                                     "headers": fetches.headers, "body": fetches.body}),
-    "sandbox_hide": (SandboxHide, {**_HERE, "hide": ours.paths("hide")}),
-    "overlay_diff": (OverlayDiff, {**_HERE, "target": ours.path}),
-    "overlay_read": (OverlayRead, {**_HERE, "target": ours.path, "path": ours.path_in_overlay,
-                                   "offset": ours.whole("offset")}),
-    "overlay_checkpoint": (OverlayCheckpoint, {**_HERE, "target": ours.path, "name": ours.checkpoint}),
-    "overlay_restore": (OverlayRestore, {**_HERE, "target": ours.path, "name": ours.checkpoint}),
-    "overlay_discard": (OverlayDiscard, {**_HERE, "target": ours.path, "paths": ours.paths_in_overlay}),
-}
+@operation("overlay_diff", answers=_FILE, admits="job")
+class OverlayDiff(OverlayRequest):
+    """Ask what *sandbox* has changed in its overlay at *target*."""
 
-#: Fields that an operation must have.
-NEEDED: dict[str, tuple[str, ...]] = {
-    **{op: tuple(name for name in ("sandbox", "process", "kernel") if name in checks)
-       for op, (_, checks) in FIELDS.items()},
-    "sandbox_execute": ("sandbox", "code"),
-    "process_signal": ("sandbox", "process", "signal"),
-    "process_resize": ("sandbox", "process", "rows", "columns"),
-    "sandbox_fetch": ("sandbox", "url"),
-    "sandbox_hide": ("sandbox", "hide"),
-    "overlay_diff": ("sandbox", "target"),
-    "overlay_read": ("sandbox", "target", "path"),
-    "overlay_checkpoint": ("sandbox", "target"),
-    "overlay_restore": ("sandbox", "target", "name"),
-    "overlay_discard": ("sandbox", "target"),
-}
 
-#: Operations that take one of `argv` and `shell`.
-PROGRAMS = frozenset({"process_run", "process_start"})
+@operation("overlay_read", answers=_FILE, admits="job")
+class OverlayRead(OverlayRequest):
+    """Read a piece of a changed file in the overlay at *target*."""
+
+    path: bytes = field(ours.path_in_overlay, "of a file that `overlay_diff` lists")
+    offset: int = field(fields.whole, "in bytes", default=0)
+
+
+@operation("overlay_checkpoint", answers={"name": "text"})
+class OverlayCheckpoint(OverlayRequest):
+    """Keep a copy of what *sandbox* has changed in its overlay at *target*, as *name*; "" stands for the next number."""
+
+    name: str = field(ours.checkpoint, "letters, digits, `_`, `-` and `.`, not `.` or `-` first; at most 64",
+                      default="", shown="the first free number")
+
+
+@operation("overlay_restore", answers={})
+class OverlayRestore(OverlayRequest):
+    """Make the overlay at *target* what it was at the checkpoint *name*."""
+
+    name: str = field(ours.checkpoint, "of a checkpoint there")
+
+
+@operation("overlay_discard", answers={})
+class OverlayDiscard(OverlayRequest):
+    """Undo what *sandbox* has changed in its overlay at *target*."""
+
+    paths: tuple[bytes, ...] = field(
+        ours.paths_in_overlay, "of what `overlay_diff` lists, relative; at most 1,024, and 48 KiB together",
+        default=(), shown="all")
+
+
+@operation("sandbox_hide", answers={})
+class SandboxHide(SandboxRequest):
+    """Hide names in the mounts of *sandbox*, which has a home of its own, as `hide` of sandbox_open does."""
+
+    hide: tuple[str, ...] = field(ours.paths, "as for `sandbox_open`; at most 512, 40,960 bytes together, and 2,048 "
+                                  "in all requests of a sandbox")

@@ -46,7 +46,6 @@ from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_r
 from leeward.wire.code_alone import code_alone
 from leeward.wire.frames import FrameReader, decode, decode_in_place, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
-from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
     Cancel,
@@ -63,6 +62,12 @@ from leeward.wire.requests import (
     request_id,
 )
 from leeward.wire.sandbox_requests import (
+    KernelBind,
+    KernelClose,
+    KernelFork,
+    KernelInterrupt,
+    KernelOpen,
+    KernelReset,
     ProcessKill,
     ProcessRead,
     ProcessRun,

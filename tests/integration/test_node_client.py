@@ -18,7 +18,7 @@ from leeward import errors
 from leeward.client import workdir_errors
 from leeward.spec.stand_ins import FETCH
 from leeward.spec.tools import TOOLS
-from leeward.wire import requests
+from leeward.wire.requests import OPERATIONS
 
 PACKAGE = ROOT / "packaging" / "node"
 FILES = sorted((PACKAGE / "test").glob("*.test.js"))
@@ -128,7 +128,7 @@ def test_every_operation_that_it_asks_for_is_one() -> None:
     asked = set(re.findall(r"\b(?:ask|call|send)\('([a-z_]+)'", source))
 
     assert {"execute", "ping", "status", "keep_results", "kept_read", "kept_drop", "sandbox_open"} < asked
-    assert asked <= set(requests.FIELDS)
+    assert asked <= set(OPERATIONS)
 
 
 def test_the_package_depends_on_no_other() -> None:

@@ -27,9 +27,8 @@ from leeward.run.report import Report
 from leeward.sandboxes.desk import Desk, Held
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.job import Job
-from leeward.wire.kernel_requests import KernelBind
 from leeward.wire.requests import Execute
-from leeward.wire.sandbox_requests import SandboxExecute
+from leeward.wire.sandbox_requests import KernelBind, SandboxExecute
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
@@ -101,7 +100,7 @@ class KernelSeats:
         if request != Execute(request.id, session=request.session, code=request.code):
             raise BadRequest("a request by the number of a bound kernel has code and nothing else;"
                              " sandbox_execute takes the rest")
-        return SandboxExecute(request.id, seat.sandbox, code=request.code or b"", kernel=seat.kernel, display=True)
+        return SandboxExecute(request.id, sandbox=seat.sandbox, code=request.code or b"", kernel=seat.kernel, display=True)
 
     def offer(self, number: int) -> None:
         """Let the fast path have the next job of this kernel."""

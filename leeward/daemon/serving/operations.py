@@ -31,14 +31,13 @@ from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
 from leeward.spec.functions import Functions
-from leeward.wire import fetches, file_requests, outline, sandbox_requests
+from leeward.wire import fetches, outline
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
-from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
-from leeward.wire.overlay_requests import OverlayDiff, OverlayRead
 from leeward.wire.requests import (
+    OPERATIONS,
     ArenaOpen,
     Cancel,
     Execute,
@@ -61,13 +60,17 @@ from leeward.wire.requests import (
     request_id,
 )
 from leeward.wire.sandbox_requests import (
+    OverlayDiff,
+    OverlayRead,
     ProcessRun,
     SandboxDock,
     SandboxExecute,
     SandboxFetch,
+    SandboxList,
     SandboxOpen,
     SandboxRequest,
 )
+from leeward.wire.schema import Request
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -244,7 +247,7 @@ class Operations:
         self._pay(request.policy, request.fetch_policy)
         return self._of_sandbox(request)
 
-    def _of_sandbox(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
+    def _of_sandbox(self, request: Request) -> Mapping[str, Any] | None:
         # Its answer may be a large result.
         if isinstance(request, (ProcessRun, SandboxExecute, SandboxFetch, OverlayDiff, OverlayRead)):
             self._flight.check_job()
@@ -425,8 +428,8 @@ _ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel |
     SessionClose: Operations._of_session,
     Interrupt: Operations._of_session,
     Shutdown: Operations._shut_down,
-    **dict.fromkeys((kind for kind, _ in (*sandbox_requests.FIELDS.values(), *file_requests.FIELDS.values())),
-                    Operations._of_sandbox),
+    SandboxList: Operations._of_sandbox,
+    **{one.kind: Operations._of_sandbox for one in OPERATIONS.values() if issubclass(one.kind, SandboxRequest)},
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
 }

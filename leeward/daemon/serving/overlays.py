@@ -26,7 +26,7 @@ from leeward.sandboxes.layer_changes import LayerChange, keep
 from leeward.sandboxes.mounting import Mounts, hide_names
 from leeward.sandboxes.registry import RegistryEntry
 from leeward.wire.answers import encode_ok
-from leeward.wire.overlay_requests import (
+from leeward.wire.sandbox_requests import (
     OverlayCheckpoint,
     OverlayDiff,
     OverlayDiscard,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 DIFF_S, READ_S = 60.0, 20.0
 #: Seconds in which the end of a sandbox is known after that of a process in it, and between two looks.
 SETTLE_S, _LOOK_S = 1.0, 0.01
+
+OverlayChange = OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide
 
 
 class OverlayCall(FileTicket):
@@ -87,7 +89,6 @@ class OverlayCall(FileTicket):
         self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
                                                      [arena] if size else [], weight=1 if size else 0))
 
-
     def _refuse(self, why: Refused) -> None:
         self._drop()
         if self._end():
@@ -124,9 +125,7 @@ class PorterFailure:
         self._tell(Busy(bug(error)))
 
 
-def change_overlay(desk: Desk, owner: Flight,
-                   request: OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide,
-                   entry: RegistryEntry[Held]) -> None:
+def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
     """
     Make or restore a checkpoint of an overlay, discard changes, or hide names. A running operation is completed even if
     its connection ends, because a partial result would be worse.

@@ -22,7 +22,7 @@ from leeward.daemon.serving.folders import FolderOpening
 from leeward.daemon.serving.holds import Hold, Holds
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
-from leeward.daemon.serving.overlays import OverlayCall, change_overlay
+from leeward.daemon.serving.overlays import OverlayCall, OverlayChange, change_overlay
 from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, check_limits
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
@@ -42,11 +42,17 @@ from leeward.spec.job import Job
 from leeward.spec.limits import adjusted
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire.answers import result_fields
-from leeward.wire.file_requests import FILE_REQUESTS, FileRequest
-from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
-from leeward.wire.overlay_requests import OverlayDiff, OverlayRead, OverlayRequest
+from leeward.wire.file_requests import FileRequest
 from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import (
+    KernelBind,
+    KernelClose,
+    KernelFork,
+    KernelInterrupt,
+    KernelOpen,
+    KernelReset,
+    OverlayDiff,
+    OverlayRead,
     ProcessKill,
     ProcessList,
     ProcessRead,
@@ -56,7 +62,6 @@ from leeward.wire.sandbox_requests import (
     ProcessStart,
     ProcessWait,
     ProcessWrite,
-    SandboxDock,
     SandboxExecute,
     SandboxExtend,
     SandboxFetch,
@@ -66,6 +71,7 @@ from leeward.wire.sandbox_requests import (
     SandboxOpen,
     SandboxRequest,
 )
+from leeward.wire.schema import Request
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
@@ -87,7 +93,7 @@ class Sandboxes:
         self.docks = Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._answer)
 
-    def serve(self, request: SandboxRequest | FileRequest) -> Mapping[str, Any] | None:
+    def serve(self, request: Request) -> Mapping[str, Any] | None:
         """
         Return the answer to *request*; None if it comes later, or if the request was refused already.
 
@@ -99,10 +105,10 @@ class Sandboxes:
             return None
         if isinstance(request, SandboxList):
             return sandbox_list.page(self._desk, self._owner.user, request.after)
-        if isinstance(request, SandboxDock):
-            raise Bug("a dock is the connection's to make")
+        if not isinstance(request, SandboxRequest):
+            raise Bug(f"{request.op} is the connection's to serve")
         entry = self._desk.get(request.sandbox, self._owner.user)
-        if isinstance(request, FILE_REQUESTS):
+        if isinstance(request, FileRequest):
             return self._file_call(request, entry)
         return _SERVES[type(request)](self, request, entry)
 
@@ -429,11 +435,11 @@ class Sandboxes:
         entry.sandbox.sandbox.program(request.process).kill()
         return {}
 
-    def _look(self, request: OverlayRequest, entry: RegistryEntry[Held]) -> None:
-        if isinstance(request, (OverlayDiff, OverlayRead)):
-            OverlayCall(self._desk, self._owner, request, entry)
-        else:
-            change_overlay(self._desk, self._owner, request, entry)
+    def _look(self, request: OverlayDiff | OverlayRead, entry: RegistryEntry[Held]) -> None:
+        OverlayCall(self._desk, self._owner, request, entry)
+
+    def _change(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
+        change_overlay(self._desk, self._owner, request, entry)
 
 
 def _give_up(report: Report) -> None:
@@ -453,5 +459,6 @@ _SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
     ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
     ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,
     ProcessResize: Sandboxes._resize, ProcessSignal: Sandboxes._signal, ProcessKill: Sandboxes._kill,
-    SandboxFetch: Sandboxes._fetch, **dict.fromkeys(get_args(OverlayRequest), Sandboxes._look),
+    SandboxFetch: Sandboxes._fetch, OverlayDiff: Sandboxes._look, OverlayRead: Sandboxes._look,
+    **dict.fromkeys(get_args(OverlayChange), Sandboxes._change),
 }

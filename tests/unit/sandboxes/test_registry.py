@@ -33,7 +33,7 @@ def test_ids_are_of_the_alphabet_and_never_alike() -> None:
 
     assert 500 == len(set(names))
     for name in names:
-        assert name == sandbox_fields.sandbox(name)
+        assert name == sandbox_fields.sandbox(name, "sandbox")
 
 
 def test_ids_have_110_bits_of_the_systems_randomness() -> None:

@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leeward.wire.code_alone import MOST, code_alone
-from leeward.wire.fields import MAX_ID
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.requests import Execute, Ping, Request, encode_request, parse_request
+from leeward.wire.schema import MAX_ID
 
 
 def payload(request: Request) -> bytes:

@@ -22,20 +22,18 @@ from leeward.sandboxes.states import Reason
 from leeward.wire import (
     answers,
     bundles,
-    egress_requests,
     fields,
     file_answers,
     file_requests,
     frames,
     replies,
-    requests,
     sandbox_fields,
     sandbox_ids,
-    sandbox_requests,
 )
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.job import MAX_FILES, MAX_LEFT_OUT, MAX_SHOWN
 from leeward.wire.patterns import MOST_ALTERNATIVES
+from leeward.wire.requests import OPERATIONS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "wire.md"
 
@@ -57,25 +55,16 @@ def rows(text: str) -> set[str]:
 
 def test_every_operation_and_field(page: str) -> None:
     """None is missing, none is made up."""
-    assert set(requests.FIELDS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
+    assert set(OPERATIONS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
     asked, limits = request.split("| limit |")
-    assert set(requests.FIELDS["execute"][1]) == rows(asked)
+    assert set(OPERATIONS["execute"].fields) == rows(asked)
     assert {"memory", "processes", "time", "output"} == rows(limits)
-    assert {"target", "interrupt", "kill"} == rows(section(page, "cancel"))
-    for name in ("session_open", "session_reset", "session_close", "interrupt"):
-        assert set(requests.FIELDS[name][1]) == rows(section(page, name))
-    for name in sandbox_requests.FIELDS:
-        fields_of = set(requests.FIELDS[name][1])
-        if "process_start" == name:
-            fields_of -= set(requests.FIELDS["process_run"][1])
-        assert fields_of == rows(section(page, name)), name
-    for name in file_requests.FIELDS:
-        assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
+    for name, operation in OPERATIONS.items():
+        if name not in ("execute", "process_start", "arena", "status"):
+            assert set(operation.fields) == rows(section(page, name)), name
     for reason in Reason:
         assert f"`{reason}`" in section(page, "sandbox_open")
-    for name in ("slot", "keep_results", "kept_read", "kept_drop", *egress_requests.FIELDS):
-        assert set(requests.FIELDS[name][1]) == rows(section(page, name)), name
     assert {"slots", "size", "arenas"} == rows(section(page, "arena"))
 
     result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x",

@@ -15,11 +15,11 @@ RESPONSE: dict[str, Any] = {"status": 200, "headers": [["a", "b"], ["a", "c"]], 
 
 
 def test_valid_fields_are_taken() -> None:
-    assert (("a", "b"), ("a", "c")) == fetches.headers([["a", "b"], ["a", "c"]])
-    assert () == fetches.headers([])
-    assert "x" * fetches.MAX_URL == fetches.url("x" * fetches.MAX_URL)
-    assert b"x" == fetches.body(b"x")
-    assert {"allow": ["*"]} == fetches.policy("policy")({"allow": ["*"]})
+    assert (("a", "b"), ("a", "c")) == fetches.headers([["a", "b"], ["a", "c"]], "headers")
+    assert () == fetches.headers([], "headers")
+    assert "x" * fetches.MAX_URL == fetches.url("x" * fetches.MAX_URL, "url")
+    assert b"x" == fetches.body(b"x", "body")
+    assert {"allow": ["*"]} == fetches.policy({"allow": ["*"]}, "policy")
 
 
 @pytest.mark.parametrize(("check", "value"), [
@@ -28,13 +28,13 @@ def test_valid_fields_are_taken() -> None:
     (fetches.body, bytes(fetches.MAX_BODY + 1)), (fetches.headers, {"a": "b"}), (fetches.headers, [["a"]]),
     (fetches.headers, ["ab"]), (fetches.headers, [["a", b"b"]]),
     (fetches.headers, [["a", "b"]] * (fetches.MAX_FIELDS + 1)),
-    (fetches.headers, [["a", "x" * (fetches.MAX_HEAD // 2)]] * 3), (fetches.policy("policy"), ["*"]),
-    (fetches.policy("policy"), {str(number): 1 for number in range(33)}),
-    (fetches.policy("policy"), {"allow": ["x" * 100] * 1000}),
+    (fetches.headers, [["a", "x" * (fetches.MAX_HEAD // 2)]] * 3), (fetches.policy, ["*"]),
+    (fetches.policy, {str(number): 1 for number in range(33)}),
+    (fetches.policy, {"allow": ["x" * 100] * 1000}),
 ])
-def test_malformed_fields_are_refused(check: Callable[[object], object], value: object) -> None:
+def test_malformed_fields_are_refused(check: Callable[[object, str], object], value: object) -> None:
     with pytest.raises(BadRequest):
-        check(value)
+        check(value, "a field")
 
 
 def test_an_answer_of_a_broker() -> None:

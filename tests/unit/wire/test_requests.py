@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from leeward.errors import BadRequest, PeerError, Refused, VersionMismatch, brief
 from leeward.wire import requests
 from leeward.wire.frames import HEADER, VERSION, decode
-from leeward.wire.kernel_requests import KernelBind, KernelClose, KernelFork, KernelInterrupt, KernelOpen, KernelReset
 from leeward.wire.requests import (
-    FIELDS,
+    OPERATIONS,
     Cancel,
     Execute,
     Interrupt,
@@ -29,6 +28,12 @@ from leeward.wire.requests import (
     parse_request,
 )
 from leeward.wire.sandbox_requests import (
+    KernelBind,
+    KernelClose,
+    KernelFork,
+    KernelInterrupt,
+    KernelOpen,
+    KernelReset,
     ProcessKill,
     ProcessList,
     ProcessRead,
@@ -44,9 +49,10 @@ from leeward.wire.sandbox_requests import (
     SandboxList,
     SandboxOpen,
 )
+from leeward.wire.schema import Request
 
 
-def parse(**fields: Any) -> requests.Request:
+def parse(**fields: Any) -> Request:
     return parse_request({"v": VERSION, "id": 1, **fields})
 
 
@@ -79,7 +85,7 @@ SANDBOX_REQUESTS = (
     SessionOpen(9, limits={"memory": 1 << 26}, idle=2.5), SessionReset(10, session=1),
     SessionClose(11, session=2**53 - 1), Interrupt(12, session=1), *SANDBOX_REQUESTS,
 ])
-def test_every_request_comes_back(request_: requests.Request) -> None:
+def test_every_request_comes_back(request_: Request) -> None:
     """What a client encodes is what the daemon parses."""
     assert request_ == parse_request(decode(encode_request(request_)[HEADER:]))
 
@@ -233,15 +239,15 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4), max_leaves=8)
 
 
-@pytest.mark.parametrize("op", requests.FIELDS)
+@pytest.mark.parametrize("op", OPERATIONS)
 def test_an_operation_without_its_fields_is_a_request_or_refused(op: str) -> None:
     with suppress(BadRequest):
         parse_request({"v": VERSION, "id": 1, "op": op})
 
 
 @pytest.mark.thorough
-@given(st.dictionaries(st.sampled_from(["v", "id", "op", "target", "x", *requests.FIELDS["execute"][1]]), ANYTHING),
-       st.sampled_from([*requests.FIELDS, "x"]))
+@given(st.dictionaries(st.sampled_from(["v", "id", "op", "target", "x", *OPERATIONS["execute"].fields]), ANYTHING),
+       st.sampled_from([*OPERATIONS, "x"]))
 def test_any_map_is_a_request_or_refused(fields: dict[str, Any], op: str) -> None:
     """Whatever types the fields have, nothing but the three errors comes out."""
     for message in (fields, {**fields, "v": VERSION, "id": 1}, {**fields, "v": VERSION, "id": 1, "op": op}):
@@ -262,14 +268,14 @@ def test_a_bound_on_processor_time_has_bounds(more: dict[str, Any]) -> None:
             parse(op=op, sandbox=BOX, shell="ls", **more)
 
 
-@pytest.mark.parametrize("op", sorted(FIELDS))
+@pytest.mark.parametrize("op", sorted(OPERATIONS))
 def test_c397_no_check_of_a_field_copies_what_it_refuses(op: str) -> None:
     """The repr of 64 MiB, for a message that has 40 characters of it, takes a second."""
     filled: dict[str, Any] = {"code": b"1", "sandbox": "a" * 26, "argv": ["a"], "path": b"/a", "data": b"a",
                               "process": 1}
-    others = {name: value for name, value in filled.items() if name in FIELDS[op][1]}
+    others = {name: value for name, value in filled.items() if name in OPERATIONS[op].fields}
     huge = b"\0" * (1 << 20)
-    for name in ("id", "v", *FIELDS[op][1]):
+    for name in ("id", "v", *OPERATIONS[op].fields):
         for value in (huge, [huge], [{"a": huge}], {"a": [huge]}):
             message = {"v": VERSION, "id": 1, "op": op, **others, name: value}
             tracemalloc.start()
