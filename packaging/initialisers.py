@@ -16,7 +16,7 @@ from pathlib import Path
 
 from leeward.dataclass import MISSING, factory, source
 from leeward.wire import requests as _  # noqa: F401  # makes the classes
-from leeward.wire.schema import Request
+from leeward.wire.schema import ClientRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ def shapes(text: str) -> set[tuple[bool, str]]:
     return found
 
 
-def requests(kind: type[Request] = Request) -> set[tuple[bool, str]]:
+def requests(kind: type[ClientRequest] = ClientRequest) -> set[tuple[bool, str]]:
     """Return the shapes of *kind* and the requests that are based on it: leeward/wire/schema.py."""
     made = sorted(kind.fields.values(), key=lambda one: one.default is not MISSING)
     shape = "".join("-+"[type(one.default) is type(factory(dict))] for one in made)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from leeward.wire import egress_asks, fields
 from leeward.wire import sandbox_fields as ours
-from leeward.wire.schema import Request, field, operation
+from leeward.wire.schema import ClientRequest, field, operation
 
 _OPERATORS = "what a rule of `ask` asks for is the operator's to answer"
 
 
 @operation("egress_log", answers={"events": "array", "last": "int", "forgotten": "int"}, admits="if it waits")
-class EgressLog(Request):
+class EgressLog(ClientRequest):
     """Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried."""
 
     after: int = field(fields.whole, "the number of the last row that the client has", default=0)
@@ -23,7 +23,7 @@ class EgressLog(Request):
 
 
 @operation("egress_asks", answers={"events": "array"}, admits="if it waits", guests=_OPERATORS)
-class EgressAsks(Request):
+class EgressAsks(ClientRequest):
     """Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may."""
 
     after: int = field(fields.whole, "the number of the last one that the client has", default=0)
@@ -31,7 +31,7 @@ class EgressAsks(Request):
 
 
 @operation("egress_answer", answers={"taken": "bool"}, admits="at once", guests=_OPERATORS)
-class EgressAnswer(Request):
+class EgressAnswer(ClientRequest):
     """Answer such a question."""
 
     ask: int = field(fields.whole, "its number")

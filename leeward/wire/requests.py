@@ -16,7 +16,7 @@ from leeward.wire import egress_requests, fetches, fields, file_requests, sandbo
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.answers import RESULT
 from leeward.wire.frames import VERSION, encode
-from leeward.wire.schema import ANYTHING, Request, check_id, field, operation
+from leeward.wire.schema import ANYTHING, ClientRequest, check_id, field, operation
 from leeward.wire.schema import OPERATIONS as OPERATIONS
 
 
@@ -42,7 +42,7 @@ def _one_end(values: Mapping[str, Any]) -> None:
 
 
 @operation("execute", answers=RESULT, admits="job", rule=_one_way)
-class Execute(Request):
+class Execute(ClientRequest):
     """Run code, or a module, and answer with its result."""
 
     session: int = field(fields.session, "the session to run it in, see `session_open`; without it, a process of its "
@@ -82,14 +82,14 @@ class Execute(Request):
 
 
 @operation("function_take", answers={"calls": "array", "over": "bool"}, admits="at once")
-class FunctionTake(Request):
+class FunctionTake(ClientRequest):
     """Wait for calls of functions by the job of the request *target* of this connection."""
 
     target: int = field(fields.target, "the id of the request for the job, on this connection")
 
 
 @operation("output_take", answers={"stdout": "binary", "stderr": "binary", "running": "bool", "over": "bool"})
-class OutputTake(Request):
+class OutputTake(ClientRequest):
     """Wait for output of the job of the request *target* of this connection, behind what the client has."""
 
     target: int = field(fields.target, "the id of the request for the job, an `execute` without `session`, on this "
@@ -99,7 +99,7 @@ class OutputTake(Request):
 
 
 @operation("function_answer", answers={"taken": "bool"}, admits="at once")
-class FunctionAnswer(Request):
+class FunctionAnswer(ClientRequest):
     """Answer a call."""
 
     target: int = field(fields.target, "as for `function_take`")
@@ -110,7 +110,7 @@ class FunctionAnswer(Request):
 
 
 @operation("cancel", answers={"cancelled": "bool"}, admits="at once", rule=_one_end)
-class Cancel(Request):
+class Cancel(ClientRequest):
     """End the request *target* of this connection, unless it has been answered."""
 
     target: int = field(fields.target, "the id of a request of this connection")
@@ -121,7 +121,7 @@ class Cancel(Request):
 
 
 @operation("session_open", answers={"session": "int"})
-class SessionOpen(Request):
+class SessionOpen(ClientRequest):
     """Keep one process for jobs of this connection, one after the other."""
 
     limits: Mapping[str, Any] = field(
@@ -137,33 +137,33 @@ class SessionOpen(Request):
 
 
 @operation("session_reset", answers={})
-class SessionReset(Request):
+class SessionReset(ClientRequest):
     """Give *session* a new process. The state of the old one is lost."""
 
     session: int = field(fields.session, "the number of a session of this connection")
 
 
 @operation("session_close", answers={})
-class SessionClose(Request):
+class SessionClose(ClientRequest):
     """End *session*."""
 
     session: int = field(fields.session, "the number of a session of this connection")
 
 
 @operation("interrupt", answers={"interrupted": "bool"})
-class Interrupt(Request):
+class Interrupt(ClientRequest):
     """Raise KeyboardInterrupt in the job that runs in *session*."""
 
     session: int = field(fields.session, "the number of a session of this connection")
 
 
 @operation("ping", answers={"version": "text", "wire": "int", "caps": "map"}, admits="at once")
-class Ping(Request):
+class Ping(ClientRequest):
     """Ask whether the daemon answers."""
 
 
 @operation("status", answers=ANYTHING, admits="if it waits")
-class Status(Request):
+class Status(ClientRequest):
     """Ask for the state of workers, jobs and layers."""
 
     form: str | None = field(fields.form, "`json`: the answer is `{\"json\": text}`, the map below as one JSON "
@@ -171,7 +171,7 @@ class Status(Request):
 
 
 @operation("recall", answers={"events": "array", "last": "int"}, admits="if it waits")
-class Recall(Request):
+class Recall(ClientRequest):
     """Ask how this user's last jobs and sandboxes ended."""
 
     after: int = field(fields.whole, "the number of the last event that the client has", default=0)
@@ -179,12 +179,12 @@ class Recall(Request):
 
 
 @operation("arena", answers={"slots": "int", "size": "int", "arenas": "array of int"}, admits="at once")
-class ArenaOpen(Request):
+class ArenaOpen(ClientRequest):
     """Ask for a memory file for this connection's large requests."""
 
 
 @operation("slot", answers=RESULT, admits="job")
-class Slot(Request):
+class Slot(ClientRequest):
     """Serve the request in the arena: a frame's payload of *length* bytes at the start of *slot*."""
 
     slot: int = field(fields.whole, "which, from 0")
@@ -192,12 +192,12 @@ class Slot(Request):
 
 
 @operation("keep_results", answers={}, admits="at once")
-class KeepResults(Request):
+class KeepResults(ClientRequest):
     """Say that this client takes no descriptors: memory files of answers stay with the daemon, to be read by requests."""
 
 
 @operation("kept_read", answers={"data": "binary"}, admits="at once")
-class KeptRead(Request):
+class KeptRead(ClientRequest):
     """Read a piece of a memory file that was kept."""
 
     target: int = field(fields.target, "the id of the request whose answer announced it")
@@ -207,14 +207,14 @@ class KeptRead(Request):
 
 
 @operation("kept_drop", answers={"dropped": "bool"}, admits="at once")
-class KeptDrop(Request):
+class KeptDrop(ClientRequest):
     """Close the memory files of the answer to *target*."""
 
     target: int = field(fields.target, "the id of the request that was answered so")
 
 
 @operation("shutdown", answers={}, admits="at once", guests="this daemon is not user {user}'s to end")
-class Shutdown(Request):
+class Shutdown(ClientRequest):
     """End the daemon when its jobs are done, as SIGTERM does."""
 
     now: bool = field(fields.flag, "end running jobs at once", default=False)
@@ -230,7 +230,7 @@ def request_id(message: Mapping[str, Any]) -> int:
     return check_id(message.get("id"))
 
 
-def parse_request(message: Mapping[str, Any]) -> Request:
+def parse_request(message: Mapping[str, Any]) -> ClientRequest:
     """
     The request in *message*, with every field checked.
 
@@ -266,7 +266,7 @@ def parse_request(message: Mapping[str, Any]) -> Request:
     return found.kind(**values)
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: ClientRequest) -> bytes:
     """
     *request* as a frame, without the fields that have their default.
 

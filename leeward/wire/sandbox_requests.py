@@ -16,7 +16,7 @@ from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.wire import fetches, fields
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.answers import FIGURES, RESULT
-from leeward.wire.schema import Request, field, operation
+from leeward.wire.schema import ClientRequest, field, operation
 
 #: What `sandbox_info` tells.
 _INFO = {
@@ -36,14 +36,14 @@ _END = {"over": "bool", **{f"{name.removesuffix('?')}?": kind for name, kind in 
 _FILE = {"size": "int", "arenas?": "array of int"}
 
 
-class SandboxRequest(Request):
+class SandboxRequest(ClientRequest):
     """A request about an open sandbox."""
 
     sandbox: str = field(ours.sandbox, "its id")
 
 
 @operation("sandbox_open", answers={"sandbox": "text", "idle": "float", "lifetime": "float"})
-class SandboxOpen(Request):
+class SandboxOpen(ClientRequest):
     """Open a sandbox that stays until it is killed, idle for too long, or at the end of its lifetime."""
 
     profile: str = field(fields.named, "which files the sandbox shows and what it permits: one of the daemon's "
@@ -94,12 +94,12 @@ class SandboxOpen(Request):
 
 
 @operation("sandbox_dock", answers={"dock": "int", "socket": "bool"}, admits="job")
-class SandboxDock(Request):
+class SandboxDock(ClientRequest):
     """Ask for a socket on which to send descriptors for the next `sandbox_open`."""
 
 
 @operation("sandbox_list", answers={"sandboxes": "array", "more": "bool", "last?": "int"})
-class SandboxList(Request):
+class SandboxList(ClientRequest):
     """Ask for all sandboxes of this user."""
 
     after: int = field(fields.whole, "`last` of the answer before", default=0)
@@ -130,7 +130,7 @@ class SandboxExecute(SandboxRequest):
     """Run Python code in *sandbox*, and answer as `execute` does; the other fields as there."""
 
     kernel: int = field(fields.whole, "a kernel of `kernel_open`; 0 for a fresh interpreter", default=0)
-    code: bytes = field(fields.code, "as for `execute`")
+    code: bytes = field(fields.code, "as for `execute`", type="binary or text")
     name: str = field(fields.name, "as for `execute`", default="")
     args: tuple[str, ...] = field(fields.args, "as for `execute`", default=())
     env: Mapping[str, str] = field(fields.env, "as for `execute`", default_factory=dict)

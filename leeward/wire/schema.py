@@ -83,7 +83,7 @@ class Operation:
     """
 
     name: str
-    kind: type[Request]
+    kind: type[ClientRequest]
     fields: Mapping[str, Field]
     checks: Mapping[str, Check[Any]]
     needed: tuple[str, ...]
@@ -100,7 +100,7 @@ ANYTHING: Mapping[str, str] = {}
 #: By name: each operation whose module is imported. `requests` imports all of them.
 OPERATIONS: dict[str, Operation] = {}
 
-R = TypeVar("R", bound="Request")
+R = TypeVar("R", bound="ClientRequest")
 
 
 def operation(name: str, *, answers: Mapping[str, str | Callable[..., Any]], admits: Admission = "request",
@@ -159,7 +159,7 @@ def check_id(value: object, _what: str = "id") -> int:
     return value
 
 
-class Request(metaclass=MessageType):
+class ClientRequest(metaclass=MessageType):
     """
     A request with its number, by which it is answered.
 

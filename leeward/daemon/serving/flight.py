@@ -62,11 +62,11 @@ class Flight:
         self.fd, self.user = fd, share.user
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
-        self.sessions = Leases(home.jobs, self)
-        self.sandboxes = Sandboxes(home.desk, self)
-        self.exchanges = Exchanges(self)
-        self.live = LiveOutput(self)
-        self.kept = KeptResults(self.own, home.reactor.now)
+        self.sessions: Leases = Leases(home.jobs, self)
+        self.sandboxes: Sandboxes = Sandboxes(home.desk, self)
+        self.exchanges: Exchanges = Exchanges(self)
+        self.live: LiveOutput = LiveOutput(self)
+        self.kept: KeptResults = KeptResults(self.own, home.reactor.now)
 
     def own(self, more: int) -> None:
         """Add *more* to the number of large results that this client hasn't read, among which docks are counted."""

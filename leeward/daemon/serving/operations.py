@@ -23,6 +23,7 @@ from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
+from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
@@ -30,11 +31,14 @@ from leeward.points import point
 from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
+from leeward.sandboxes.desk import Held
+from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.functions import Functions
 from leeward.wire import fetches, outline
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
+from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
 from leeward.wire.requests import (
     OPERATIONS,
@@ -60,17 +64,36 @@ from leeward.wire.requests import (
     request_id,
 )
 from leeward.wire.sandbox_requests import (
+    KernelBind,
+    KernelClose,
+    KernelFork,
+    KernelInterrupt,
+    KernelOpen,
+    KernelReset,
     OverlayDiff,
     OverlayRead,
+    OverlayRequest,
+    ProcessKill,
+    ProcessList,
+    ProcessRead,
+    ProcessResize,
     ProcessRun,
+    ProcessSignal,
+    ProcessStart,
+    ProcessWait,
+    ProcessWrite,
     SandboxDock,
     SandboxExecute,
+    SandboxExtend,
     SandboxFetch,
+    SandboxHide,
+    SandboxInfo,
+    SandboxKill,
     SandboxList,
     SandboxOpen,
     SandboxRequest,
 )
-from leeward.wire.schema import Request
+from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -137,11 +160,8 @@ class Operations:
                     return True
                 request = found
                 heavy = self._share.guest
-            answer = None
-            if isinstance(request, Execute):
-                self._execute(request)
-            else:
-                answer = _ANSWERS[type(request)](self, request)
+            self._admit(request.operation)
+            answer = HANDLERS[type(request)](self, request)
             if heavy:
                 flight.weigh(number, max(len(payload), self.copied))
             if answer is None:
@@ -157,6 +177,21 @@ class Operations:
             self._home.watcher.request_refused("internal", self._share.user)
         self._link.send(parcel)
         return True
+
+    def _admit(self, operation: Operation) -> None:
+        """
+        Check whether a request for *operation* may be served now.
+
+        Raises:
+            Forbidden: the client is a guest, and *operation* is none for guests.
+            Busy: there is no room for another request, or for another result.
+        """
+        if operation.guests and self._share.guest:
+            raise Forbidden(operation.guests.format(user=self._share.user))
+        if operation.admits == "job":
+            self._flight.check_job()
+        elif operation.admits == "request":
+            self._flight.check()
 
     def _too_late(self, number: int) -> bool:
         """
@@ -174,7 +209,6 @@ class Operations:
 
     def _execute(self, request: Execute) -> None:
         home, flight = self._home, self._flight
-        flight.check_job()
         if request.session >= FIRST_SEAT:
             flight.sandboxes.execute_bound(request)
             return
@@ -215,48 +249,21 @@ class Operations:
         ends = flight.kill if request.kill else flight.interrupt if request.interrupt else flight.cancel
         return {"cancelled": ends(request.target)}
 
-    # --- functions ------------------------------------------------------------
+    # --- sessions and live sandboxes --------------------------------------------
 
-    def _take(self, request: FunctionTake) -> Mapping[str, Any] | None:
-        return self._flight.exchanges.take(request)
-
-    def _take_output(self, request: OutputTake) -> Mapping[str, Any] | None:
-        self._flight.check()
-        return self._flight.live.take(request)
-
-    def _answer_call(self, request: FunctionAnswer) -> Mapping[str, Any]:
-        return self._flight.exchanges.answer(request)
-
-    # --- sessions -------------------------------------------------------------
-
-    def _of_session(self, request: SessionOpen | SessionReset | SessionClose | Interrupt) -> Mapping[str, Any] | None:
-        self._flight.check()
-        return self._flight.sessions.serve(request)
-
-    def _open_session(self, request: SessionOpen) -> Mapping[str, Any] | None:
+    def _open_session(self, request: SessionOpen) -> None:
         self._pay(request.policy)
-        return self._of_session(request)
+        self._flight.sessions.open(request)
 
     def _pay(self, *policies: Mapping[str, Any]) -> None:
         """Charge for parsing *policies*, which costs many times as much as decoding their bytes."""
         self._home.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
 
-    # --- live sandboxes -------------------------------------------------------
-
-    def _open_sandbox(self, request: SandboxOpen) -> Mapping[str, Any] | None:
+    def _open_sandbox(self, request: SandboxOpen) -> None:
         self._pay(request.policy, request.fetch_policy)
-        return self._of_sandbox(request)
-
-    def _of_sandbox(self, request: Request) -> Mapping[str, Any] | None:
-        # Its answer may be a large result.
-        if isinstance(request, (ProcessRun, SandboxExecute, SandboxFetch, OverlayDiff, OverlayRead)):
-            self._flight.check_job()
-        else:
-            self._flight.check()
-        return self._flight.sandboxes.serve(request)
+        self._flight.sandboxes.open(request)
 
     def _dock(self, request: SandboxDock) -> Parcel:
-        self._flight.check_job()
         if self._flight.kept.wanted:
             raise BadRequest("a dock is a descriptor, and this client takes none (keep_results)")
         number, fd = self._flight.sandboxes.docks.make()
@@ -272,9 +279,6 @@ class Operations:
         data = self._flight.kept.read(request)
         self.copied += len(data)
         return {"data": data}
-
-    def _drop_kept(self, request: KeptDrop) -> Mapping[str, Any]:
-        return {"dropped": self._flight.kept.drop(request)}
 
     # --- large requests -------------------------------------------------------
 
@@ -347,25 +351,10 @@ class Operations:
         return self._from_book(self._home.egress, self._flight.user if self._share.guest else EVERYBODY, request)
 
     def _egress_asks(self, request: EgressAsks) -> Mapping[str, Any] | None:
-        self._check_operator()
         if request.wait and not self._listens:
             self._listens = True
             self._home.asks.listen()
         return self._from_book(self._home.asks, EVERYBODY, request)
-
-    def _answer_ask(self, request: EgressAnswer) -> Mapping[str, Any]:
-        self._check_operator()
-        return {"taken": self._home.asks.answer(request.ask, request.allow, request.message)}
-
-    def _check_operator(self) -> None:
-        """
-        Check that the client may answer in place of the operator.
-
-        Raises:
-            Forbidden: the client is a guest.
-        """
-        if self._share.guest:
-            raise Forbidden("what a rule of `ask` asks for is the operator's to answer")
 
     def _from_book(self, book: UserBook, user: int,
                    request: Recall | EgressLog | EgressAsks) -> Mapping[str, Any] | None:
@@ -379,8 +368,6 @@ class Operations:
         return None
 
     def _shut_down(self, request: Shutdown) -> Mapping[str, Any]:
-        if self._share.guest:
-            raise Forbidden(f"this daemon is not user {self._share.user}'s to end")
         log.info("a client asks to shut down")
         self._home.reactor.soon(partial(self._home.shut_down, request.now))
         return {}
@@ -407,29 +394,73 @@ def _as_asked(request: Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"json": json.dumps(answer)}
 
 
-#: The method that answers each kind of request: with a map, or the whole parcel; None if the answer comes later.
-_ANSWERS: Mapping[type, Callable[[Operations, Any], Mapping[str, Any] | Parcel | None]] = {
+Answer = Mapping[str, Any] | Parcel | None
+Handler = Callable[[Operations, Any], Answer]
+
+
+def _in_sandbox(serve: Callable[[Sandboxes, Any, RegistryEntry[Held]], Answer]) -> Handler:
+    """What serves a request that names a sandbox: *serve*, with the sandbox."""
+    def handler(of: Operations, request: SandboxRequest) -> Answer:
+        sandboxes = of._flight.sandboxes
+        return serve(sandboxes, request, sandboxes.find(request.sandbox))
+    return handler
+
+
+#: What serves each kind of request, and those that are based on it: with a map, or the whole parcel; None if the answer
+#: comes later. A request is admitted first, as its operation says.
+_SERVES: Mapping[type, Handler] = {
+    Execute: Operations._execute,
+    Cancel: Operations._cancel,
+    FunctionTake: lambda of, request: of._flight.exchanges.take(request),
+    FunctionAnswer: lambda of, request: of._flight.exchanges.answer(request),
+    OutputTake: lambda of, request: of._flight.live.take(request),
     ArenaOpen: Operations._grant,
     KeepResults: Operations._keep,
     KeptRead: Operations._read_kept,
-    KeptDrop: Operations._drop_kept,
+    KeptDrop: lambda of, request: {"dropped": of._flight.kept.drop(request)},
     Ping: Operations._ping,
     Status: Operations._status,
     Recall: Operations._recall,
+    Shutdown: Operations._shut_down,
     EgressLog: Operations._egress_log,
     EgressAsks: Operations._egress_asks,
-    EgressAnswer: Operations._answer_ask,
-    Cancel: Operations._cancel,
-    FunctionTake: Operations._take,
-    OutputTake: Operations._take_output,
-    FunctionAnswer: Operations._answer_call,
+    EgressAnswer: lambda of, request: {"taken": of._home.asks.answer(request.ask, request.allow, request.message)},
     SessionOpen: Operations._open_session,
-    SessionReset: Operations._of_session,
-    SessionClose: Operations._of_session,
-    Interrupt: Operations._of_session,
-    Shutdown: Operations._shut_down,
-    SandboxList: Operations._of_sandbox,
-    **{one.kind: Operations._of_sandbox for one in OPERATIONS.values() if issubclass(one.kind, SandboxRequest)},
+    SessionReset: lambda of, request: of._flight.sessions.reset(request),
+    SessionClose: lambda of, request: of._flight.sessions.close(request),
+    Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
+    SandboxList: lambda of, request: of._flight.sandboxes.page(request),
+    SandboxInfo: _in_sandbox(Sandboxes.info),
+    SandboxExtend: _in_sandbox(Sandboxes.extend),
+    SandboxKill: _in_sandbox(Sandboxes.kill),
+    SandboxExecute: _in_sandbox(Sandboxes.execute),
+    SandboxFetch: _in_sandbox(Sandboxes.fetch),
+    SandboxHide: _in_sandbox(Sandboxes.change_overlay),
+    KernelOpen: _in_sandbox(Sandboxes.open_kernel),
+    KernelInterrupt: _in_sandbox(Sandboxes.interrupt_kernel),
+    KernelReset: _in_sandbox(Sandboxes.reset_kernel),
+    KernelFork: _in_sandbox(Sandboxes.fork_kernel),
+    KernelBind: _in_sandbox(lambda sandboxes, request, entry: sandboxes.seats.bind(request, entry)),
+    KernelClose: _in_sandbox(Sandboxes.close_kernel),
+    ProcessRun: _in_sandbox(Sandboxes.run),
+    ProcessStart: _in_sandbox(Sandboxes.start),
+    ProcessList: _in_sandbox(Sandboxes.list_processes),
+    ProcessRead: _in_sandbox(Sandboxes.read),
+    ProcessWrite: _in_sandbox(Sandboxes.write),
+    ProcessResize: _in_sandbox(Sandboxes.resize),
+    ProcessSignal: _in_sandbox(Sandboxes.signal),
+    ProcessKill: _in_sandbox(Sandboxes.kill_process),
+    ProcessWait: _in_sandbox(Sandboxes.wait_for),
+    OverlayDiff: _in_sandbox(Sandboxes.read_overlay),
+    OverlayRead: _in_sandbox(Sandboxes.read_overlay),
+    OverlayRequest: _in_sandbox(Sandboxes.change_overlay),
+    FileRequest: _in_sandbox(Sandboxes.file_call),
 }
+
+#: By kind of request, but for a slot, which stands for the request in it. An operation that nothing serves is an error
+#: here, when the daemon starts.
+HANDLERS: Mapping[type, Handler] = {
+    one.kind: next(_SERVES[kind] for kind in one.kind.__mro__ if kind in _SERVES)
+    for one in OPERATIONS.values() if one.kind is not Slot}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.serving import agent_home, host_view, narrowing, sandbox_list
 from leeward.daemon.serving.docks import Docks
@@ -45,7 +45,6 @@ from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import (
-    KernelBind,
     KernelClose,
     KernelFork,
     KernelInterrupt,
@@ -69,9 +68,7 @@ from leeward.wire.sandbox_requests import (
     SandboxKill,
     SandboxList,
     SandboxOpen,
-    SandboxRequest,
 )
-from leeward.wire.schema import Request
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
@@ -93,26 +90,19 @@ class Sandboxes:
         self.docks = Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._answer)
 
-    def serve(self, request: Request) -> Mapping[str, Any] | None:
+    def find(self, name: str) -> RegistryEntry[Held]:
         """
-        Return the answer to *request*; None if it comes later, or if the request was refused already.
+        Return the sandbox *name* of this connection's user.
 
         Raises:
-            Refused, BadRequest: it can't be done.
+            SandboxOver: the user has none, or it is over.
         """
-        if isinstance(request, SandboxOpen):
-            self._open(request)
-            return None
-        if isinstance(request, SandboxList):
-            return sandbox_list.page(self._desk, self._owner.user, request.after)
-        if not isinstance(request, SandboxRequest):
-            raise Bug(f"{request.op} is the connection's to serve")
-        entry = self._desk.get(request.sandbox, self._owner.user)
-        if isinstance(request, FileRequest):
-            return self._file_call(request, entry)
-        return _SERVES[type(request)](self, request, entry)
+        return self._desk.get(name, self._owner.user)
 
-    def _file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def page(self, request: SandboxList) -> Mapping[str, Any]:
+        return sandbox_list.page(self._desk, self._owner.user, request.after)
+
+    def file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         def waits(take_back: Callable[[], object]) -> Callable[[], bool]:
             call = SandboxCall(self._desk, entry, take_back)
             self._owner.wait(request.id, call)
@@ -123,7 +113,7 @@ class Sandboxes:
 
     # --- sandboxes ------------------------------------------------------------------
 
-    def _open(self, request: SandboxOpen) -> None:
+    def open(self, request: SandboxOpen) -> None:
         owner, config, desk = self._owner, self._owner.config, self._desk
         host = host_view.check(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
@@ -178,23 +168,23 @@ class Sandboxes:
                 raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
         return idle or config.sandbox_idle, lifetime or config.sandbox_lifetime
 
-    def _info(self, _request: SandboxInfo, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def info(self, _request: SandboxInfo, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         return self._desk.info(entry)
 
-    def _extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         self._times(request.idle, request.lifetime)
         self._desk.extend(entry, request.idle, request.lifetime)
         if request.detach:
             entry.sandbox.held = False
         return self._desk.info(entry)
 
-    def _kill_sandbox(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
+    def kill(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
         """Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it."""
         ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
 
-    def _fetch(self, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+    def fetch(self, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
         FetchCall(self._desk, self._owner, request, entry)
 
     # --- programs -------------------------------------------------------------------
@@ -213,7 +203,7 @@ class Sandboxes:
             size=size, cpu_time=request.cpu_time or None, clean=request.clean,
             warm=isinstance(request, ProcessRun) and request.warm)
 
-    def _run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
+    def run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
         owner, sandbox = self._owner, entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
         call: SandboxCall | None = None
@@ -240,7 +230,7 @@ class Sandboxes:
         """
         by_name = self.seats.by_name(request)
         entry = self._desk.get(by_name.sandbox, self._owner.user)
-        self._execute(by_name, entry, partial(self.seats.offer, request.session))
+        self.execute(by_name, entry, partial(self.seats.offer, request.session))
 
     def _answer(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
         """Answer request *number*, which ran code, unless it was answered already."""
@@ -254,7 +244,7 @@ class Sandboxes:
         else:
             self._owner.report(number, report)
 
-    def _execute(self, request: SandboxExecute, entry: RegistryEntry[Held],
+    def execute(self, request: SandboxExecute, entry: RegistryEntry[Held],
                  then: Callable[[], None] | None = None) -> None:
         owner, sandbox = self._owner, entry.sandbox.sandbox
         if request.kernel and request.stdin:
@@ -281,7 +271,7 @@ class Sandboxes:
             raise
         call.taken_back = ticket.cancel
 
-    def _open_kernel(self, request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def open_kernel(self, request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())
 
     def _opened_kernel(self, request: KernelOpen | KernelFork, sandbox: LiveSandbox, number: int) -> Mapping[str, Any]:
@@ -290,10 +280,10 @@ class Sandboxes:
             self.holds.add(Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
         return {"kernel": number}
 
-    def _interrupt(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def interrupt_kernel(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         return {"interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()}
 
-    def _reset(self, request: KernelReset, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def reset_kernel(self, request: KernelReset, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         try:
             entry.sandbox.sandbox.kernel(request.kernel).reset()
         except Refused:
@@ -302,11 +292,11 @@ class Sandboxes:
             raise Busy(f"the kernel can't be started: {error}") from error
         return {}
 
-    def _fork_kernel(self, request: KernelFork, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def fork_kernel(self, request: KernelFork, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         sandbox = entry.sandbox.sandbox
         return self._opened_kernel(request, sandbox, sandbox.fork_kernel(request.kernel))
 
-    def _close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         entry.sandbox.sandbox.close_kernel(request.kernel)
         return {}
 
@@ -325,7 +315,7 @@ class Sandboxes:
         else:
             raise Bug(f"sandbox {name} is over, and can still be found")
 
-    def _start(self, request: ProcessStart, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def start(self, request: ProcessStart, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         sandbox = entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
         if asked.size is not None:
@@ -340,7 +330,7 @@ class Sandboxes:
             self.holds.add(Hold(lambda: Life.OVER is not program.life, program.kill))
         return {"process": program.number}
 
-    def _list(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def list_processes(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         now = self._desk.now()
         return {"processes": [self._row(program, now) for program in entry.sandbox.sandbox.programs[-_MOST_ROWS:]]}
 
@@ -355,7 +345,7 @@ class Sandboxes:
 
     # --- one process ----------------------------------------------------------------
 
-    def _read(self, request: ProcessRead, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def read(self, request: ProcessRead, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         program.read(request.after)
         if program.more(request.after) or not request.wait:
@@ -370,7 +360,7 @@ class Sandboxes:
         return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
                 "over": Life.OVER is program.life and last >= program.chunks.last}
 
-    def _wait_for(self, request: ProcessWait, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def wait_for(self, request: ProcessWait, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         if Life.OVER is program.life or not request.wait:
             return self._end_of(program)
@@ -399,7 +389,7 @@ class Sandboxes:
         call = SandboxCall(self._desk, entry, program.wait(after, request.wait, tell))
         self._owner.wait(request.id, call)
 
-    def _write(self, request: ProcessWrite, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def write(self, request: ProcessWrite, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         if request.end and program.terminal:
             raise BadRequest(f"process {program.number} is on a terminal, whose input has no end: write \\x04 (Ctrl-D)")
@@ -422,23 +412,23 @@ class Sandboxes:
         self._owner.wait(request.id, call)
         return None
 
-    def _resize(self, request: ProcessResize, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def resize(self, request: ProcessResize, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         program = entry.sandbox.sandbox.program(request.process)
         if not program.terminal:
             raise BadRequest(f"process {program.number} is on no terminal")
         return {"resized": program.resize(request.rows, request.columns)}
 
-    def _signal(self, request: ProcessSignal, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def signal(self, request: ProcessSignal, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         return {"sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)}
 
-    def _kill(self, request: ProcessKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def kill_process(self, request: ProcessKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         entry.sandbox.sandbox.program(request.process).kill()
         return {}
 
-    def _look(self, request: OverlayDiff | OverlayRead, entry: RegistryEntry[Held]) -> None:
+    def read_overlay(self, request: OverlayDiff | OverlayRead, entry: RegistryEntry[Held]) -> None:
         OverlayCall(self._desk, self._owner, request, entry)
 
-    def _change(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
+    def change_overlay(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
         change_overlay(self._desk, self._owner, request, entry)
 
 
@@ -449,16 +439,3 @@ def _give_up(report: Report) -> None:
 
 def _nothing() -> None:
     return
-
-
-_SERVES: Mapping[type, Callable[..., Mapping[str, Any] | None]] = {
-    SandboxExecute: Sandboxes._execute, KernelOpen: Sandboxes._open_kernel, KernelInterrupt: Sandboxes._interrupt,
-    KernelBind: lambda self, request, entry: self.seats.bind(request, entry), KernelReset: Sandboxes._reset,
-    KernelFork: Sandboxes._fork_kernel, KernelClose: Sandboxes._close_kernel,
-    SandboxInfo: Sandboxes._info, SandboxExtend: Sandboxes._extend, SandboxKill: Sandboxes._kill_sandbox,
-    ProcessRun: Sandboxes._run, ProcessStart: Sandboxes._start, ProcessList: Sandboxes._list,
-    ProcessRead: Sandboxes._read, ProcessWait: Sandboxes._wait_for, ProcessWrite: Sandboxes._write,
-    ProcessResize: Sandboxes._resize, ProcessSignal: Sandboxes._signal, ProcessKill: Sandboxes._kill,
-    SandboxFetch: Sandboxes._fetch, OverlayDiff: Sandboxes._look, OverlayRead: Sandboxes._look,
-    **dict.fromkeys(get_args(OverlayChange), Sandboxes._change),
-}

@@ -100,7 +100,7 @@ class Server:
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
         self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events)
         self.egress = EgressRecord()
-        self.asks = AskBook(reactor, self.egress)
+        self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch
         self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
         self._looked = 0.0

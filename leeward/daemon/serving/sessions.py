@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 #: The limits that a request can set for a job of a session.
 _ADJUSTABLE = ("time", "output", OVERFLOW)
 
-Asked = SessionOpen | SessionReset | SessionClose | Interrupt
-
 
 @dataclass(slots=True)
 class _Held:
@@ -67,28 +65,22 @@ class Leases:
 
     # --- requests -------------------------------------------------------------
 
-    def serve(self, request: Asked) -> Mapping[str, Any] | None:
-        """
-        Return the answer to *request*, or None if it comes later.
+    def interrupt(self, request: Interrupt) -> Mapping[str, Any]:
+        return {"interrupted": self._of(request.session).session.interrupt()}
 
-        Raises:
-            Refused, BadRequest: it can't be done.
-        """
-        if isinstance(request, SessionOpen):
-            self._open(request)
-            return None
-        held = self._of(request.session)
-        if isinstance(request, Interrupt):
-            return {"interrupted": held.session.interrupt()}
+    def close(self, request: SessionClose) -> Mapping[str, Any]:
+        held = self._without_job(request.session)
+        if held.waits:  # also an opening: a client can guess the number of a session that isn't open yet
+            self._owner.take_back(held.waits)
+        self._drop(request.session)
+        return {}
+
+    def _without_job(self, number: int) -> _Held:
+        """Session *number*, whose job is taken back if there is one."""
+        held = self._of(number)
         if held.job:
             self._owner.take_back(held.job)
-        if isinstance(request, SessionClose):
-            if held.waits:  # also an opening: a client can guess the number of a session that isn't open yet
-                self._owner.take_back(held.waits)
-            self._drop(request.session)
-            return {}
-        self._reset(request, held)
-        return None
+        return held
 
     def _of(self, number: int) -> _Held:
         held = self._held.get(number)
@@ -96,7 +88,13 @@ class Leases:
             raise SessionOver(f"this connection has no session {number}: it never had, or it is over")
         return held
 
-    def _open(self, request: SessionOpen) -> None:
+    def open(self, request: SessionOpen) -> None:
+        """
+        Open a session; the answer comes later.
+
+        Raises:
+            Refused, BadRequest: it can't be done.
+        """
         owner, config = self._owner, self._owner.config
         if len(self._held) >= config.connection_sessions:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
@@ -143,8 +141,9 @@ class Leases:
             self._drop(number)
             self._owner.refuse(request, why)
 
-    def _reset(self, request: SessionReset, held: _Held) -> None:
-        owner = self._owner
+    def reset(self, request: SessionReset) -> None:
+        """Give a session another process; the answer comes later."""
+        owner, held = self._owner, self._without_job(request.session)
 
         def opened(why: Refused | None) -> None:
             held.waits = 0

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from leeward.wire.code_alone import MOST, code_alone
 from leeward.wire.frames import HEADER, decode
-from leeward.wire.requests import Execute, Ping, Request, encode_request, parse_request
-from leeward.wire.schema import MAX_ID
+from leeward.wire.requests import Execute, Ping, encode_request, parse_request
+from leeward.wire.schema import MAX_ID, ClientRequest
 
 
-def payload(request: Request) -> bytes:
+def payload(request: ClientRequest) -> bytes:
     return encode_request(request)[HEADER:]
 
 
-def by_the_general_way(data: bytes) -> Request | None:
+def by_the_general_way(data: bytes) -> ClientRequest | None:
     try:
         return parse_request(decode(data))
     except Exception:
@@ -36,7 +36,7 @@ def test_what_a_client_sends_is_recognized(number: int, size: int) -> None:
     Ping(7), Execute(7, module="m"), Execute(7, code=b"1", session=3), Execute(7, code=b"1", args=("a",)),
     Execute(7, code=b"1", display=True), Execute(7, code=b"1", stdin=b"x"), Execute(7, code=bytes(MOST)),
 ])
-def test_any_other_request_is_left_to_the_general_way(request_: Request) -> None:
+def test_any_other_request_is_left_to_the_general_way(request_: ClientRequest) -> None:
     assert code_alone(payload(request_)) is None
     assert request_ == by_the_general_way(payload(request_))
 

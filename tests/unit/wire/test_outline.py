@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from leeward.errors import LeewardError
 from leeward.wire import outline
 from leeward.wire.frames import HEADER, decode
-from leeward.wire.requests import Execute, Ping, Request, Slot, encode_request, parse_request
+from leeward.wire.requests import Execute, Ping, Slot, encode_request, parse_request
+from leeward.wire.schema import ClientRequest
 
 BIG = bytes(100_000)
 
 
-def payload(request: Request) -> bytes:
+def payload(request: ClientRequest) -> bytes:
     return encode_request(request)[HEADER:]
 
 
@@ -25,7 +26,7 @@ def payload(request: Request) -> bytes:
     (Execute(1 << 20, code=b"1", limits={"time": 1.5}, collect=("*",)), 1 << 20),
     (Execute(7, session=1, code=b"1"), 0), (Ping(7), 0), (Slot(7, 0, 100), 0),
 ])
-def test_requests_of_leewards_clients_are_recognized(request_: Request, number: int) -> None:
+def test_requests_of_leewards_clients_are_recognized(request_: ClientRequest, number: int) -> None:
     assert number == outline.whole(payload(request_))
 
 

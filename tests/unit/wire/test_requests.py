@@ -49,10 +49,10 @@ from leeward.wire.sandbox_requests import (
     SandboxList,
     SandboxOpen,
 )
-from leeward.wire.schema import Request
+from leeward.wire.schema import ClientRequest
 
 
-def parse(**fields: Any) -> Request:
+def parse(**fields: Any) -> ClientRequest:
     return parse_request({"v": VERSION, "id": 1, **fields})
 
 
@@ -85,7 +85,7 @@ SANDBOX_REQUESTS = (
     SessionOpen(9, limits={"memory": 1 << 26}, idle=2.5), SessionReset(10, session=1),
     SessionClose(11, session=2**53 - 1), Interrupt(12, session=1), *SANDBOX_REQUESTS,
 ])
-def test_every_request_comes_back(request_: Request) -> None:
+def test_every_request_comes_back(request_: ClientRequest) -> None:
     """What a client encodes is what the daemon parses."""
     assert request_ == parse_request(decode(encode_request(request_)[HEADER:]))
 

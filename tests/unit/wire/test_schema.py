@@ -14,7 +14,7 @@ from leeward.wire.file_requests import FileEdit, FileMkdir, FileRequest, FileWri
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.requests import OPERATIONS, encode_request
 from leeward.wire.sandbox_requests import KernelOpen, ProcessRun, SandboxExecute
-from leeward.wire.schema import Request
+from leeward.wire.schema import ClientRequest
 
 BOX = "a" * 26
 MKDIR = FileMkdir(1, sandbox=BOX, path=b"x", parents=True)
@@ -63,7 +63,7 @@ def test_every_operation_is_described() -> None:
 
 def test_only_what_isnt_the_default_is_encoded() -> None:
     """A value that is false is another one than the default where that is true; what must be given is there in any case."""
-    def fields_of(request: Request) -> set[str]:
+    def fields_of(request: ClientRequest) -> set[str]:
         return set(decode(encode_request(request)[HEADER:])) - {"v", "id", "op", "sandbox"}
 
     assert set() == fields_of(FileWrite(1, sandbox=BOX))

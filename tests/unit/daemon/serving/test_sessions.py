@@ -115,30 +115,30 @@ def owner(pool: Pool) -> Owner:
 
 def test_closing_answers_an_open_that_waits(pool: Pool, owner: Owner) -> None:
     """A session's number is the next one, so its close may stand behind its open in one read."""
-    assert owner.leases.serve(SessionOpen(1)) is None
-    assert {} == owner.leases.serve(SessionClose(2, session=1))
+    owner.leases.open(SessionOpen(1))
+    assert {} == owner.leases.close(SessionClose(2, session=1))
 
     assert ([(1, "cancelled")], {}) == (owner.answers, owner.in_flight)
     assert ([True], 0, 0) == ([ticket.cancelled for ticket in pool.waiting], pool.sessions, owner.sessions)
     with pytest.raises(SessionOver):
-        owner.leases.serve(SessionClose(3, session=1))
+        owner.leases.close(SessionClose(3, session=1))
 
 
 def test_closing_answers_a_reset_that_waits(pool: Pool, owner: Owner) -> None:
-    owner.leases.serve(SessionOpen(1))
+    owner.leases.open(SessionOpen(1))
     pool.waiting[0].take(Worker())
-    owner.leases.serve(SessionReset(2, session=1))
-    owner.leases.serve(SessionClose(3, session=1))
+    owner.leases.reset(SessionReset(2, session=1))
+    owner.leases.close(SessionClose(3, session=1))
 
     assert ([(1, {"session": 1}), (2, "cancelled")], {}) == (owner.answers, owner.in_flight)
 
 
 def test_closing_withdraws_no_answered_open(pool: Pool, owner: Owner) -> None:
     """The number of an open that has its answer may be another request's by now."""
-    owner.leases.serve(SessionOpen(1))
+    owner.leases.open(SessionOpen(1))
     pool.waiting[0].take(Worker())
     owner.wait(1, Waits(lambda worker: True))
-    owner.leases.serve(SessionClose(3, session=1))
+    owner.leases.close(SessionClose(3, session=1))
 
     assert ([(1, {"session": 1})], [1]) == (owner.answers, list(owner.in_flight))
 
@@ -148,7 +148,7 @@ def test_a_client_that_has_gone_when_its_session_is_open_leaves_none(pool: Pool,
     """The answer finds it out, and ends the connection while the session is being opened."""
     owner.gone = True
     pool.worker = Worker() if at_once else None
-    owner.leases.serve(SessionOpen(1))
+    owner.leases.open(SessionOpen(1))
     if not at_once:
         pool.waiting[0].take(Worker())
 
