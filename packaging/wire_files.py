@@ -1,0 +1,149 @@
+"""
+Writes what documents and other languages say of the wire, from leeward/wire/schema.py: `python packaging/wire_files.py`;
+with `--check` it compares only.
+
+Runs in:   a developer's shell, and in `./dev lint`.
+
+In docs/wire.md it writes what is between its marks: the table of all operations, and each one's table of fields. An
+operation that the page hasn't gets a section.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+
+from leeward.dataclass import MISSING
+from leeward.wire.answers import RESULT
+from leeward.wire.requests import OPERATIONS
+from leeward.wire.schema import ANYTHING, Field, Operation
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "wire.md"
+
+#: What each annotation is on the wire.
+TYPES = {
+    "bool": "bool", "int": "int", "str": "text", "bytes": "binary", "bytes | memoryview": "binary",
+    "float": "int or float", "tuple[str, ...]": "array of text", "tuple[bytes, ...]": "array of binary",
+    "tuple[Folder, ...]": "array of map", "tuple[int, int]": "array", "tuple[tuple[str, str], ...]": "array",
+    "Mapping[str, str]": "map of text to text", "Mapping[str, bytes | memoryview]": "map of text to binary",
+    "Mapping[str, Any]": "map", "list[Any]": "array", "object": "array",
+}
+
+
+def type_of(operation: Operation, name: str) -> str:
+    """The type on the wire of the field *name*."""
+    for kind in operation.kind.__mro__:
+        text = vars(kind).get("__annotations__", {}).get(name)
+        if text is not None:
+            return operation.fields[name].type or TYPES[text.removesuffix(" | None")]
+    raise KeyError(name)
+
+
+def answer_of(operation: Operation) -> Mapping[str, str]:
+    """The fields of an operation's answer with their types; the name of one that may be absent ends in ?."""
+    return {name: kind if isinstance(kind, str) else TYPES[kind.__annotations__["return"]]
+            for name, kind in operation.answers.items()}
+
+
+def default_of(one: Field) -> str:
+    """What the documentation says of a field's default."""
+    if one.shown is not None or one.absent is MISSING:
+        return one.shown or ""
+    value = one.absent
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:,g}"
+    if not value:
+        return "empty" if value == b"" else "none"
+    return f"`{value}`"
+
+
+# --- docs/wire.md -------------------------------------------------------------------
+
+
+def table(operation: Operation) -> str:
+    """The table of an operation's fields. Fields that are alike share a row."""
+    rows = [(f"`{name}`", type_of(operation, name), default_of(one), one.doc)
+            for name, one in operation.fields.items()]
+    wide = any(one.absent is not MISSING for one in operation.fields.values())
+    lines = ["| field | type | default | |", "|---|---|---|---|"] if wide else ["| field | type | |", "|---|---|---|"]
+    for (kind, default, doc), alike in groupby(rows, lambda row: row[1:]):
+        cells = [", ".join(row[0] for row in alike), kind, *([default] if wide else []), doc]
+        lines.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
+    return "\n".join(lines) + "\n"
+
+
+def answer_text(operation: Operation) -> str:
+    if operation.answers is RESULT:
+        return "[a result](#execute)"
+    if operation.answers is ANYTHING:
+        return f"[a map](#{operation.name})"
+    found = ", ".join(f'"{name}": {kind}' for name, kind in answer_of(operation).items())
+    return f"`{{{found}}}`" if len(found) < 100 else f"[a map](#{operation.name})" if found else "empty"
+
+
+def overview(text: str) -> str:
+    """The table of all operations, in the order in which the page *text* has them."""
+    lines = ["| operation | answer | admitted | guests | since |", "|---|---|---|---|---|"]
+    lines += [f"| [`{one.name}`](#{one.name}) | {answer_text(one)} | {one.admits} | {'no' if one.guests else 'yes'} |"
+              f" {one.since} |" for one in sorted(OPERATIONS.values(), key=lambda one: text.index(title(one.name)))]
+    return "\n".join(lines) + "\n"
+
+
+def title(name: str) -> str:
+    return f"\n### `{name}`\n"
+
+
+def marked(name: str, text: str) -> str:
+    return f"<!-- {name}, by packaging/wire_files.py -->\n\n{text}\n<!-- end -->"
+
+
+def page(text: str) -> str:
+    """
+    docs/wire.md as it should be, made from what it is.
+
+    Raises:
+        ValueError: it lacks marks.
+    """
+    for operation in OPERATIONS.values():
+        if title(operation.name) not in text:
+            before, behind = text.split("\n## Replies\n")
+            text = f"{before}{section(operation)}\n## Replies\n{behind}"
+    blocks = {"operations": overview(text), **{one.name: table(one) for one in OPERATIONS.values() if one.fields}}
+    for name, block in blocks.items():
+        before, mark, behind = text.partition(f"<!-- {name}, by ")
+        if not mark:
+            raise ValueError(f"{PAGE}: no marks of {name}")
+        text = before + marked(name, block) + behind.partition("<!-- end -->")[2]
+    return text
+
+
+def section(operation: Operation) -> str:
+    """What there is about an operation, until somebody writes more."""
+    assert operation.kind.__doc__ is not None
+    said = operation.kind.__doc__.strip().replace("*", "`")
+    fields = f"{marked(operation.name, '')}\n\n" if operation.fields else ""
+    return f"{title(operation.name)}\n{said}\n\n{fields}The answer: {answer_text(operation)}.\n"
+
+
+def files() -> dict[Path, str]:
+    """The files as they should be."""
+    return {PAGE: page(PAGE.read_text())}
+
+
+def main(arguments: list[str]) -> int:
+    stale = {path: text for path, text in files().items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} isn't what the schema of the wire makes: run packaging/wire_files.py")
+        else:
+            path.write_text(text)
+    return int("--check" in arguments and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
