@@ -5,23 +5,30 @@ with `--check` it compares only.
 Runs in:   a developer's shell, and in `./dev lint`.
 
 In docs/wire.md it writes what is between its marks: the table of all operations, and each one's table of fields. An
-operation that the page hasn't gets a section.
+operation that the page hasn't gets a section. The client for Node gets the types of all fields and answers, and by which
+it checks answers.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from leeward.dataclass import MISSING
 from leeward.wire.answers import RESULT
+from leeward.wire.file_answers import FAILURE
+from leeward.wire.file_requests import FileRequest
 from leeward.wire.requests import OPERATIONS
 from leeward.wire.schema import ANYTHING, Field, Operation
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "wire.md"
+
+#: They register in the order in which their modules are imported.
+SORTED = sorted(OPERATIONS.values(), key=lambda one: one.name)
 
 #: What each annotation is on the wire.
 TYPES = {
@@ -42,10 +49,10 @@ def type_of(operation: Operation, name: str) -> str:
     raise KeyError(name)
 
 
-def answer_of(operation: Operation) -> Mapping[str, str]:
-    """The fields of an operation's answer with their types; the name of one that may be absent ends in ?."""
+def types_of(answer: Mapping[str, str | Callable[..., Any]]) -> Mapping[str, str]:
+    """The fields of an answer with their types; the name of one that may be absent ends in ?."""
     return {name: kind if isinstance(kind, str) else TYPES[kind.__annotations__["return"]]
-            for name, kind in operation.answers.items()}
+            for name, kind in answer.items()}
 
 
 def default_of(one: Field) -> str:
@@ -60,6 +67,82 @@ def default_of(one: Field) -> str:
     if not value:
         return "empty" if value == b"" else "none"
     return f"`{value}`"
+
+
+# --- the client for Node --------------------------------------------------------------
+
+NODE = ROOT / "packaging" / "node" / "lib"
+HEAD = "// Written by packaging/wire_files.py from leeward/wire/schema.py. Don't change it by hand."
+
+#: What each type on the wire is in TypeScript, in answers. Numbers that JavaScript's don't hold are BigInts.
+TYPESCRIPT = {
+    "bool": "boolean", "int": "number | bigint", "float": "number", "int or float": "number", "text": "string",
+    "nil": "null", "binary": "Buffer", "place": "[number, number, number]", "map": "Record<string, any>",
+    "array": "any[]",
+}
+
+
+def typescript(kind: str, sent: bool = False) -> str:
+    """A type on the wire as one of TypeScript; *sent* in a request, which may hold other views of bytes."""
+    if kind.startswith("array of "):
+        inner = typescript(kind.removeprefix("array of "), sent)
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if kind.startswith("map of text to "):
+        return f"Record<string, {typescript(kind.removeprefix('map of text to '), sent)}>"
+    if kind not in TYPESCRIPT and " or " in kind:
+        return " | ".join(typescript(one, sent) for one in kind.split(" or "))
+    return "NodeJS.ArrayBufferView" if sent and kind == "binary" else TYPESCRIPT[kind]
+
+
+def comment(text: str) -> str:
+    return "/** " + text.replace("*/", "* /") + " */"
+
+
+def declarations() -> str:
+    """lib/wire.d.ts: what each operation takes and answers."""
+    lines = [HEAD, "", "/// <reference types=\"node\" />", "", comment("By operation: the fields of its request."),
+             "export interface Requests {"]
+    for operation in SORTED:
+        lines.append(f"  {operation.name}: {{")
+        for name, one in operation.fields.items():
+            kind = typescript(type_of(operation, name), sent=True)
+            lines += [f"    {comment(one.doc)}", f"    {name}{'' if one.absent is MISSING else '?'}: {kind};"]
+        lines.append("  };")
+    lines += ["}", "", comment("By operation: the fields of its answer."), "export interface Answers {"]
+    for operation in SORTED:
+        found = ("ResultFields" if operation.answers is RESULT else
+                 "Record<string, any>" if operation.answers is ANYTHING else shape(types_of(operation.answers)))
+        if issubclass(operation.kind, FileRequest):
+            found += " | Failure"
+        lines.append(f"  {operation.name}: {found};")
+    return "\n".join([*lines, "}", "", f"export type ResultFields = {shape(RESULT)};", "",
+                      comment("The answer to an operation on files that failed."),
+                      f"export interface Failure {shape(types_of(FAILURE))}", ""])
+
+
+def shape(answer: Mapping[str, str]) -> str:
+    """The fields of an answer as a type of TypeScript."""
+    found = "; ".join(f"{name}: {typescript(kind)}" for name, kind in answer.items())
+    return f"{{ {found} }}" if found else "{}"
+
+
+def script() -> str:
+    """lib/wire.js: the fields of answers, by which they are checked."""
+    lines = [HEAD, "'use strict';", "",
+             f"const RESULT = {types(RESULT)};", comment("The answer to an operation on files that failed."),
+             f"const FAILURE = {types(types_of(FAILURE))};", "",
+             comment("By operation: the fields of its answer with their types; ? is for those that may be absent."),
+             "const ANSWERS = {"]
+    for operation in SORTED:
+        found = "RESULT" if operation.answers is RESULT else types(types_of(operation.answers))
+        lines.append(f"  {operation.name}: {found},")
+    return "\n".join([*lines, "};", "", "module.exports = { ANSWERS, FAILURE };", ""])
+
+
+def types(answer: Mapping[str, str]) -> str:
+    """The fields of an answer as an object of JavaScript."""
+    found = ", ".join(f"{repr(name) if '?' in name else name}: '{kind}'" for name, kind in answer.items())
+    return f"{{ {found} }}" if found else "{}"
 
 
 # --- docs/wire.md -------------------------------------------------------------------
@@ -82,7 +165,7 @@ def answer_text(operation: Operation) -> str:
         return "[a result](#execute)"
     if operation.answers is ANYTHING:
         return f"[a map](#{operation.name})"
-    found = ", ".join(f'"{name}": {kind}' for name, kind in answer_of(operation).items())
+    found = ", ".join(f'"{name}": {kind}' for name, kind in types_of(operation.answers).items())
     return f"`{{{found}}}`" if len(found) < 100 else f"[a map](#{operation.name})" if found else "empty"
 
 
@@ -132,7 +215,7 @@ def section(operation: Operation) -> str:
 
 def files() -> dict[Path, str]:
     """The files as they should be."""
-    return {PAGE: page(PAGE.read_text())}
+    return {PAGE: page(PAGE.read_text()), NODE / "wire.d.ts": declarations(), NODE / "wire.js": script()}
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from leeward.wire.schema import ClientRequest, field, operation
 _OPERATORS = "what a rule of `ask` asks for is the operator's to answer"
 
 
-@operation("egress_log", answers={"events": "array", "last": "int", "forgotten": "int"}, admits="if it waits")
+@operation("egress_log", answers={"events": "array of map", "last": "int", "forgotten": "int"}, admits="if it waits")
 class EgressLog(ClientRequest):
     """Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried."""
 
@@ -22,7 +22,7 @@ class EgressLog(ClientRequest):
     wait: float = field(ours.wait, "seconds to wait for another one, at most 3,600", default=0.0)
 
 
-@operation("egress_asks", answers={"events": "array"}, admits="if it waits", guests=_OPERATORS)
+@operation("egress_asks", answers={"events": "array of map"}, admits="if it waits", guests=_OPERATORS)
 class EgressAsks(ClientRequest):
     """Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may."""
 

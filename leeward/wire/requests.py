@@ -157,7 +157,7 @@ class Interrupt(ClientRequest):
     session: int = field(fields.session, "the number of a session of this connection")
 
 
-@operation("ping", answers={"version": "text", "wire": "int", "caps": "map"}, admits="at once")
+@operation("ping", answers={"version": "text", "wire": "int", "caps?": "map"}, admits="at once")
 class Ping(ClientRequest):
     """Ask whether the daemon answers."""
 
@@ -170,7 +170,7 @@ class Status(ClientRequest):
                              "object on one line, in ASCII", default=None)
 
 
-@operation("recall", answers={"events": "array", "last": "int"}, admits="if it waits")
+@operation("recall", answers={"events": "array of map", "last": "int"}, admits="if it waits")
 class Recall(ClientRequest):
     """Ask how this user's last jobs and sandboxes ended."""
 

@@ -98,7 +98,7 @@ class SandboxDock(ClientRequest):
     """Ask for a socket on which to send descriptors for the next `sandbox_open`."""
 
 
-@operation("sandbox_list", answers={"sandboxes": "array", "more": "bool", "last?": "int"})
+@operation("sandbox_list", answers={"sandboxes": "array of map", "more": "bool", "last?": "int"})
 class SandboxList(ClientRequest):
     """Ask for all sandboxes of this user."""
 
@@ -247,7 +247,7 @@ class ProcessStart(_Program):
     held: bool = field(fields.flag, "it is killed when this connection ends", default=False)
 
 
-@operation("process_list", answers={"processes": "array"})
+@operation("process_list", answers={"processes": "array of map"})
 class ProcessList(SandboxRequest):
     """Ask for the processes of a sandbox."""
 

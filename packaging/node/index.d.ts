@@ -1,5 +1,9 @@
 /// <reference types="node" />
 
+import type { Answers, Requests } from './lib/wire.js';
+
+export type { Answers, Requests };
+
 /** Text, as UTF-8, or bytes. */
 export type Data = string | NodeJS.ArrayBufferView | ArrayBuffer;
 /** A path in a sandbox: text, as UTF-8, or the bytes of a name that isn't. */
@@ -215,6 +219,8 @@ export class Sandbox {
   static attach(id: string, options?: { socket?: string; command?: string | string[] }): Promise<Sandbox>;
   static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
   readonly files: Files;
+  /** An operation about this sandbox by its name, with the fields and the answer that docs/wire.md has for it. */
+  ask<Op extends keyof Requests>(op: Op, fields?: Omit<Requests[Op], 'sandbox'>, options?: CallOptions): Promise<Answers[Op]>;
   /** 26 characters; the first use opens the sandbox. */
   id(): Promise<string>;
   run(argv: string[], options?: RunOptions): Promise<Result>;

@@ -4,6 +4,7 @@
  * only after an error which says that nothing of the job has run, unless the job may run twice (`idempotent`).
  */
 
+const { checked } = require('./answers.js');
 const { Connection } = require('./connection.js');
 const { socketPath } = require('./socket.js');
 const { Busy, Cancelled, DaemonAway, DaemonError, NoAnswer, RequestRejected, ShuttingDown } = require('./errors.js');
@@ -79,7 +80,7 @@ class Calls {
    *
    * `deadline`: seconds for the call as a whole; `signal`: an AbortSignal, which takes the request back.
    */
-  async call(op, fields, { deadline = null, signal = undefined, idempotent = false, read = ({ ok }) => ok } = {}) {
+  async call(op, fields, { deadline = null, signal = undefined, idempotent = false, read = ({ ok }) => checked(op, ok) } = {}) {
     if (deadline !== null && !(deadline >= 0)) throw new RequestRejected(`deadline is seconds, not ${deadline}`);
     const until = deadline === null ? null : now() + deadline;
     const attempts = new Retry({ ...this.options, idempotent }, until);

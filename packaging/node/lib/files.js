@@ -92,7 +92,6 @@ class Files {
   async ask(op, fields) {
     const ok = await this.sandbox.ask(op, fields);
     if (ok.errno === undefined) return ok;
-    if (!Number.isSafeInteger(ok.errno) || typeof ok.why !== 'string') bad('a failure without errno');
     if (ok.errno === 0) throw new RequestRejected(ok.why);
     throw systemError(ok.errno, ok.why, shown(fields.path || Buffer.from('.')));
   }
@@ -112,7 +111,6 @@ class Files {
     try {
       if (end - start > limit) throw systemError(EFBIG, `it has ${end - start} bytes; the limit is ${limit}`, shown(name));
       for (let at = start; ;) {
-        if (!Buffer.isBuffer(told.data) || !isNumber(told.end) || !isNumber(told.at) || !isNumber(told.handle)) bad('a piece without its place');
         handle = told.handle;
         const data = told.data.subarray(0, Math.max(0, end - at));
         at += data.length;
@@ -179,12 +177,11 @@ class Files {
     const found = [];
     for (let after = Buffer.alloc(0), more = true; more;) {
       const told = await this.ask('file_list', { path: name, after });
-      if (!Array.isArray(told.rows)) bad('no rows');
       const rows = told.rows.map((row) => infoOf(row));
       if (rows.length && Buffer.compare(rows[0].nameBytes, after) <= 0) bad('a page of a folder repeats names');
       found.push(...rows);
       if (found.length > MOST_LISTED) throw systemError(E2BIG, `it has more than ${MOST_LISTED} entries`, shown(name));
-      more = told.more === true && rows.length > 0;
+      more = told.more && rows.length > 0;
       if (more) after = rows[rows.length - 1].nameBytes;
     }
     return found;
@@ -230,8 +227,8 @@ class Files {
   async glob(pattern, options = {}) {
     const { path = '.', limit = MAX_ROWS, timeout = SEARCH_S } = known('glob', options, ['path', 'limit', 'timeout']);
     const told = await this.ask('file_glob', { path: raw(path), pattern: raw(pattern), most: limit, timeout });
-    if (!Array.isArray(told.names) || !told.names.every(Buffer.isBuffer)) bad('no names');
-    return Object.assign(told.names.map(shown), { more: told.more === true });
+    if (!told.names.every(Buffer.isBuffer)) bad('no names');
+    return Object.assign(told.names.map(shown), { more: told.more });
   }
 
   /** Lines in which a regular expression of Python's, or with `literal` a text, is; `more` as for `glob`. */
@@ -241,10 +238,10 @@ class Files {
     const told = await this.ask('file_grep', {
       path: raw(path), pattern: bytes(pattern, 'a pattern'), include: Buffer.from(include), literal, ignore_case: ignoreCase, most: limit, timeout,
     });
-    const good = Array.isArray(told.rows) && told.rows.every((row) => Array.isArray(row) && row.length === 3 && Buffer.isBuffer(row[0])
+    const good = told.rows.every((row) => Array.isArray(row) && row.length === 3 && Buffer.isBuffer(row[0])
       && Number.isSafeInteger(row[1]) && Buffer.isBuffer(row[2]));
     if (!good) bad('no lines');
-    return Object.assign(told.rows.map(([name, line, text]) => ({ path: shown(name), line, text: shown(text) })), { more: told.more === true });
+    return Object.assign(told.rows.map(([name, line, text]) => ({ path: shown(name), line, text: shown(text) })), { more: told.more });
   }
 }
 

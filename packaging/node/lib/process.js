@@ -18,26 +18,12 @@ const SOON_MS = 1;
 const WRITE = 1 << 20;
 const SIGNALS = require('node:os').constants.signals;
 
-function flag(ok, name) {
-  if (typeof ok[name] !== 'boolean') throw new BadReply(`an answer's ${name} is neither true nor false`);
-  return ok[name];
-}
-
 function whole(ok, name, least = 0) {
   if (!Number.isSafeInteger(ok[name]) || ok[name] < least) throw new BadReply(`an answer's ${name} is no number from ${least} on`);
   return ok[name];
 }
 
-function rows(ok, name) {
-  const found = ok[name];
-  if (!Array.isArray(found) || !found.every((row) => row !== null && typeof row === 'object' && !Array.isArray(row))) {
-    throw new BadReply(`an answer's ${name} is no array of maps`);
-  }
-  return found;
-}
-
 function chunksOf(ok) {
-  if (!Array.isArray(ok.chunks)) throw new BadReply("an answer's chunks are no array");
   let last = 0;
   return ok.chunks.map((row) => {
     const good = Array.isArray(row) && row.length === 4 && Number.isSafeInteger(row[0]) && row[0] > last
@@ -104,7 +90,7 @@ class Process {
     while (!this.atEnd) {
       const ok = await this.ask('process_read', { after: this.after, wait: share(timeout, began) });
       const found = chunksOf(ok);
-      this.atEnd = flag(ok, 'over');
+      this.atEnd = ok.over;
       if (found.length) {
         for (const chunk of found) chunk.text = this.texts[chunk.stream].write(chunk.data);
         if (this.atEnd) for (const stream of ['stdout', 'stderr']) finish(found, stream, this.texts[stream]);
@@ -138,11 +124,11 @@ class Process {
 
   /** Send a signal, by name or number, to it alone; was it there to get it? */
   async signal(signal = 'SIGTERM') {
-    return flag(await this.ask('process_signal', { signal: typeof signal === 'string' ? SIGNALS[signal] || 0 : signal }), 'sent');
+    return (await this.ask('process_signal', { signal: typeof signal === 'string' ? SIGNALS[signal] || 0 : signal })).sent;
   }
 
   async resize(rows, columns) {
-    return flag(await this.ask('process_resize', { rows, columns }), 'resized');
+    return (await this.ask('process_resize', { rows, columns })).resized;
   }
 
   /** End it and all that descends from it. */
@@ -191,7 +177,7 @@ class Kernel {
 
   /** Raise KeyboardInterrupt in what runs; was there anything? */
   async interrupt() {
-    return flag(await this.sandbox.ask('kernel_interrupt', { kernel: this.number }), 'interrupted');
+    return (await this.sandbox.ask('kernel_interrupt', { kernel: this.number })).interrupted;
   }
 
   /** A fresh process; the state is lost. */
@@ -213,4 +199,4 @@ class Kernel {
   }
 }
 
-module.exports = { Process, Kernel, flag, whole, rows, CLOSE_S };
+module.exports = { Process, Kernel, whole, CLOSE_S };

@@ -6,7 +6,7 @@ const { egressOf, fetchFields, fetchedOf } = require('./fetching.js');
 const { Files } = require('./files.js');
 const host = require('./host.js');
 const { resultOf } = require('./results.js');
-const { Process, Kernel, whole, rows, CLOSE_S } = require('./process.js');
+const { Process, Kernel, whole, CLOSE_S } = require('./process.js');
 const { known, limits, pairs, size, texts, executeFields, programFields, LIMITING, TURN, PROGRAM } = require('./fields.js');
 
 const ID = /^[a-z2-7]{26}$/;
@@ -56,9 +56,9 @@ class Sandbox {
       const found = [];
       for (let last = 0; ;) {
         const ok = await calls.call('sandbox_list', last ? { after: last } : {});
-        const page = rows(ok, 'sandboxes');
+        const page = ok.sandboxes;
         found.push(...page);
-        if (ok.more !== true || !page.length) return found;
+        if (!ok.more || !page.length) return found;
         last = whole(ok, 'last', last + 1);
       }
     } finally {
@@ -90,11 +90,11 @@ class Sandbox {
       return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
     }
     const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options) });
-    if (typeof ok.sandbox !== 'string' || !ID.test(ok.sandbox)) throw new BadReply('an opened sandbox has no id');
+    if (!ID.test(ok.sandbox)) throw new BadReply('an opened sandbox has no id');
     return ok.sandbox;
   }
 
-  /** One request about this sandbox. */
+  /** One request about this sandbox, by an operation's name and fields; resolves to its answer. docs/wire.md has all of them. */
   async ask(op, fields = {}, options = {}) {
     return this.calls.call(op, { sandbox: await this.id(), ...fields }, options);
   }
@@ -153,7 +153,7 @@ class Sandbox {
 
   /** What clients have started: rows with `process`, `pid`, `title`, `argv`, `age`, `over`, `exit_code`. */
   async processes() {
-    return rows(await this.ask('process_list'), 'processes');
+    return (await this.ask('process_list')).processes;
   }
 
   /** The process with this number. */

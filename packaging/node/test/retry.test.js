@@ -10,6 +10,8 @@ const errors = require('../lib/errors.js');
 const { PLAIN, rogue, rogueFor, folder, thrown } = require('./support.js');
 const path = require('node:path');
 
+const PONG = { version: '0.1.0', wire: 1 };
+
 const busy = (after) => new errors.Busy('full', { retry_after: after });
 
 test('busy is tried again with jitter, never before the time that the daemon names', () => {
@@ -133,7 +135,7 @@ test('memory files of a rogue: pieces that are cut off, and files that are never
       const { id, op } = message;
       if (op === 'execute') send({ id, ok: { ...PLAIN, stdout: [0, 0, 100], arenas: [100] } });
       else if (op === 'kept_read') send({ id, ok: { data: Buffer.alloc(50) } });
-      else if (op === 'kept_drop') { dropped.push(message.target); send({ id, ok: { dropped: true } }); } else send({ id, ok: {} });
+      else if (op === 'kept_drop') { dropped.push(message.target); send({ id, ok: { dropped: true } }); } else send({ id, ok: PONG });
     }),
   });
   const error = await thrown(client.execute('1'));
@@ -163,7 +165,7 @@ test('a deadline and a signal take the request back', async (t) => {
   const client = new Client({
     socket: await rogue(t, (message, send) => {
       if (message.op === 'cancel') cancelled.push(message.target);
-      if (message.op !== 'execute') send({ id: message.id, ok: { cancelled: true } });
+      if (message.op !== 'execute') send({ id: message.id, ok: { ...PONG, cancelled: true } });
     }),
   });
   const late = await thrown(client.execute('1', { deadline: 0.05 }));

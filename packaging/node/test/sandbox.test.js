@@ -303,6 +303,28 @@ test('fetch is what the policy allows', async (t) => {
   assert.equal((await thrown(both.id())).name, 'RequestRejected');
 });
 
+test('an answer is believed if it has the fields of its operation', async (t) => {
+  const good = {
+    process_list: { processes: [] }, kernel_interrupt: { interrupted: true }, process_write: { written: 1 }, file_stat: { row: [] },
+    file_read: { data: Buffer.alloc(0), at: 0, end: 0, handle: 0, mode: 0, time: 2n ** 60n }, sandbox_list: { sandboxes: [{}], more: false, last: 1 },
+  };
+  const wrong = {
+    process_list: [{}, { processes: {} }, { processes: [1] }, { processes: [[]] }], kernel_interrupt: [{}, { interrupted: 1 }],
+    process_write: [{ written: -1 }, { written: 'x' }, { written: 1.5 }], file_stat: [{ row: {} }, { errno: 2 }, { errno: 'x', why: '' }],
+    file_read: [{ ...good.file_read, data: 'text' }, { ...good.file_read, at: -1 }, { ...good.file_read, time: undefined }],
+    sandbox_list: [{ ...good.sandbox_list, more: 1 }, { ...good.sandbox_list, last: 'x' }],
+  };
+  for (const op of Object.keys(good)) {
+    const answers = [good[op], ...wrong[op]];
+    const where = await rogueFor(t, op, ({ id }, send) => send({ id, ok: answers.shift() }));
+    const box = new Sandbox({ socket: where });
+    t.after(() => box.calls.close());
+    box.opened = Promise.resolve('a'.repeat(26));
+    assert.deepEqual(Object.keys(await box.ask(op)), Object.keys(good[op]));
+    for (let at = 0; at < wrong[op].length; at += 1) assert.equal((await thrown(box.ask(op))).name, 'BadReply', `${op} ${at}`);
+  }
+});
+
 test('a response of a fetch is believed as far as it is one', async (t) => {
   const good = { status: 200, headers: [['A', 'b'], ['A', 'c']], url: 'http://x/', history: [], address: '1.1.1.1', body: Buffer.from('hello') };
   const answers = [good, { ...good, status: 'x' }, { ...good, headers: [['A']] }, { ...good, body: [0, 0, 5] }, { failed: 'dns', message: 'DNS resolution failed: x', url: 'http://x/' }];

@@ -27,6 +27,13 @@ async function live(): Promise<void> {
   const raw: Buffer = await box.files.read('f');
   for await (const piece of box.files.stream('f')) await box.files.append('g', piece);
   const found = await box.files.glob('*');
+  const { kernel } = await box.ask('kernel_open');
+  const piece = await box.ask('file_read', { path: Buffer.from('f'), size: 5 });
+  // @ts-expect-error it has no such field
+  await box.ask('file_mkdir', { parent: true });
+  // @ts-expect-error a kernel is named by its number
+  await box.ask('kernel_reset', {});
+  console.log(kernel, 'errno' in piece ? piece.why : piece.data.length);
   if (found.more) console.log(found[0].length, text, raw, ended.ok, maybe?.ok);
   // @ts-expect-error a line goes to shell
   await box.run('ls -l');
