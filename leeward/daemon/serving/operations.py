@@ -23,7 +23,7 @@ from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
-from leeward.daemon.serving.sandboxes import Sandboxes
+from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
@@ -38,7 +38,6 @@ from leeward.wire import fetches, outline
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.code_alone import code_alone
 from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
-from leeward.wire.file_requests import FileRequest
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
 from leeward.wire.requests import (
     OPERATIONS,
@@ -64,31 +63,7 @@ from leeward.wire.requests import (
     request_id,
 )
 from leeward.wire.sandbox_requests import (
-    KernelBind,
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
-    OverlayDiff,
-    OverlayRead,
-    OverlayRequest,
-    ProcessKill,
-    ProcessList,
-    ProcessRead,
-    ProcessResize,
-    ProcessRun,
-    ProcessSignal,
-    ProcessStart,
-    ProcessWait,
-    ProcessWrite,
     SandboxDock,
-    SandboxExecute,
-    SandboxExtend,
-    SandboxFetch,
-    SandboxHide,
-    SandboxInfo,
-    SandboxKill,
     SandboxList,
     SandboxOpen,
     SandboxRequest,
@@ -432,31 +407,7 @@ _SERVES: Mapping[type, Handler] = {
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
     SandboxList: lambda of, request: of._flight.sandboxes.page(request),
-    SandboxInfo: _in_sandbox(Sandboxes.info),
-    SandboxExtend: _in_sandbox(Sandboxes.extend),
-    SandboxKill: _in_sandbox(Sandboxes.kill),
-    SandboxExecute: _in_sandbox(Sandboxes.execute),
-    SandboxFetch: _in_sandbox(Sandboxes.fetch),
-    SandboxHide: _in_sandbox(Sandboxes.change_overlay),
-    KernelOpen: _in_sandbox(Sandboxes.open_kernel),
-    KernelInterrupt: _in_sandbox(Sandboxes.interrupt_kernel),
-    KernelReset: _in_sandbox(Sandboxes.reset_kernel),
-    KernelFork: _in_sandbox(Sandboxes.fork_kernel),
-    KernelBind: _in_sandbox(lambda sandboxes, request, entry: sandboxes.seats.bind(request, entry)),
-    KernelClose: _in_sandbox(Sandboxes.close_kernel),
-    ProcessRun: _in_sandbox(Sandboxes.run),
-    ProcessStart: _in_sandbox(Sandboxes.start),
-    ProcessList: _in_sandbox(Sandboxes.list_processes),
-    ProcessRead: _in_sandbox(Sandboxes.read),
-    ProcessWrite: _in_sandbox(Sandboxes.write),
-    ProcessResize: _in_sandbox(Sandboxes.resize),
-    ProcessSignal: _in_sandbox(Sandboxes.signal),
-    ProcessKill: _in_sandbox(Sandboxes.kill_process),
-    ProcessWait: _in_sandbox(Sandboxes.wait_for),
-    OverlayDiff: _in_sandbox(Sandboxes.read_overlay),
-    OverlayRead: _in_sandbox(Sandboxes.read_overlay),
-    OverlayRequest: _in_sandbox(Sandboxes.change_overlay),
-    FileRequest: _in_sandbox(Sandboxes.file_call),
+    **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }
 
 #: By kind of request, but for a slot, which stands for the request in it. An operation that nothing serves is an error

@@ -45,6 +45,7 @@ from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import (
+    KernelBind,
     KernelClose,
     KernelFork,
     KernelInterrupt,
@@ -52,6 +53,7 @@ from leeward.wire.sandbox_requests import (
     KernelReset,
     OverlayDiff,
     OverlayRead,
+    OverlayRequest,
     ProcessKill,
     ProcessList,
     ProcessRead,
@@ -64,10 +66,12 @@ from leeward.wire.sandbox_requests import (
     SandboxExecute,
     SandboxExtend,
     SandboxFetch,
+    SandboxHide,
     SandboxInfo,
     SandboxKill,
     SandboxList,
     SandboxOpen,
+    SandboxRequest,
 )
 
 if TYPE_CHECKING:
@@ -439,3 +443,33 @@ def _give_up(report: Report) -> None:
 
 def _nothing() -> None:
     return
+
+
+#: What serves a request that names a sandbox, given that; by its kind, or one that it is based on.
+IN_SANDBOX: Mapping[type[SandboxRequest], Callable[..., Mapping[str, Any] | None]] = {
+    SandboxInfo: Sandboxes.info,
+    SandboxExtend: Sandboxes.extend,
+    SandboxKill: Sandboxes.kill,
+    SandboxExecute: Sandboxes.execute,
+    SandboxFetch: Sandboxes.fetch,
+    SandboxHide: Sandboxes.change_overlay,
+    KernelOpen: Sandboxes.open_kernel,
+    KernelInterrupt: Sandboxes.interrupt_kernel,
+    KernelReset: Sandboxes.reset_kernel,
+    KernelFork: Sandboxes.fork_kernel,
+    KernelBind: lambda sandboxes, request, entry: sandboxes.seats.bind(request, entry),
+    KernelClose: Sandboxes.close_kernel,
+    ProcessRun: Sandboxes.run,
+    ProcessStart: Sandboxes.start,
+    ProcessList: Sandboxes.list_processes,
+    ProcessRead: Sandboxes.read,
+    ProcessWrite: Sandboxes.write,
+    ProcessResize: Sandboxes.resize,
+    ProcessSignal: Sandboxes.signal,
+    ProcessKill: Sandboxes.kill_process,
+    ProcessWait: Sandboxes.wait_for,
+    OverlayDiff: Sandboxes.read_overlay,
+    OverlayRead: Sandboxes.read_overlay,
+    OverlayRequest: Sandboxes.change_overlay,
+    FileRequest: Sandboxes.file_call,
+}
