@@ -24,6 +24,8 @@ WHOLE = {
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "man_pages:completions",
     "packaging/man/": "man_pages:pages",
+    "packaging/node/lib/wire.d.ts": "wire_files:declarations",
+    "packaging/node/lib/wire.js": "wire_files:script",
     "tests/conformance/frames.json": "conformance.texts:text",
 }
 #: The function that makes a part of a page anew, and returns the page.
@@ -31,12 +33,14 @@ PARTS = {
     "docs/architecture.md": "draw_rooms:made",
     "docs/c-api.md": "generate_c_api:made",
     "docs/kernel.md": "vm.table:made",
+    "docs/wire.md": "wire_files:made",
     "tests/escapes/CATALOGUE.md": "kit.catalogue:made",
 }
 
 #: The first line of each whole file, by the ending of its name. JSON has no comments.
 SAYS = "Made by ./dev generate"
-FIRST = {".1": f'.\\" {SAYS}\n', ".json": "", ".md": f"<!-- {SAYS} -->\n\n", ".txt": f"# {SAYS}\n\n"}
+FIRST = {".1": f'.\\" {SAYS}\n', ".json": "", ".md": f"<!-- {SAYS} -->\n\n", ".txt": f"# {SAYS}\n\n", ".js": f"// {SAYS}\n",
+         ".ts": f"// {SAYS}\n"}
 
 
 def made(beginnings: tuple[str, ...] = ("",)) -> dict[Path, str]:

@@ -1,17 +1,15 @@
 """
-Writes what documents and other languages say of the wire, from leeward/wire/schema.py: `python packaging/wire_files.py`;
-with `--check` it compares only.
+What documents and other languages say of the wire, from leeward/wire/schema.py.
 
-Runs in:   a developer's shell, and in `./dev lint`.
+Runs in:   a developer's shell: `./dev generate`.
 
-In docs/wire.md it writes what is between its marks: the table of all operations, and each one's table of fields. An
-operation that the page hasn't gets a section. The client for Node gets the types of all fields and answers, and by which
-it checks answers.
+In docs/wire.md it is what stands between the marks: the table of all operations, and each one's table of fields. An
+operation that the page hasn't gets a section. The client for Node has the types of all fields and answers, by which it
+checks answers.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -71,9 +69,6 @@ def default_of(one: Field) -> str:
 
 # --- the client for Node --------------------------------------------------------------
 
-NODE = ROOT / "packaging" / "node" / "lib"
-HEAD = "// Written by packaging/wire_files.py from leeward/wire/schema.py. Don't change it by hand."
-
 #: What each type on the wire is in TypeScript, in answers. Numbers that JavaScript's don't hold are BigInts.
 TYPESCRIPT = {
     "bool": "boolean", "int": "number | bigint", "float": "number", "int or float": "number", "text": "string",
@@ -100,7 +95,7 @@ def comment(text: str) -> str:
 
 def declarations() -> str:
     """lib/wire.d.ts: what each operation takes and answers."""
-    lines = [HEAD, "", "/// <reference types=\"node\" />", "", comment("By operation: the fields of its request."),
+    lines = ["/// <reference types=\"node\" />", "", comment("By operation: the fields of its request."),
              "export interface Requests {"]
     for operation in SORTED:
         lines.append(f"  {operation.name}: {{")
@@ -128,7 +123,7 @@ def shape(answer: Mapping[str, str]) -> str:
 
 def script() -> str:
     """lib/wire.js: the fields of answers, by which they are checked."""
-    lines = [HEAD, "'use strict';", "",
+    lines = ["'use strict';", "",
              f"const RESULT = {types(RESULT)};", comment("The answer to an operation on files that failed."),
              f"const FAILURE = {types(types_of(FAILURE))};", "",
              comment("By operation: the fields of its answer with their types; ? is for those that may be absent."),
@@ -182,7 +177,7 @@ def title(name: str) -> str:
 
 
 def marked(name: str, text: str) -> str:
-    return f"<!-- {name}, by packaging/wire_files.py -->\n\n{text}\n<!-- end -->"
+    return f"<!-- {name}: made by ./dev generate -->\n\n{text}\n<!-- end -->"
 
 
 def page(text: str) -> str:
@@ -198,7 +193,7 @@ def page(text: str) -> str:
             text = f"{before}{section(operation)}\n## Replies\n{behind}"
     blocks = {"operations": overview(text), **{one.name: table(one) for one in OPERATIONS.values() if one.fields}}
     for name, block in blocks.items():
-        before, mark, behind = text.partition(f"<!-- {name}, by ")
+        before, mark, behind = text.partition(f"<!-- {name}: made by ")
         if not mark:
             raise ValueError(f"{PAGE}: no marks of {name}")
         text = before + marked(name, block) + behind.partition("<!-- end -->")[2]
@@ -213,20 +208,5 @@ def section(operation: Operation) -> str:
     return f"{title(operation.name)}\n{said}\n\n{fields}The answer: {answer_text(operation)}.\n"
 
 
-def files() -> dict[Path, str]:
-    """The files as they should be."""
-    return {PAGE: page(PAGE.read_text()), NODE / "wire.d.ts": declarations(), NODE / "wire.js": script()}
-
-
-def main(arguments: list[str]) -> int:
-    stale = {path: text for path, text in files().items() if not path.exists() or path.read_text() != text}
-    for path, text in stale.items():
-        if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} isn't what the schema of the wire makes: run packaging/wire_files.py")
-        else:
-            path.write_text(text)
-    return int("--check" in arguments and bool(stale))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def made() -> str:
+    return page(PAGE.read_text())

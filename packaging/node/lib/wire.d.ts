@@ -1,5 +1,4 @@
-// Written by packaging/wire_files.py from leeward/wire/schema.py. Don't change it by hand.
-
+// Made by ./dev generate
 /// <reference types="node" />
 
 /** By operation: the fields of its request. */

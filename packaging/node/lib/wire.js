@@ -1,4 +1,4 @@
-// Written by packaging/wire_files.py from leeward/wire/schema.py. Don't change it by hand.
+// Made by ./dev generate
 'use strict';
 
 const RESULT = { outcome: 'text', exit_code: 'int', limit: 'text or nil', duration: 'float', cpu_time: 'float', memory_peak: 'int', denied: 'map of text to int', truncated: 'bool', 'omitted?': 'array of int', degraded: 'array of text', error: 'map or nil', stdout: 'binary or place', stderr: 'binary or place', 'files?': 'map of text to binary or place', 'results?': 'array of map', 'value?': 'text', 'label?': 'text', 'job?': 'int', 'left_out?': 'array', 'arenas?': 'array of int' };

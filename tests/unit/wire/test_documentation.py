@@ -57,7 +57,7 @@ def test_every_operation_and_answer(page: str) -> None:
     """None is missing, none is made up; the fields of requests are written by packaging/wire_files.py."""
     assert set(OPERATIONS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
-    assert {"memory", "processes", "time", "output"} == rows(request.split("| limit |")[1])
+    assert {"memory", "processes", "time", "output", "overflow"} == rows(request.split("| limit |")[1])
     for name, operation in OPERATIONS.items():
         if operation.answers is not answers.RESULT and name not in ("process_wait", "sandbox_extend"):  # as another's
             for part in operation.answers.keys() - {"arenas?"}:
@@ -66,11 +66,11 @@ def test_every_operation_and_answer(page: str) -> None:
         assert f"`{reason}`" in section(page, "sandbox_open")
     assert set(OPERATIONS["arena"].answers) == rows(section(page, "arena"))
 
-    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x",
+    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x", stdout_omitted=1,
                     left_out=(LeftOut("", LeftOutReason.MORE),), results=({"text/plain": "1"},), value="1")
     sent = decode(answers.encode_result(1, result, arenas=(1,))[HEADER:])
     assert set(sent["ok"]) == rows(answer) == {name.removesuffix("?") for name in answers.RESULT}
-    assert set(answers.FIGURES) == set(answers.result_fields(result))
+    assert {name.removesuffix("?") for name in answers.FIGURES} == set(answers.result_fields(result))
     for word in replies.OUTCOMES | replies.LIMITS | replies.LEFT_OUT:
         assert f"`{word}`" in answer
 
@@ -85,7 +85,7 @@ def test_the_document_names_every_mime_type_and_bound(page: str) -> None:
     for kind, is_text in bundles.IS_TEXT.items():
         assert f"`{kind}`" in (as_text if is_text else as_bytes)
     for bound in (f"at most {bundles.MAX_RESULTS} maps", f"{bundles.MAX_ONE >> 20} MiB",
-                  f"{bundles.MAX_TOTAL >> 20} MiB", f"cut after {bundles.MAX_PLAIN:,} characters"):
+                  f"{bundles.MAX_TOTAL >> 20} MiB", f"beyond {bundles.MAX_PLAIN:,} characters lacks its middle"):
         assert bound in said
 
 

@@ -13,7 +13,7 @@ from leeward.wire.file_answers import ANSWERS
 from leeward.wire.file_requests import FileEdit, FileMkdir, FileRequest, FileWrite
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.requests import OPERATIONS, encode_request
-from leeward.wire.sandbox_requests import KernelOpen, ProcessRun, SandboxExecute
+from leeward.wire.sandbox_requests import KernelClose, ProcessRun, SandboxExecute
 from leeward.wire.schema import ClientRequest
 
 BOX = "a" * 26
@@ -58,7 +58,7 @@ def test_every_operation_is_described() -> None:
             assert types[field], (name, field)
         assert all(isinstance(kind, str) or kind.__annotations__["return"] for kind in operation.answers.values())
     assert set(ANSWERS) == {name for name, one in OPERATIONS.items() if issubclass(one.kind, FileRequest)}
-    assert {"sandbox"} == set(KernelOpen.operation.fields)
+    assert ["sandbox", "kernel"] == list(KernelClose.operation.fields)
 
 
 def test_only_what_isnt_the_default_is_encoded() -> None:
