@@ -602,9 +602,9 @@ export interface Requests {
     user?: string;
     /** with a home folder: absolute paths in its mounts that can't be seen: a file is empty there and can't be read, a folder is empty. With `protect` and `pin` at most 512, 40,960 bytes together */
     hide?: string[];
-    /** with a home folder: absolute paths in its mounts that can't be written. Names that aren't there, and links, are left as they are */
+    /** absolute paths in the sandbox's mounts that can't be written. Names that aren't there, and links, are left as they are */
     protect?: string[];
-    /** with a home folder: absolute paths of folders in its mounts that can't be renamed, moved or removed, nor the folders above them. A file can be renamed within such a folder, and not into or out of it */
+    /** absolute paths of folders in the sandbox's mounts that can't be renamed, moved or removed, nor the folders above them. A file can be renamed within such a folder, and not into or out of it */
     pin?: string[];
     /** of the profile `shell`: hide nothing; `forbidden` where the operator has set `show_secrets = false` */
     show_secrets?: boolean;
