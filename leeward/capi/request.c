@@ -222,6 +222,16 @@ void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, ui
 	}
 }
 
+static void put_files(struct lw_buffer *buffer, const leeward_options *options)
+{
+	lw_put_word(buffer, "files");
+	lw_put_map(buffer, options->file_count);
+	for (size_t i = 0; i < options->file_count; i++) {
+		lw_put_word(buffer, options->files[i].name);
+		lw_put_binary(buffer, options->files[i].data, options->files[i].length);
+	}
+}
+
 /* Write an execute request, header included; the fields in the order of leeward/client/options.py.
  *
  * Args:
@@ -265,14 +275,8 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 		lw_put_texts(buffer, "args", options->arguments, options->argument_count);
 	if (options->environment_count)
 		lw_put_settings(buffer, "env", options->environment, options->environment_count);
-	if (options->file_count) {
-		lw_put_word(buffer, "files");
-		lw_put_map(buffer, options->file_count);
-		for (size_t i = 0; i < options->file_count; i++) {
-			lw_put_word(buffer, options->files[i].name);
-			lw_put_binary(buffer, options->files[i].data, options->files[i].length);
-		}
-	}
+	if (options->file_count)
+		put_files(buffer, options);
 	if (options->stdin_length) {
 		lw_put_word(buffer, "stdin");
 		lw_put_binary(buffer, options->stdin_data, options->stdin_length);

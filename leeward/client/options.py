@@ -270,6 +270,15 @@ def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
     return AwaitedFunctions(given)
 
 
+def _check_kinds(lists: Mapping[str, object], maps: Mapping[str, object]) -> None:
+    for what, strings in lists.items():
+        if isinstance(strings, (str, bytes)):
+            raise RequestRejected(f"{what} takes several strings, not one: [{strings!r:.40}]")
+    for what, pairs in maps.items():
+        if pairs is not None and not isinstance(pairs, Mapping):
+            raise RequestRejected(f"{what} takes a dict, not {type(pairs).__name__}")
+
+
 def execute_fields(
     code: str | bytes | None,
     *,
@@ -304,12 +313,7 @@ def execute_fields(
     """
     if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
         raise RequestRejected(_no_code(code))
-    for what, strings in (("args", args), ("collect", collect)):
-        if isinstance(strings, (str, bytes)):
-            raise RequestRejected(f"{what} takes several strings, not one: [{strings!r:.40}]")
-    for what, pairs in (("env", env), ("files", files)):
-        if pairs is not None and not isinstance(pairs, Mapping):
-            raise RequestRejected(f"{what} takes a dict, not {type(pairs).__name__}")
+    _check_kinds({"args": args, "collect": collect}, {"env": env, "files": files})
     try:
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,

@@ -133,7 +133,7 @@ def test_the_collector_is_enabled_once_the_agent_is_started(monkeypatch: pytest.
     def start(*_words: object, **_options: object) -> int:
         seen.append(gc.isenabled())
         run: Any = SimpleNamespace(start=lambda *_: None, given_up=False, settings=SimpleNamespace(limits={}))
-        return agent_start._attended(run, False, False, False, None)
+        return agent_start._attended(run, False, False, False, None, keep=False)
 
     def pass_on(_process: object, _raw: bool) -> int:
         seen.append(gc.isenabled())
