@@ -284,11 +284,12 @@ class AskingBoxes:
             LeewardError: as for `open`.
         """
         with self._place(), self._reserved({"sandbox": name}):
+            note = self._notes.all()[name]
+            hidden = HiddenFiles(project, project_rules(project, os.environ)) if note["hides"] else None
             try:
                 box, inside = self._attached(project, name)
-                note = self._notes.all()[name]
-                hides = note["hides"] and not note["left"]  # nothing runs in one that is left
-                hidden = HiddenFiles(project, project_rules(project, os.environ)) if hides else None
+                if hidden is not None:  # what has appeared since the last service
+                    box.ask("sandbox_hide", {"hide": hidden.options["hide"]})
                 return self._begin(box, project, answering, None, inside, box.detach, hidden, note)
             except SandboxOver:
                 self._notes.remove(name)
@@ -330,6 +331,7 @@ class AskingBoxes:
 
         Args:
             hidden: what it doesn't show, if the service has opened it.
+            note: as for AskingBox.
             give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
         """
         try:

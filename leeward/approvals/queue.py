@@ -444,7 +444,9 @@ class ApprovalQueue:
         """
         with self._lock:
             self._check_open()
-            return self._store.payload(number) if self._store.begin(number, temporary) else None
+            with self._store.transaction():
+                is_first = self._store.begin(number, temporary)
+            return self._store.payload(number) if is_first else None
 
     def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
         """
@@ -457,7 +459,8 @@ class ApprovalQueue:
             stale: it wasn't, since the host was changed after the request: the request becomes a denied one.
         """
         with self._lock:
-            with self._store.transaction():
+            # Of a file that is found out again after a crash of the machine (`apply.recover`).
+            with self._store.transaction(lasting=not self._store.temporary_name(number)):
                 done = self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
                                           now=self._clock())
             self._tell([number] if done else [])

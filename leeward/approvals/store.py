@@ -200,14 +200,19 @@ class RequestStore:
         os.close(self._lock)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, lasting: bool = True) -> Iterator[None]:
         """
         A context whose statements are one transaction; an exception rolls it back.
+
+        Args:
+            lasting: wait for the disk. Without, a crash of the machine, not of this program, may undo the transaction and
+                those after it that aren't lasting either.
 
         Raises:
             Busy: the disk is full or can't be written.
             StoreDamaged: the file is damaged, or another one is in its place.
         """
+        self._file.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
         try:
             self._check_still()
             self._file.execute("BEGIN IMMEDIATE")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import leeward
 from kit import model_api
 from kit.agents import AgentHome, agents_daemon
 from kit.live_daemon import PATIENCE, LiveDaemon, command
@@ -166,7 +168,7 @@ ASK = ("from leeward.approvals import Agent; print(Agent().request_permission('n
 
 
 @pytest.mark.needs("extra-web")
-def test_a_person_approves_each_change_of_the_host(home: AgentHome) -> None:
+def test_a_person_approves_each_change_of_the_host(home: AgentHome, daemon: LiveDaemon) -> None:
     """
     The agent works on a copy in its own home, and can ask; its changes become requests, and are on the host once one
     is approved. Without the service no agent starts.
@@ -192,6 +194,14 @@ def test_a_person_approves_each_change_of_the_host(home: AgentHome) -> None:
             subprocess.run(["sleep", "0.1"], check=True)
             until -= 1
         assert "new\n" == (home.project / "old").read_text()
+        many = "i=0; while [ $i -lt 130 ]; do echo x >new.$i; i=$((i+1)); done"
+        got = home.run("start", "sh", ".", "--approved", "--", "-c", many, **env)
+        assert "130 requests about files wait: leeward approvals approve --all filesystem" in got.stderr
+        got = home.run("start", "sh", ".", "--approved", "--", "-c", "head -c 17000000 /dev/zero >large", **env)
+        assert "large: can't be asked for" in got.stderr
+        [kept] = re.findall("`leeward sandbox kill ([a-z0-9]{26})`", got.stderr)
+        with leeward.Sandbox.attach(kept, socket=daemon.socket) as box:
+            assert ["large"] == [change.path for change in box.diff()]
     got = home.run(*use, LEEWARD_APPROVALS_SOCKET=str(home.path / "nobody"))
     assert (1, "") == (got.returncode, got.stdout)
     assert "no service for approvals answers" in got.stderr

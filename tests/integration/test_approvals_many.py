@@ -181,14 +181,14 @@ def test_a_service_adopts_the_sandboxes_of_one_that_was_killed(daemon: LiveDaemo
     """The run goes on, its programs can ask again, and at its end its changes and pushes are asked for."""
     git = ["git", "-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "init.defaultBranch=main"]
     subprocess.run([*git, "init", "--quiet", "--bare", str(tmp_path / "origin.git")], check=True)
-    for line in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "-m", "one"],
+    for argv in (["init", "--quiet"], ["add", "-A"], ["commit", "--quiet", "-m", "one"],
                  ["remote", "add", "origin", str(tmp_path / "origin.git")]):
-        subprocess.run([*git, *line], cwd=project, check=True)
-    line = ("echo begun; read go; git checkout -q -b other; echo new >file; git -c user.name=n -c user.email=n@e.org commit"
+        subprocess.run([*git, *argv], cwd=project, check=True)
+    use = ("echo begun; read go; git checkout -q -b other; echo new >file; git -c user.name=n -c user.email=n@e.org commit"
             " -qam two; git push -q origin other; python3 -c 'from leeward.approvals import Agent; print(Agent()"
             '.request_permission("sandbox", action="mine", wait=False)["status"])\'')
     with ServedApprovals(daemon, tmp_path) as service:
-        running = service.begin("run", "--daemon", str(daemon.socket), str(project), "--", "sh", "-c", line)
+        running = service.begin("run", "--daemon", str(daemon.socket), str(project), "--", "sh", "-c", use)
         assert running.stdout is not None
         assert "begun\n" == running.stdout.readline()
         service.process.kill()
