@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,8 +25,8 @@ from leeward.errors import BadRequest, SandboxOver
 
 pytestmark = pytest.mark.needs("extra-web")
 
-#: More than a sandbox may have pending by its own requests, and than one call of the service takes.
-SOME = 250
+#: More than a sandbox may have pending by its own requests, and than one transaction takes in.
+SOME = 130
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,7 @@ def test_what_has_no_room_is_asked_for_when_the_requests_before_it_are_decided(
         box.detach()
     finally:
         service.stop()
+        poll_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("bridge-")], "no bridge is left")
         queue.close()
         journal.close()
 
