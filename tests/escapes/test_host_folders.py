@@ -27,6 +27,7 @@ from kit.box import control
 from kit.host_folders import Sent, as_user
 from kit.live_daemon import LiveDaemon
 from leeward.client import applying
+from leeward.client.apply_journal import ApplyJournal
 from leeward.client.mounts import Mount, OpenFolders
 
 BY_MOUNTS = pytest.mark.no_single_lock("the mounts, Landlock and no capability hold it together, in any one's place")
@@ -342,11 +343,11 @@ def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
     project, large, written = place / "project", 200 << 20, list[int]()
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("echo small >grows")
-        content, read = applying.Applying._content, leeward.client.overlay.Overlay._read
+        fetch, read = applying.Applying._fetch, leeward.client.overlay.Overlay._read
 
         def grow(self: applying.Applying, *args: object) -> None:
             box.run(["truncate", "-s", str(large), "grows"])
-            content(self, *args)  # type: ignore[arg-type]  # as they came
+            fetch(self, *args)  # type: ignore[arg-type]  # as they came
 
         def measured(self: leeward.client.overlay.Overlay, path: bytes, into: int, *most: int) -> None:
             try:
@@ -354,7 +355,7 @@ def test_c368_a_file_that_grows_while_it_is_applied_cannot_fill_the_host(
             finally:
                 written.append(os.fstat(into).st_size)
 
-        monkeypatch.setattr(applying.Applying, "_content", grow)
+        monkeypatch.setattr(applying.Applying, "_fetch", grow)
         monkeypatch.setattr(leeward.client.overlay.Overlay, "_read", measured)
         with pytest.raises(leeward.Stale, match="meanwhile"):
             box.apply()
@@ -372,13 +373,13 @@ def test_c222_apply_cannot_race_with_the_host(daemon: LiveDaemon, place: Path, m
     (place / "out/file").write_text("not ours\n")
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         box.shell("echo more >>file; echo new >new")
-        put = applying.Applying._content
+        put = ApplyJournal.content
 
-        def swap(self: applying.Applying, *args: object) -> None:
+        def swap(self: ApplyJournal, *args: object) -> None:
             put(self, *args)  # type: ignore[arg-type]  # as they came
             os.symlink(place / "out/file", project / "new")
 
-        monkeypatch.setattr(applying.Applying, "_content", swap)
+        monkeypatch.setattr(ApplyJournal, "content", swap)
         with pytest.raises(leeward.Stale):
             box.apply(["new"])
         monkeypatch.undo()
