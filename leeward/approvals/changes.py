@@ -115,7 +115,7 @@ def collect_changes(queue: ApprovalQueue, box: Sandbox, project: Project, done: 
             try:
                 news.append((number, _request(overlay, box, project, change, reason, asker)))
             except (BadRequest, RequestRejected, OSError) as error:
-                refused.append((change, str(error)))
+                refused.append((change, told(error)))
         made = queue.collect([new for _, new in news])
         requests += made
         done.asked |= {wanted[number].path: wanted[number] for number, _ in news[:len(made)]}
