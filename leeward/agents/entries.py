@@ -18,6 +18,7 @@ from ipaddress import IPv4Network
 from leeward.agents.errors import SettingsError
 from leeward.spec.egress_rules import EgressRule, PolicyError, parse_rule
 from leeward.spec.hosts import InvalidHost, parse_port
+from leeward.spec.shared_domains import shared_below
 
 #: Characters of an entry, and ports of one, at most.
 MAX_ENTRY, MAX_ENTRY_PORTS = 512, 8
@@ -108,7 +109,6 @@ def _check_width(rule: EgressRule, wrong: Callable[[str, str], SettingsError]) -
     if rule.kind != "below":
         return
     from leeward.spec.domains import registrable  # only for an entry with a "*"
-    from leeward.spec.shared_domains import shared_below
 
     if registrable(rule.name) is None:
         raise wrong(f"{rule.name} is a public suffix: anybody can register a name below it",

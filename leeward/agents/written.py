@@ -13,11 +13,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from leeward.agents.places import config_home
+from leeward.agents.places import FILE, OURS, config_home
 from leeward.agents.reading import MAX_FILE
 from leeward.client.host_paths import open_through
 from leeward.errors import RequestRejected
 from leeward.spec.folders import within
+
+# Imported in functions: what not every start needs; 5 ms of processor time for all of it.
 
 #: A list of texts in one pair of brackets, as nearly every definition has it.
 _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: to compile it takes 0.2 ms
@@ -85,7 +87,6 @@ def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callab
 def state_folders(environ: Mapping[str, str]) -> list[str]:
     """The real paths of the state folders of all agents, the user's and ours."""
     from leeward.agents.definition import definition_names  # most paths have no link
-    from leeward.agents.places import FILE, OURS
 
     found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
     for name in definition_names(own):

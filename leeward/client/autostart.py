@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 
+from leeward.client.connecting import connect
 from leeward.errors import LIMITS, DaemonAway, quoted
 from leeward.spec.paths import OwnSocket
 from leeward.spec.writers import others_write
@@ -111,8 +112,6 @@ def _locked(fd: int) -> bool:
 
 
 def _answers(path: str) -> bool:
-    from leeward.client.connecting import connect
-
     try:
         sock = connect(path)
     except DaemonAway:

@@ -16,6 +16,8 @@ from _socket import socket as Socket
 from leeward.errors import DaemonAway, quoted
 from leeward.spec.paths import TRUSTED_VARIABLE
 
+# Imported in functions: what not every start needs; 15 ms of processor time for all of it.
+
 #: Seconds that connecting may take while the daemon's backlog is full.
 CONNECT_S = 5.0
 #: Seconds of silence before the link sends a ping. Longer than any pause of a daemon on a

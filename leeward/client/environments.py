@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -298,8 +299,6 @@ def _check_interpreter(path: str, before: list[tuple[str, str]]) -> None:
 def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[bytes], object],
              check: Callable[[], object], room: int) -> dict[str, str]:
     """Run pip in a sandbox to install the packages of *recipe* into *path*. Returns all installed packages with versions."""
-    import json
-
     found = [Mount(folder, f"{_FOUND}{number}") for number, folder in enumerate(source.folders)]
     pip = [f"{_TOOL}/bin/python", "-m", "pip", "--python", f"{path}/bin/python"]
     words = [*pip, "install", "--no-warn-script-location"]

@@ -118,11 +118,11 @@ def _packed(file: IO[bytes], name: bytes) -> Any:
     .txz.
     """
     if name.endswith((b".gz", b".tgz")):
-        import gzip
+        import gzip  # 0.3 ms, and not every Python has it
 
         return gzip.open(file, "wb")
     if name.endswith((b".xz", b".txz")):
-        import lzma
+        import lzma  # not every Python has it
 
         return lzma.open(file, "wb")
     return contextlib.nullcontext(_SparseFile(file))
