@@ -404,10 +404,12 @@ class WorkdirSandbox:
 
     def _put_away(self) -> None:
         """Rename what a command has made and programs on the host run at once; with `protect`."""
+        if self._guard is None:
+            return
         from leeward.client.protecting import Unprotected
 
         with self._lock:
-            if self._guard is None or self._folder < 0:
+            if self._folder < 0:
                 return
             try:
                 self.put_away += self._guard.put_away()
