@@ -121,6 +121,10 @@ class FolderGuard:
         self.names = tuple(names)
         self.known = frozenset((*names, *found.names, *found.repositories, *self._made))
 
+    def shown(self, names: Iterable[str]) -> list[str]:
+        """Those of *names*, in the folder itself, that weren't made for a sandbox."""
+        return [name for name in names if name.rstrip("/") not in self._made]
+
     def put_away(self) -> list[str]:
         """
         Rename what the sandbox has made and programs on the host obey at once. Returns the former paths.

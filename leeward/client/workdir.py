@@ -276,7 +276,11 @@ class WorkdirSandbox:
             PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
         """
         if not self._overlay:
-            return self._outside(lambda files: files.list(path))
+            found = self._outside(lambda files: files.list(path))
+            if self._guard is None or inside(path) != ".":
+                return found
+            shown = set(self._guard.shown(entry.name for entry in found))
+            return [entry for entry in found if entry.name in shown]
         infos = self._inside(path, lambda name: self._box.files.list(name))
         return sorted((WorkdirEntry(info.name, info.is_folder, info.is_file, info.size if info.is_file else 0)
                        for info in infos), key=lambda entry: entry.name)

@@ -201,6 +201,7 @@ def test_c424_cannot_write_a_setting_by_the_calls_of_the_folder(project: Path, d
         with pytest.raises(leeward.WorkdirIoError):
             work.write_file(path, "evil")
         work.write_file("src/new.py", "pass")
+        assert {".git", "bare", "half", "link", "src"} == {each.name for each in work.list_dir()}
     assert [] == [each for each in project.rglob("*") if each.is_file() and "evil" in each.read_text()]
     with control(), leeward.WorkdirSandbox(project, socket=daemon.socket) as work:
         work.write_file(path, "evil")

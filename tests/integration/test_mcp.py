@@ -463,6 +463,7 @@ def test_c426_cannot_write_what_the_host_runs_at_once_by_a_tool(daemon: LiveDaem
             assert (await client.call(tool, **arguments))[1], arguments
         assert ("Wrote 4 characters to src/new.py", False) == await client.call("write_file", path="src/new.py",
                                                                                content="pass")
+        assert (".git/\nsrc/", False) == await client.call("list_files")
         text, failed = await client.call("run_shell", command="mkdir -p sub/.vscode; echo evil >sub/.vscode/tasks.json")
         assert failed
         assert "Renamed, since programs on the host would run it at once" in text

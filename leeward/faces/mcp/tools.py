@@ -12,11 +12,13 @@ process or the code of its kernel is ended, and nothing is started for it afterw
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leeward.client.model_text import cut, text_of
+from leeward.client.mounts import WORKDIR
 from leeward.client.process import Kernel
 from leeward.client.protecting import FolderGuard, Unprotected
 from leeward.client.sandbox import Sandbox
@@ -237,12 +239,14 @@ class SandboxTools:
         box.files.edit(call.given["path"], call.given["old"], call.given["new"])
         return f"Edited {call.given['path']}", False
 
-    @staticmethod
-    def _list_files(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
-        found = box.files.list(call.given.get("path", "."))
-        names = [entry.name + ("/" if entry.kind == "folder" else "") for entry in found[:_ROWS]]
-        more = [f"[{len(found) - _ROWS} more]"] if len(found) > _ROWS else []
-        return "\n".join([*names, *more]) or "[Empty folder]", False
+    def _list_files(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
+        path = call.given.get("path", ".")
+        names = [entry.name + ("/" if entry.kind == "folder" else "") for entry in box.files.list(path)]
+        guard = self._guard
+        if guard is not None and posixpath.normpath(posixpath.join(WORKDIR, path)) == WORKDIR:
+            names = guard.shown(names)
+        more = [f"[{len(names) - _ROWS} more]"] if len(names) > _ROWS else []
+        return "\n".join([*names[:_ROWS], *more]) or "[Empty folder]", False
 
 
 def _told(moved: list[str]) -> str:
