@@ -109,7 +109,7 @@ def parse_policy(content: bytes) -> OperatorPolicy:
     try:
         said = tomllib.loads(content.decode("utf-8"))
     except RecursionError:
-        raise BadRequest("it has too many tables or arrays within each other") from None
+        raise BadRequest("no TOML: it has too many tables or arrays within each other") from None
     except ValueError as error:
         raise BadRequest(f"no TOML: {error!s:.200}") from None
     unknown = sorted(set(said) - set(_KEYS))
