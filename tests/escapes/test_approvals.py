@@ -139,7 +139,9 @@ def test_c305_cannot_reach_the_operators_socket_or_the_queues_files(service: Ser
         done = subprocess.run(["python3", "-c", KNOCK, *paths], capture_output=True, text=True, check=True)
         assert set(paths) == set(json.loads(done.stdout))
 
-    assert [] == said(box, KNOCK, *paths)
+    assert [str(service.folder)] == said(box, KNOCK, *paths)
+    assert "state" in os.listdir(service.folder)
+    assert "" == box.shell(f"ls -A {service.folder}").stdout_text  # at that path the sandbox has a home of its own
 
 
 @SERVICE
@@ -322,7 +324,6 @@ except (BrokenPipeError, ConnectionResetError):
 
 
 @SERVICE
-@SERVICE
 def test_c435_cannot_read_secrets_of_the_project_by_name(service: ServedApprovals, project: Path) -> None:
     """
     Those that are there, ones that the host makes or saves while the sandbox runs, and one whose entry in git's index
@@ -353,6 +354,7 @@ def test_c435_cannot_read_secrets_of_the_project_by_name(service: ServedApproval
         service.link.close_sandbox(box.detach())
 
 
+@SERVICE
 def test_c359_cannot_have_an_approved_change_written_elsewhere(daemon: LiveDaemon, project: Path,
                                                                tmp_path: Path) -> None:
     """
