@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import replace
-from leeward.errors import KernelRefusal
+from leeward.errors import SHORT, KernelRefusal
 from leeward.isolation.cgroup import descent
 from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import resize
@@ -51,6 +51,8 @@ _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
 
 #: Seconds between two steps of a walk that kills.
 _STEP_S = 0.001
+#: Seconds until another attempt of what found no descriptor, though some are kept for it (`isolation.cgroup.reserve`).
+_AGAIN_S = 0.1
 
 #: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
 #: file system that never answers, such as FUSE or NFS in a folder that the sandbox shows.
@@ -223,9 +225,14 @@ class LiveProcess:
     def _has_rest(self) -> bool:
         if self._unborn:
             return True
-        if self._nest is not None:
-            return not self._nest.remove()
-        return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
+        try:
+            if self._nest is not None:
+                return not self._nest.remove()
+            return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
+        except (KernelRefusal, OSError) as error:
+            if error.errno not in SHORT:
+                raise
+            return True  # not known now
 
     def lost(self, reason: str) -> None:
         """End the process for *reason*: its runner has ended, so the keeper will not report the process's end."""
@@ -345,7 +352,13 @@ class LiveProcess:
             self._killed = True  # the process is killed as soon as it runs
             return
         if self._nest is not None:
-            self._nest.kill()
+            try:
+                self._nest.kill()
+            except KernelRefusal as error:
+                if error.errno not in SHORT:
+                    raise
+                self._reactor.after(_AGAIN_S, self.kill)
+                return
             if self.state is ProcessState.LEFT:
                 self._pause = _LEFT_S
                 self._cancel()
@@ -357,7 +370,14 @@ class LiveProcess:
     def _hunting(self) -> None:
         if self._hunt is None or self.state is ProcessState.GONE:
             return
-        if self._hunt.step():
+        try:
+            over = self._hunt.step()
+        except (KernelRefusal, OSError) as error:
+            if error.errno not in SHORT:
+                raise
+            self._reactor.after(_AGAIN_S, self._hunting)
+            return
+        if over:
             self._hunt = None
             if self.state is ProcessState.LEFT:
                 self._look_for_rest()

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass, replace
+from leeward.errors import SHORT, KernelRefusal
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
@@ -47,6 +48,8 @@ _TOLD = {b"No space left on device": Limit.FILES, b"Cannot allocate memory": Lim
 
 #: Seconds between two checks of a program's processor time, at least.
 METER_S = 0.01
+#: Seconds until another check after one for which there was no descriptor.
+_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,12 @@ class LiveProgram:
         self._meter = None
         if self._child is None or self._order.cpu_time is None or Life.RUNNING is not self.life:
             return
-        spent = self._child.spent() - self._spent_before
+        try:
+            spent = self._child.spent() - self._spent_before
+        except (KernelRefusal, OSError) as error:
+            if error.errno not in SHORT:
+                raise
+            spent = self._order.cpu_time - self._order.processors * _AGAIN_S  # not known now: look again soon
         if spent >= self._order.cpu_time:
             self.stop(Stop.CPU)
         else:

@@ -159,3 +159,22 @@ def test_any_descriptor_may_be_missing(tmp_path: Path) -> None:
         zombies = [pid for pid in descendants(daemon.process.pid)
                    if "Z" == Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]]
         assert [] == zombies
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_ends_in_a_sandbox_need_no_descriptor(tmp_path: Path, left: int) -> None:
+    """Kills, limits on time and processor time, and signals work while none is left, and nobody loses a sandbox."""
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon, leeward.Sandbox(socket=daemon.socket) as box:
+        killed, late, busy = (box.start("sleep 1000 & sleep 1000"), box.start("sleep 1000 & sleep 1000", timeout=1.0),
+                              box.start("while :; do :; done", cpu_time=0.5))
+        for process in (killed, late, busy):
+            assert process.pid
+        restore = lowered(daemon, left)
+        try:
+            killed.kill()
+            outcomes = [process.wait(60) for process in (killed, late, busy)]
+        finally:
+            restore()
+        assert ["signalled", "timed_out", "timed_out"] == [each and each.outcome.value for each in outcomes], outcomes
+        assert b"lives\n" == box.run(["echo", "lives"]).stdout
+        daemon.until(lambda _: 0 == box.info()["processes"])

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable
 
 from leeward.errors import KernelRefusal
+from leeward.isolation.cgroup import reserve
 
 _WRITE = os.O_WRONLY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
@@ -123,7 +124,7 @@ class Group:
         """Open a control file; the caller owns the descriptor, which is close-on-exec."""
         path, folder = self._locate(name)
         try:
-            return os.open(path, flags | os.O_CLOEXEC, dir_fd=folder)
+            return reserve.opened(lambda: os.open(path, flags | os.O_CLOEXEC, dir_fd=folder))
         except OSError as error:
             raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
@@ -215,7 +216,7 @@ class Group:
 def pidfd_of(pid: int) -> int:
     """A close-on-exec descriptor of process *pid*, which the caller owns; -1 if the process has gone."""
     try:
-        return os.pidfd_open(pid)
+        return reserve.opened(lambda: os.pidfd_open(pid))
     except ProcessLookupError:
         return -1
     except OSError as error:

@@ -45,6 +45,7 @@ import time
 from collections.abc import Iterable
 
 from leeward.dataclass import dataclass, field
+from leeward.isolation.cgroup import reserve
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -323,7 +324,7 @@ def times_of(stat: list[bytes]) -> float:
 
 def open_process(pid: int) -> int:
     """A descriptor of the folder of the process that has the number *pid* now. It stays with that process."""
-    return os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    return reserve.opened(lambda: os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def fields_of(folder: int) -> list[bytes]:
@@ -349,7 +350,7 @@ def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
 
 
 def _threads(folder: int) -> list[str]:
-    tasks = os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    tasks = reserve.opened(lambda: os.open("task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder))
     try:
         return os.listdir(tasks)
     finally:
@@ -357,7 +358,7 @@ def _threads(folder: int) -> list[str]:
 
 
 def _read(folder: int, name: str) -> bytes:
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+    fd = reserve.opened(lambda: os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder))
     try:
         return os.read(fd, 1 << 14)
     finally:
