@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The function that makes a file's text, or the texts of all files of a folder by name.
 WHOLE = {
     "docs/seccomp.md": "leeward.isolation.seccomp.compiler.texts:listing",
+    "leeward/capi/operations.h": "wire_files:c_header",
     "leeward/_generated_initialisers.py": "initialisers:made",
     "leeward/host/profiles/seccomp.json": "leeward.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
@@ -40,7 +41,7 @@ PARTS = {
 #: The first line of each whole file, by the ending of its name. JSON has no comments.
 SAYS = "Made by ./dev generate"
 FIRST = {".1": f'.\\" {SAYS}\n', ".json": "", ".md": f"<!-- {SAYS} -->\n\n", ".txt": f"# {SAYS}\n\n", ".js": f"// {SAYS}\n",
-         ".ts": f"// {SAYS}\n"}
+         ".ts": f"// {SAYS}\n", ".h": f"/* {SAYS} */\n"}
 
 
 def made(beginnings: tuple[str, ...] = ("",)) -> dict[Path, str]:

@@ -140,6 +140,44 @@ def types(answer: Mapping[str, str]) -> str:
     return f"{{ {found} }}" if found else "{}"
 
 
+# --- the client in C ------------------------------------------------------------------
+
+#: The member of a struct and its kind (`enum lw_kind`), by the type on the wire.
+C = {"bool": ("bool", "LW_FLAG"), "int": ("uint64_t", "LW_WHOLE"), "int or float": ("double", "LW_SECONDS"),
+     "text": ("struct lw_bytes", "LW_AS_TEXT"), "binary": ("struct lw_bytes", "LW_AS_BINARY")}
+
+C_HEAD = '''\
+/* Requests by their operations: lw_request_write writes them. A field that must be given is written in any case, others if
+ * they aren't 0, false or NULL. An operation with an array or a map is written by hand, in request.c and by its senders. */
+#pragma once
+
+#include "request.h"
+
+'''
+
+
+def c_header() -> str:
+    """leeward/capi/operations.h."""
+    return C_HEAD + "\n".join(c_operation(one) for one in SORTED
+                              if one.fields and {type_of(one, name) for name in one.fields} <= set(C))
+
+
+def c_operation(operation: Operation) -> str:
+    """The struct of an operation's fields, and their table."""
+    assert operation.kind.__doc__ is not None
+    members, rows = [], []
+    for name, one in operation.fields.items():
+        member, kind = C[type_of(operation, name)]
+        if isinstance(one.absent, int) and one.absent < 0:  # 0 is a value like others
+            member, kind = "struct lw_some", "LW_SOME"
+        own = f"{name}_" if name in ("stdin", "stdout", "stderr") else name  # macros, in some libraries
+        members.append(f"\t{member} {own}; /* {one.doc} */")
+        given = "true" if one.absent is MISSING else "false"
+        rows.append(f'\t{{"{name}", {kind}, {given}, offsetof(struct lw_{operation.name}, {own})}},')
+    return "\n".join([f"/* {operation.kind.__doc__.strip().replace('*', '')} */", f"struct lw_{operation.name} {{",
+                      *members, "};", f"static const struct lw_field lw_fields_{operation.name}[] = {{", *rows, "};", ""])
+
+
 # --- docs/wire.md -------------------------------------------------------------------
 
 

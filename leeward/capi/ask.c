@@ -10,11 +10,17 @@
 #include "sandbox.h"
 #include "send.h"
 
+/* The number of a new request, which is written to the handle's buffer. */
+int64_t lw_next_request(leeward_handle *handle)
+{
+	lw_calls_part(handle);
+	return ++handle->last_id;
+}
+
 /* Begin a request with *fields* fields; the caller writes them, and lw_ask sends the request. */
 struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields)
 {
-	lw_calls_part(handle);
-	lw_request_begin(&handle->out, ++handle->last_id, op, fields);
+	lw_request_begin(&handle->out, lw_next_request(handle), op, fields);
 	return &handle->out;
 }
 
@@ -111,22 +117,12 @@ struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_
 	return buffer;
 }
 
-/* As lw_about, for a process or kernel of the sandbox. Returns NULL, with the error set, for an impossible number. */
-struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, const char *what, int64_t number,
-			       size_t fields)
+/* Check the number of a process or kernel of the sandbox. */
+int lw_check_one(const leeward_sandbox *sandbox, const char *what, int64_t number)
 {
-	struct lw_buffer *buffer;
-
 	if (lw_sandbox_check(sandbox))
-		return NULL;
-	if (number < 1) {
-		lw_fail(LEEWARD_INVALID, "%s: below 1", what);
-		return NULL;
-	}
-	buffer = lw_about(sandbox, op, 1 + fields);
-	lw_put_word(buffer, what);
-	lw_put_integer(buffer, (uint64_t)number);
-	return buffer;
+		return LEEWARD_INVALID;
+	return number < 1 ? lw_fail(LEEWARD_INVALID, "%s: below 1", what) : LEEWARD_OK;
 }
 
 /* Send a request whose answer has no content. Returns a leeward_error. */

@@ -13,11 +13,9 @@
 /* Close a handle of a file that is read or written. Errors are ignored. */
 static void close_file(const leeward_sandbox *sandbox, const char *path, int64_t number)
 {
-	struct lw_buffer *buffer = number && sandbox->handle->link.fd >= 0 ? lw_about_file(sandbox, "file_close", path, 1) : NULL;
-
-	if (!buffer)
+	if (!number || sandbox->handle->link.fd < 0 || lw_file_check(sandbox, path))
 		return;
-	lw_put_field(buffer, "handle", (uint64_t)number);
+	LW_BEGIN(sandbox->handle, file_close, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .handle = (uint64_t)number);
 	lw_file_call_for_nothing(sandbox, "file_close", path);
 }
 
@@ -76,17 +74,14 @@ static int too_large(const char *path, uint64_t most)
 static int read_on(const leeward_sandbox *sandbox, const char *path, uint64_t most, int64_t *handle,
 		   leeward_content *content, size_t *capacity)
 {
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_read", path, *handle ? 3 : 2);
 	struct lw_answer answer;
 	struct piece piece;
 	int failed;
 
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	if (*handle)
-		lw_put_field(buffer, "handle", (uint64_t)*handle);
-	lw_put_field(buffer, "offset", content->length);
-	lw_put_field(buffer, "size", LW_PIECE);
+	LW_BEGIN(sandbox->handle, file_read, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .handle = (uint64_t)*handle,
+		 .offset = content->length, .size = LW_PIECE);
 	failed = lw_file_call(sandbox, "file_read", path, &answer);
 	if (failed)
 		return failed;
@@ -145,26 +140,15 @@ void leeward_free_content(leeward_content *content)
 static int write_on(const leeward_sandbox *sandbox, const char *path, const void *data, size_t length, size_t offset,
 		    bool more, int mode, int64_t *handle)
 {
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_write", path,
-					      (size_t)(*handle > 0) + (offset > 0) + (length > 0) + more + (mode >= 0));
 	struct lw_answer answer;
 	int64_t next;
 	int failed;
 
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	if (*handle)
-		lw_put_field(buffer, "handle", (uint64_t)*handle);
-	if (offset)
-		lw_put_field(buffer, "offset", offset);
-	if (length) {
-		lw_put_word(buffer, "data");
-		lw_put_binary(buffer, data, length);
-	}
-	if (more)
-		lw_put_yes(buffer, "more");
-	if (mode >= 0)
-		lw_put_field(buffer, "mode", (uint64_t)mode);
+	LW_BEGIN(sandbox->handle, file_write, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .handle = (uint64_t)*handle,
+		 .offset = offset, .data = {length ? data : NULL, length}, .more = more,
+		 .mode = {mode >= 0, (uint64_t)mode});
 	failed = lw_file_call(sandbox, "file_write", path, &answer);
 	if (failed)
 		return failed;
@@ -207,16 +191,14 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 		return lw_fail(LEEWARD_INVALID, "data: NULL, and a length above 0");
 	do {
 		size_t piece = length < LW_PIECE ? length : LW_PIECE;
-		struct lw_buffer *buffer = lw_about_file(sandbox, "file_append", path, piece > 0);
 		int failed;
 
-		if (!buffer)
+		if (lw_file_check(sandbox, path))
 			return LEEWARD_INVALID;
-		if (piece) {
-			lw_put_word(buffer, "data");
-			lw_put_binary(buffer, data, piece);
+		LW_BEGIN(sandbox->handle, file_append, LW_ABOUT(sandbox), .path = lw_bytes_of(path),
+			 .data = {piece ? data : NULL, piece});
+		if (piece)
 			data = (const char *)data + piece;
-		}
 		failed = lw_file_call_for_nothing(sandbox, "file_append", path);
 		if (failed)
 			return failed;
@@ -231,18 +213,14 @@ int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *
 static int list_page(const leeward_sandbox *sandbox, const char *path, leeward_entries **list)
 {
 	const char *last = *list && (*list)->count ? (*list)->entries[(*list)->count - 1]->name : NULL;
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_list", path, last != NULL);
 	struct lw_answer answer;
 	struct lw_value rows, row;
 	bool more;
 	int failed;
 
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	if (last) {
-		lw_put_word(buffer, "after");
-		lw_put_binary(buffer, last, strlen(last));
-	}
+	LW_BEGIN(sandbox->handle, file_list, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .after = lw_bytes_of(last));
 	failed = lw_file_call(sandbox, "file_list", path, &answer);
 	if (failed)
 		return failed;
@@ -281,15 +259,13 @@ leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const char *path)
 
 leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, int follow)
 {
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_stat", path, follow != 0);
 	leeward_entries *list = NULL;
 	struct lw_answer answer;
 	struct lw_value row;
 
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return NULL;
-	if (follow)
-		lw_put_yes(buffer, "follow");
+	LW_BEGIN(sandbox->handle, file_stat, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .follow = follow != 0);
 	if (lw_file_call(sandbox, "file_stat", path, &answer))
 		return NULL;
 	lw_find(&answer.reply.ok, "row", &row);
@@ -301,40 +277,29 @@ leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, i
 
 int leeward_file_mkdir(leeward_sandbox *sandbox, const char *path, int parents)
 {
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_mkdir", path, parents ? 2 : 0);
-
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	if (parents) {
-		lw_put_yes(buffer, "parents");
-		lw_put_yes(buffer, "there");
-	}
+	LW_BEGIN(sandbox->handle, file_mkdir, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .parents = parents != 0,
+		 .there = parents != 0);
 	return lw_file_call_for_nothing(sandbox, "file_mkdir", path);
 }
 
 int leeward_file_remove(leeward_sandbox *sandbox, const char *path, int recursive)
 {
-	struct lw_buffer *buffer = lw_about_file(sandbox, "file_remove", path, recursive ? 2 : 1);
-
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	lw_put_field(buffer, "timeout", LW_LONG_S);
-	if (recursive)
-		lw_put_yes(buffer, "recursive");
+	LW_BEGIN(sandbox->handle, file_remove, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .timeout = LW_LONG_S,
+		 .recursive = recursive != 0);
 	return lw_file_call_for_nothing(sandbox, "file_remove", path);
 }
 
 int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to)
 {
-	struct lw_buffer *buffer;
-
 	if (!to || !*to || strlen(to) > LW_MAX_PATH)
 		return lw_fail(LEEWARD_INVALID, "to: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
-	buffer = lw_about_file(sandbox, "file_move", path, 2);
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	lw_put_word(buffer, "to");
-	lw_put_binary(buffer, to, strlen(to));
-	lw_put_field(buffer, "timeout", LW_LONG_S);
+	LW_BEGIN(sandbox->handle, file_move, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .timeout = LW_LONG_S,
+		 .to = lw_bytes_of(to));
 	return lw_file_call_for_nothing(sandbox, "file_move", path);
 }

@@ -7,33 +7,13 @@
 #include "sandbox.h"
 #include "text.h"
 
-/* Begin a call about *path*, with *fields* more fields. Returns NULL, with the error set, for an invalid path. */
-struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields)
+int lw_file_check(const leeward_sandbox *sandbox, const char *path)
 {
-	struct lw_buffer *buffer;
-
 	if (lw_sandbox_check(sandbox))
-		return NULL;
-	if (!path || !*path || strlen(path) > LW_MAX_PATH) {
-		lw_fail(LEEWARD_INVALID, "path: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
-		return NULL;
-	}
-	buffer = lw_about(sandbox, op, 1 + fields);
-	lw_put_word(buffer, "path");
-	lw_put_binary(buffer, path, strlen(path));
-	return buffer;
-}
-
-void lw_put_field(struct lw_buffer *buffer, const char *name, uint64_t number)
-{
-	lw_put_word(buffer, name);
-	lw_put_integer(buffer, number);
-}
-
-void lw_put_yes(struct lw_buffer *buffer, const char *name)
-{
-	lw_put_word(buffer, name);
-	lw_put_true(buffer);
+		return LEEWARD_INVALID;
+	if (!path || !*path || strlen(path) > LW_MAX_PATH)
+		return lw_fail(LEEWARD_INVALID, "path: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
+	return LEEWARD_OK;
 }
 
 /* Fail with LEEWARD_FILE. *why* is a text from the sandbox; control characters are escaped. */
@@ -50,7 +30,7 @@ static int failed_call(const char *path, int number, const struct lw_value *why)
 	return lw_fail_errno(LEEWARD_FILE, number);
 }
 
-/* Send the call that lw_about_file has begun. Returns a leeward_error; LEEWARD_FILE if the call failed in the sandbox. */
+/* Send the call that was begun. Returns a leeward_error; LEEWARD_FILE if the call failed in the sandbox. */
 int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer)
 {
 	int failed = lw_ask(sandbox->handle, op, ret_answer);

@@ -152,11 +152,8 @@ void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders)
 		lw_put_map(buffer, (size_t)2 + (mount->writable != 0) + (mount->overlay != 0) + (folder->is_file != 0));
 		put_text(buffer, "path", folder->path, strlen(folder->path));
 		put_text(buffer, "target", mount->target, length);
-		if (mount->writable)
-			lw_put_yes(buffer, "writable");
-		if (mount->overlay)
-			lw_put_yes(buffer, "overlay");
-		if (folder->is_file)
-			lw_put_yes(buffer, "file");
+		lw_put_flag(buffer, "writable", mount->writable != 0);
+		lw_put_flag(buffer, "overlay", mount->overlay != 0);
+		lw_put_flag(buffer, "file", folder->is_file != 0);
 	}
 }

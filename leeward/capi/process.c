@@ -42,14 +42,6 @@ static int read_program(const leeward_program *given, leeward_program *ret_progr
 	return failed;
 }
 
-static void put_flag(struct lw_buffer *buffer, const char *name, bool flag)
-{
-	if (!flag)
-		return;
-	lw_put_word(buffer, name);
-	lw_put_true(buffer);
-}
-
 static void put_some(struct lw_buffer *buffer, const char *name, const char *text)
 {
 	if (!text)
@@ -81,8 +73,8 @@ static void put_program(leeward_sandbox *sandbox, const char *op, const leeward_
 	put_some(buffer, "title", program->title);
 	if (limits)
 		lw_put_limits(buffer, program->timeout, 0, program->output, 0, program->overflow);
-	put_flag(buffer, "open", open);
-	put_flag(buffer, "bounded", bounded);
+	lw_put_flag(buffer, "open", open);
+	lw_put_flag(buffer, "bounded", bounded);
 	if (terminal) {
 		lw_put_word(buffer, "terminal");
 		lw_put_array(buffer, 2);
@@ -155,18 +147,15 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 	while (true) {
 		double wait = next_wait(until);
 		struct lw_answer answer;
-		struct lw_buffer *buffer = lw_about_one(sandbox, "process_read", "process", process, 2);
 		struct lw_value chunks;
 		uint32_t taken;
 		bool over, stop;
 		int failed;
 
-		if (!buffer)
+		if (lw_check_one(sandbox, "process", process))
 			return LEEWARD_INVALID;
-		lw_put_word(buffer, "after");
-		lw_put_integer(buffer, (uint64_t)*after);
-		lw_put_word(buffer, "wait");
-		lw_put_number(buffer, wait);
+		LW_BEGIN(sandbox->handle, process_read, LW_ABOUT(sandbox), .process = (uint64_t)process,
+			 .after = (uint64_t)*after, .wait = wait);
 		failed = lw_ask(sandbox->handle, "process_read", &answer);
 		if (failed)
 			return failed;
@@ -184,15 +173,10 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 /* Send one request to write. Returns how many bytes were written, or a leeward_error. */
 static int64_t write_piece(leeward_sandbox *sandbox, int64_t process, const void *data, size_t length, bool end)
 {
-	struct lw_buffer *buffer = lw_about_one(sandbox, "process_write", "process", process, (size_t)(length > 0) + end);
-
-	if (!buffer)
+	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	if (length) {
-		lw_put_word(buffer, "data");
-		lw_put_binary(buffer, data, length);
-	}
-	put_flag(buffer, "end", end);
+	LW_BEGIN(sandbox->handle, process_write, LW_ABOUT(sandbox), .process = (uint64_t)process,
+		 .data = {length ? data : NULL, length}, .end = end);
 	return lw_ask_number(sandbox, "process_write", "written", 0);
 }
 
@@ -229,38 +213,30 @@ int leeward_process_close_stdin(leeward_sandbox *sandbox, int64_t process)
 
 int leeward_process_signal(leeward_sandbox *sandbox, int64_t process, int number)
 {
-	struct lw_buffer *buffer;
-
 	if (number < 1 || number > 64)
 		return lw_invalid("number", "not a signal number");
-	buffer = lw_about_one(sandbox, "process_signal", "process", process, 1);
-	if (!buffer)
+	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	lw_put_word(buffer, "signal");
-	lw_put_integer(buffer, (uint64_t)number);
+	LW_BEGIN(sandbox->handle, process_signal, LW_ABOUT(sandbox), .process = (uint64_t)process, .signal = (uint64_t)number);
 	return lw_ask_flag(sandbox, "process_signal", "sent");
 }
 
 int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, int columns)
 {
-	struct lw_buffer *buffer;
-
 	if (rows < 1 || columns < 1)
 		return lw_invalid("rows, columns", "not the size of a terminal");
-	buffer = lw_about_one(sandbox, "process_resize", "process", process, 2);
-	if (!buffer)
+	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	lw_put_word(buffer, "rows");
-	lw_put_integer(buffer, (uint64_t)rows);
-	lw_put_word(buffer, "columns");
-	lw_put_integer(buffer, (uint64_t)columns);
+	LW_BEGIN(sandbox->handle, process_resize, LW_ABOUT(sandbox), .process = (uint64_t)process, .rows = (uint64_t)rows,
+		 .columns = (uint64_t)columns);
 	return lw_ask_flag(sandbox, "process_resize", "resized");
 }
 
 int leeward_process_kill(leeward_sandbox *sandbox, int64_t process)
 {
-	if (!lw_about_one(sandbox, "process_kill", "process", process, 0))
+	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
+	LW_BEGIN(sandbox->handle, process_kill, LW_ABOUT(sandbox), .process = (uint64_t)process);
 	return lw_ask_nothing(sandbox, "process_kill");
 }
 
@@ -280,12 +256,10 @@ leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, 
 	}
 	do {
 		double wait = next_wait(until);
-		struct lw_buffer *buffer = lw_about_one(sandbox, "process_wait", "process", process, 1);
 
-		if (!buffer)
+		if (lw_check_one(sandbox, "process", process))
 			return NULL;
-		lw_put_word(buffer, "wait");
-		lw_put_number(buffer, wait);
+		LW_BEGIN(sandbox->handle, process_wait, LW_ABOUT(sandbox), .process = (uint64_t)process, .wait = wait);
 		if (lw_ask(sandbox->handle, "process_wait", &answer))
 			return NULL;
 		if (!lw_answer_flag(&answer.reply, "over", &over)) {

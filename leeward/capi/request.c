@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fault.h"
+#include "operations.h"
 #include "text.h"
 
 /* Bytes of the first version, which a size of 0 stands for. */
@@ -139,6 +140,85 @@ void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size
 	lw_put_integer(buffer, (uint64_t)id);
 	lw_put_word(buffer, "op");
 	lw_put_word(buffer, op);
+}
+
+/* Write the field *name*, if it is true. */
+void lw_put_flag(struct lw_buffer *buffer, const char *name, bool flag)
+{
+	if (!flag)
+		return;
+	lw_put_word(buffer, name);
+	lw_put_true(buffer);
+}
+
+static bool is_given(const struct lw_field *field, const void *at)
+{
+	if (field->needed)
+		return true;
+	switch (field->kind) {
+	case LW_FLAG:
+		return *(const bool *)at;
+	case LW_WHOLE:
+		return *(const uint64_t *)at != 0;
+	case LW_SOME:
+		return ((const struct lw_some *)at)->given;
+	case LW_SECONDS:
+		return *(const double *)at > 0;
+	case LW_AS_TEXT:
+	case LW_AS_BINARY:
+		break;
+	}
+	return ((const struct lw_bytes *)at)->data != NULL;
+}
+
+static void put_value(struct lw_buffer *buffer, enum lw_kind kind, const void *at)
+{
+	const struct lw_bytes *bytes = at;
+
+	switch (kind) {
+	case LW_FLAG:
+		lw_put_true(buffer);
+		break;
+	case LW_WHOLE:
+		lw_put_integer(buffer, *(const uint64_t *)at);
+		break;
+	case LW_SOME:
+		lw_put_integer(buffer, ((const struct lw_some *)at)->value);
+		break;
+	case LW_SECONDS:
+		lw_put_number(buffer, *(const double *)at);
+		break;
+	case LW_AS_TEXT:
+		lw_put_text(buffer, bytes->data, bytes->length);
+		break;
+	case LW_AS_BINARY:
+		lw_put_binary(buffer, bytes->data, bytes->length);
+		break;
+	}
+}
+
+/* Write *request*, a struct with the *count* fields of its operation. lw_request_finish completes it. */
+void lw_request_write(struct lw_buffer *buffer, int64_t id, const char *op, const struct lw_field *fields, size_t count,
+		      const void *request)
+{
+	size_t given = 0;
+
+	for (size_t i = 0; i < count; i++)
+		given += is_given(&fields[i], (const char *)request + fields[i].offset);
+	lw_request_begin(buffer, id, op, given);
+	for (size_t i = 0; i < count; i++) {
+		const void *at = (const char *)request + fields[i].offset;
+
+		if (!is_given(&fields[i], at))
+			continue;
+		lw_put_word(buffer, fields[i].name);
+		put_value(buffer, fields[i].kind, at);
+	}
+}
+
+struct lw_bytes lw_bytes_of(const char *text)
+{
+	return (struct lw_bytes){text, text ? strlen(text) : 0};
 }
 
 /* Complete a request whose last field was written. Returns a leeward_error. */
@@ -307,45 +387,27 @@ int lw_request_bare(struct lw_buffer *buffer, int64_t id, const char *op)
 /* Write the request for the status as JSON. */
 int lw_request_status(struct lw_buffer *buffer, int64_t id)
 {
-	lw_request_begin(buffer, id, "status", 1);
-	lw_put_word(buffer, "form");
-	lw_put_word(buffer, "json");
+	LW_WRITE(buffer, id, status, .form = lw_bytes_of("json"));
 	return lw_request_finish(buffer, "status");
 }
 
 /* Write the request that cancels, interrupts or kills request *target*. */
 int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how)
 {
-	lw_request_begin(buffer, id, "cancel", how == LW_TAKE_BACK ? 1 : 2);
-	lw_put_word(buffer, "target");
-	lw_put_integer(buffer, (uint64_t)target);
-	if (how != LW_TAKE_BACK) {
-		lw_put_word(buffer, how == LW_KILL ? "kill" : "interrupt");
-		lw_put_true(buffer);
-	}
+	LW_WRITE(buffer, id, cancel, .target = (uint64_t)target, .interrupt = how == LW_INTERRUPT, .kill = how == LW_KILL);
 	return lw_request_finish(buffer, "cancel");
 }
 
 /* Write the request for the output of job *target*, behind the first *taken* bytes of each stream. */
 int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2])
 {
-	lw_request_begin(buffer, id, "output_take", 3);
-	lw_put_word(buffer, "target");
-	lw_put_integer(buffer, (uint64_t)target);
-	lw_put_word(buffer, "stdout");
-	lw_put_integer(buffer, taken[0]);
-	lw_put_word(buffer, "stderr");
-	lw_put_integer(buffer, taken[1]);
+	LW_WRITE(buffer, id, output_take, .target = (uint64_t)target, .stdout_ = taken[0], .stderr_ = taken[1]);
 	return lw_request_finish(buffer, "output_take");
 }
 
 /* Write the frame that refers to request *id* in *slot* of the arena. */
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length)
 {
-	lw_request_begin(buffer, id, "slot", 2);
-	lw_put_word(buffer, "slot");
-	lw_put_integer(buffer, (uint64_t)slot);
-	lw_put_word(buffer, "length");
-	lw_put_integer(buffer, length);
+	LW_WRITE(buffer, id, slot, .slot = (uint64_t)slot, .length = length);
 	return lw_request_finish(buffer, "slot");
 }

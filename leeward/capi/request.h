@@ -5,6 +5,7 @@
  *            checks values, for clients in all languages. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,35 @@
 
 /* The largest struct of options that is accepted from a caller, who may know a later version. */
 #define LW_MAX_OPTIONS 4096
+
+/* Text or binary; NULL: none. */
+struct lw_bytes {
+	const void *data;
+	size_t length;
+};
+
+/* A number that may be left out though 0 is one. */
+struct lw_some {
+	bool given;
+	uint64_t value;
+};
+
+enum lw_kind {
+	LW_FLAG,    /* a bool */
+	LW_WHOLE,   /* a uint64_t */
+	LW_SOME,    /* a struct lw_some */
+	LW_SECONDS, /* a double */
+	LW_AS_TEXT, /* a struct lw_bytes */
+	LW_AS_BINARY,
+};
+
+/* A field of an operation: a row of a table in operations.h. */
+struct lw_field {
+	const char *name;
+	enum lw_kind kind;
+	bool needed;
+	size_t offset; /* in the operation's struct */
+};
 
 /* How a job is to end. */
 enum lw_end {
@@ -31,10 +61,21 @@ void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *co
 void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const *texts, size_t count);
 void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes,
 		   int32_t overflow);
+void lw_request_write(struct lw_buffer *buffer, int64_t id, const char *op, const struct lw_field *fields, size_t count,
+		      const void *request);
+void lw_put_flag(struct lw_buffer *buffer, const char *name, bool flag);
+struct lw_bytes lw_bytes_of(const char *text);
 void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields);
 int lw_request_finish(struct lw_buffer *buffer, const char *op);
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
 		       size_t length, const leeward_options *options);
+
+/* Write a request of the operation *op*, whose fields are those of its struct in operations.h, with designated
+ * initialisers. */
+#define LW_WRITE(buffer, id, op, ...) \
+	lw_request_write(buffer, id, #op, lw_fields_##op, sizeof lw_fields_##op / sizeof *lw_fields_##op, \
+			 &(struct lw_##op){__VA_ARGS__})
+
 int lw_request_bare(struct lw_buffer *buffer, int64_t id, const char *op);
 int lw_request_status(struct lw_buffer *buffer, int64_t id);
 int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);

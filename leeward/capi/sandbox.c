@@ -181,27 +181,17 @@ int leeward_sandbox_kill(leeward_sandbox *sandbox)
 {
 	if (lw_sandbox_check(sandbox))
 		return LEEWARD_INVALID;
-	lw_about(sandbox, "sandbox_kill", 0);
+	LW_BEGIN(sandbox->handle, sandbox_kill, LW_ABOUT(sandbox));
 	return lw_ask_nothing(sandbox, "sandbox_kill");
 }
 
 int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetime)
 {
-	struct lw_buffer *buffer;
-
 	if (lw_sandbox_check(sandbox))
 		return LEEWARD_INVALID;
 	if (!is_time(idle) || !is_time(lifetime))
 		return lw_invalid("idle, lifetime", "both must be finite numbers, 0 or more");
-	buffer = lw_about(sandbox, "sandbox_extend", (size_t)(idle > 0) + (lifetime > 0));
-	if (idle > 0) {
-		lw_put_word(buffer, "idle");
-		lw_put_number(buffer, idle);
-	}
-	if (lifetime > 0) {
-		lw_put_word(buffer, "lifetime");
-		lw_put_number(buffer, lifetime);
-	}
+	LW_BEGIN(sandbox->handle, sandbox_extend, LW_ABOUT(sandbox), .idle = idle, .lifetime = lifetime);
 	return lw_ask_nothing(sandbox, "sandbox_extend");
 }
 
@@ -264,7 +254,7 @@ leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
 
 	if (lw_sandbox_check(sandbox))
 		return NULL;
-	lw_about(sandbox, "sandbox_info", 0);
+	LW_BEGIN(sandbox->handle, sandbox_info, LW_ABOUT(sandbox));
 	if (lw_ask(sandbox->handle, "sandbox_info", &answer))
 		return NULL;
 	failed = lw_sandboxes_add(&list, &answer.reply.ok);
@@ -282,11 +272,9 @@ leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
 	}
 	do {
 		struct lw_answer answer;
-		struct lw_buffer *buffer = lw_begin(handle, "sandbox_list", last ? 1 : 0);
 		int failed;
 
-		if (last)
-			lw_put_field(buffer, "after", (uint64_t)last);
+		LW_BEGIN(handle, sandbox_list, .after = (uint64_t)last);
 		if (lw_ask(handle, "sandbox_list", &answer)) {
 			leeward_free_sandboxes(list);
 			return NULL;
@@ -323,27 +311,30 @@ int64_t leeward_kernel_open(leeward_sandbox *sandbox)
 {
 	if (lw_sandbox_check(sandbox))
 		return LEEWARD_INVALID;
-	lw_about(sandbox, "kernel_open", 0);
+	LW_BEGIN(sandbox->handle, kernel_open, LW_ABOUT(sandbox));
 	return lw_ask_number(sandbox, "kernel_open", "kernel", 1);
 }
 
 int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kernel)
 {
-	if (!lw_about_one(sandbox, "kernel_interrupt", "kernel", kernel, 0))
+	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
+	LW_BEGIN(sandbox->handle, kernel_interrupt, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
 	return lw_ask_flag(sandbox, "kernel_interrupt", "interrupted");
 }
 
 int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel)
 {
-	if (!lw_about_one(sandbox, "kernel_reset", "kernel", kernel, 0))
+	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
+	LW_BEGIN(sandbox->handle, kernel_reset, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
 	return lw_ask_nothing(sandbox, "kernel_reset");
 }
 
 int leeward_kernel_close(leeward_sandbox *sandbox, int64_t kernel)
 {
-	if (!lw_about_one(sandbox, "kernel_close", "kernel", kernel, 0))
+	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
+	LW_BEGIN(sandbox->handle, kernel_close, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
 	return lw_ask_nothing(sandbox, "kernel_close");
 }

@@ -15,6 +15,7 @@
 #include "answer.h"
 #include "calls.h"
 #include "leeward.h"
+#include "operations.h"
 #include "reply.h"
 
 /* Seconds that one request waits for output or for an end. */
@@ -36,6 +37,11 @@ struct lw_answer {
 	struct lw_reply reply;
 };
 
+/* Begin a request of the operation *op*, with fields as LW_WRITE takes them; LW_ABOUT: about a sandbox. */
+#define LW_BEGIN(handle, op, ...) LW_WRITE(&(handle)->out, lw_next_request(handle), op, __VA_ARGS__)
+#define LW_ABOUT(box) .sandbox = {(box)->id, LW_ID}
+
+int64_t lw_next_request(leeward_handle *handle);
 struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields);
 int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer);
 leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until);
@@ -44,15 +50,12 @@ int lw_ask_dock(leeward_handle *handle, int64_t *ret_number, int *ret_socket);
 
 int lw_sandbox_check(const leeward_sandbox *sandbox);
 struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields);
-struct lw_buffer *lw_about_one(const leeward_sandbox *sandbox, const char *op, const char *what, int64_t number,
-			       size_t fields);
+int lw_check_one(const leeward_sandbox *sandbox, const char *what, int64_t number);
 int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op);
 int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag);
 int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least);
 
-struct lw_buffer *lw_about_file(const leeward_sandbox *sandbox, const char *op, const char *path, size_t fields);
-void lw_put_field(struct lw_buffer *buffer, const char *name, uint64_t number);
-void lw_put_yes(struct lw_buffer *buffer, const char *name);
+int lw_file_check(const leeward_sandbox *sandbox, const char *path);
 int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer);
 int lw_file_call_done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed);
 int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path);

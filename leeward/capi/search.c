@@ -19,12 +19,6 @@ static int check_pattern(const char *what, const char *pattern, size_t least)
 	return LEEWARD_OK;
 }
 
-static void put_bytes(struct lw_buffer *buffer, const char *name, const void *data, size_t length)
-{
-	lw_put_word(buffer, name);
-	lw_put_binary(buffer, data, length);
-}
-
 /* Read the rows of an answer, and whether there are more than was asked for. False if the answer is malformed. */
 static bool rows_of(const struct lw_reply *reply, const char *name, struct lw_value *ret_rows, int32_t *ret_more)
 {
@@ -38,21 +32,16 @@ static bool rows_of(const struct lw_reply *reply, const char *name, struct lw_va
 
 leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, const char *pattern, uint32_t most)
 {
-	struct lw_buffer *buffer;
 	struct lw_answer answer;
 	struct lw_value rows;
 	leeward_names *names = NULL;
 	int32_t more = 0;
 	int failed;
 
-	if (lw_sandbox_check(sandbox) || check_pattern("pattern", pattern, 1))
+	if (lw_sandbox_check(sandbox) || check_pattern("pattern", pattern, 1) || lw_file_check(sandbox, path))
 		return NULL;
-	buffer = lw_about_file(sandbox, "file_glob", path, 3);
-	if (!buffer)
-		return NULL;
-	put_bytes(buffer, "pattern", pattern, strlen(pattern));
-	lw_put_field(buffer, "most", most && most < MAX_ROWS ? most : MAX_ROWS);
-	lw_put_field(buffer, "timeout", LW_LONG_S);
+	LW_BEGIN(sandbox->handle, file_glob, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .timeout = LW_LONG_S,
+		 .pattern = lw_bytes_of(pattern), .most = most && most < MAX_ROWS ? most : MAX_ROWS);
 	if (lw_file_call(sandbox, "file_glob", path, &answer))
 		return NULL;
 	failed = rows_of(&answer.reply, "names", &rows, &more) ? lw_names_make(&rows, &names) : -EBADMSG;
@@ -67,7 +56,6 @@ leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, con
 leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, const char *pattern, const char *include,
 				   uint32_t flags, uint32_t most)
 {
-	struct lw_buffer *buffer;
 	struct lw_answer answer;
 	struct lw_value rows;
 	leeward_matches *matches = NULL;
@@ -81,19 +69,12 @@ leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, c
 		lw_fail(LEEWARD_INVALID, "flags: a field or flag is set that this version of libleeward doesn't know");
 		return NULL;
 	}
-	buffer = lw_about_file(sandbox, "file_grep", path, (size_t)3 + (include && *include) +
-			       ((flags & LEEWARD_GREP_LITERAL) != 0) + ((flags & LEEWARD_GREP_IGNORE_CASE) != 0));
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return NULL;
-	put_bytes(buffer, "pattern", pattern, strlen(pattern));
-	if (include && *include)
-		put_bytes(buffer, "include", include, strlen(include));
-	if (flags & LEEWARD_GREP_LITERAL)
-		lw_put_yes(buffer, "literal");
-	if (flags & LEEWARD_GREP_IGNORE_CASE)
-		lw_put_yes(buffer, "ignore_case");
-	lw_put_field(buffer, "most", !most ? MOST_MATCHES : most < MAX_ROWS ? most : MAX_ROWS);
-	lw_put_field(buffer, "timeout", LW_LONG_S);
+	LW_BEGIN(sandbox->handle, file_grep, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .timeout = LW_LONG_S,
+		 .pattern = lw_bytes_of(pattern), .include = lw_bytes_of(include), .literal = flags & LEEWARD_GREP_LITERAL,
+		 .ignore_case = flags & LEEWARD_GREP_IGNORE_CASE,
+		 .most = !most ? MOST_MATCHES : most < MAX_ROWS ? most : MAX_ROWS);
 	if (lw_file_call(sandbox, "file_grep", path, &answer))
 		return NULL;
 	failed = rows_of(&answer.reply, "rows", &rows, &more) ? lw_matches_make(&rows, &matches) : -EBADMSG;
@@ -108,7 +89,6 @@ leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, c
 int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void *before, size_t before_length,
 			  const void *after, size_t after_length)
 {
-	struct lw_buffer *buffer;
 	struct lw_answer answer;
 	int64_t found;
 	int failed;
@@ -119,11 +99,10 @@ int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void
 		return lw_fail(LEEWARD_INVALID, "before: NULL, empty, or more than 1 MiB");
 	if ((after_length && !after) || after_length > MAX_EDIT)
 		return lw_fail(LEEWARD_INVALID, "after: NULL, and a length above 0, or more than 1 MiB");
-	buffer = lw_about_file(sandbox, "file_edit", path, 2);
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	put_bytes(buffer, "old", before, before_length);
-	put_bytes(buffer, "new", after, after_length);
+	LW_BEGIN(sandbox->handle, file_edit, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .old = {before, before_length},
+		 .new = {after, after_length});
 	failed = lw_file_call(sandbox, "file_edit", path, &answer);
 	if (failed)
 		return failed;
@@ -135,14 +114,11 @@ int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void
 
 int leeward_file_copy(leeward_sandbox *sandbox, const char *path, const char *to)
 {
-	struct lw_buffer *buffer;
-
 	if (!to || !*to || strlen(to) > LW_MAX_PATH)
 		return lw_fail(LEEWARD_INVALID, "to: NULL, empty, or longer than %d bytes", LW_MAX_PATH);
-	buffer = lw_about_file(sandbox, "file_copy", path, 2);
-	if (!buffer)
+	if (lw_file_check(sandbox, path))
 		return LEEWARD_INVALID;
-	put_bytes(buffer, "to", to, strlen(to));
-	lw_put_field(buffer, "timeout", LW_LONG_S);
+	LW_BEGIN(sandbox->handle, file_copy, LW_ABOUT(sandbox), .path = lw_bytes_of(path), .timeout = LW_LONG_S,
+		 .to = lw_bytes_of(to));
 	return lw_file_call_for_nothing(sandbox, "file_copy", path);
 }

@@ -46,7 +46,7 @@ class KernelList(SandboxRequest):
 }
 
 #: What ./dev generate makes then.
-MADE = ("docs/wire.md", "packaging/node/lib/wire.d.ts", "packaging/node/lib/wire.js")
+MADE = ("docs/wire.md", "leeward/capi/operations.h", "packaging/node/lib/wire.d.ts", "packaging/node/lib/wire.js")
 
 #: In a process over the copy: the daemon decodes the request, admits it, and answers it by the handler.
 USED = """

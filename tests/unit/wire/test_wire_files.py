@@ -27,6 +27,18 @@ def test_the_table_of_an_operation() -> None:
                MADE["table"](OPERATIONS["file_read"]).splitlines())
 
 
+def test_the_fields_of_operations_in_c() -> None:
+    """A number that isn't 0 by default may be left out though 0 is one; what has arrays or maps is written by hand."""
+    made = MADE["c_header"]()
+    write = made.partition("struct lw_file_write {\n")[2].partition("\n};\n\n")[0]
+
+    assert '\t{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_file_write, sandbox)},\n' in write
+    assert '\t{"mode", LW_SOME, false, offsetof(struct lw_file_write, mode)},\n' in write
+    assert "\tstruct lw_some mode; /* permission bits; " in write
+    assert "\tuint64_t stdout_; /* " in made
+    assert "struct lw_process_run " not in made
+
+
 def check(value: object, _what: str) -> int:
     assert isinstance(value, int)
     return value
