@@ -16,9 +16,13 @@ from typing import Any
 
 import click
 
+from leeward.approvals.boxes import LEFT_S
 from leeward.approvals.durations import parse_duration
 from leeward.approvals.link import OperatorLink
+from leeward.approvals.places import state_folder
 from leeward.approvals.rules import CATEGORIES
+from leeward.approvals.store import recover as recovered
+from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver
 from leeward_cli.approvals_diff import lines_of
 from leeward_cli.job import complain
@@ -289,9 +293,6 @@ def recover(without_rules: bool) -> None:
     Make a new file of requests and rules in place of one that is damaged or was removed, with the rules that were
     stored. The service mustn't run. Requests that were pending, and what was approved and not carried out, are lost.
     """
-    from leeward.approvals.places import state_folder
-    from leeward.approvals.store import recover as recovered
-
     found = recovered(state_folder(os.environ), without_rules=without_rules)
     if found is None:
         complain("the file of approvals is whole; there is nothing to do")
@@ -378,9 +379,6 @@ def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -
 
 def kept_line(box: str, daemon: str | None = None) -> str:
     """Keep a sandbox with changes that nobody was asked about for LEFT_S. Returns a line that says how to get them."""
-    from leeward.approvals.boxes import LEFT_S
-    from leeward.client.sandbox import Sandbox
-
     where = "its changes are in the sandbox"
     one = Sandbox.attach(box, socket=daemon)
     try:

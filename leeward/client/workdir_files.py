@@ -21,6 +21,8 @@ from leeward._native.beneath import open_beneath
 from leeward.client.file_calls import MOST_LISTED, MOST_READ
 from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
 
+# Imported in functions: what not every start needs; 1 ms of processor time for all of it.
+
 #: Attempts to open a path: openat2(2) fails with EAGAIN if a folder is renamed at the same time.
 _TRIES = 64
 _CHUNK = 1 << 20
