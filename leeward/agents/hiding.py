@@ -178,6 +178,12 @@ class FileRules:
         """Whether a pattern of `include` matches this path itself."""
         return any(each.fits(names, folder) for each in self.include)
 
+    @functools.cached_property
+    def shows_repository(self) -> bool:
+        """Whether nothing of `.git` is hidden, so that git shows what it tracks."""
+        return not (any(self.hides(name, True) for name in (".git", ".git/objects", ".git/refs"))
+                    or any(".git" in each.parts for each in self.exclude if not each.ours))
+
     def hides(self, path: str, folder: bool = False) -> bool:
         """
         Whether a path, relative to the project, is hidden: the path or a folder above it is excluded, and none of these

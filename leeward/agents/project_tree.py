@@ -231,7 +231,7 @@ class _TreeSearch:
             self._hide(path, descriptor, names[-1], folder, link, undecided=hidden)
 
     def _hide_untracked(self) -> None:
-        shown = tracked_unchanged(self._project, self._maybe_tracked)
+        shown = tracked_unchanged(self._project, self._maybe_tracked) if self._rules.shows_repository else frozenset()
         for path in self._maybe_tracked:
             if path not in shown:
                 self._hide(path, self._project, path, folder=False, link=False, undecided=False)

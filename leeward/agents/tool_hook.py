@@ -120,7 +120,7 @@ def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
 
 def _is_tracked(path: str, project: str, rules: FileRules) -> bool:
     """Whether git shows the file *path* anyway, as in `project_tree`."""
-    if not rules.hides_by_name(path):
+    if not (rules.shows_repository and rules.hides_by_name(path)):
         return False
     fd = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

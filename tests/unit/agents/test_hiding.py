@@ -161,6 +161,13 @@ def test_tracked_unchanged_files_are_shown(tree):
     assert {"changed.env", "new.env", "link.env", "top.key", "x/"} == hidden(tree, ["x"])
 
 
+@pytest.mark.parametrize("pattern", [".git", "/.git", ".git/objects", "/.git/**", ".g*"])
+def test_a_tracked_file_is_hidden_where_its_repository_is(tree, pattern):
+    committed(tree)
+    assert ".env" not in hidden(tree)
+    assert ".env" in hidden(tree, [pattern])
+
+
 def test_another_name_of_a_hidden_file_is_hidden_though_it_is_an_example(tree):
     os.link(tree / ".env", tree / ".env.example")
     assert {".env", ".env.example", "x/.env.local"} == hidden(tree)
