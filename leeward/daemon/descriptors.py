@@ -14,16 +14,15 @@ import resource
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
-from leeward.isolation.cgroup import reserve
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.protocols import Protocol
 from leeward.spec.machine import SIZED
 
 #: The daemon's own descriptors: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log
-#: and service manager (20 at most); those that are kept for ends (isolation/cgroup/reserve.py); and some that the
+#: and service manager (20 at most); those that are kept for ends (4, isolation/cgroup/reserve.py); and some that the
 #: program which started it may have left open.
-OWN = 28 + reserve.MOST
+OWN = 28
 #: Descriptors that are used for a moment: the start of a zygote (10), making a cgroup (4), reading /proc (2), accepted
 #: clients that are refused (4).
 PASSING = 20

@@ -52,6 +52,7 @@ def _asked(path: str, *before: str) -> str:
 
 @pytest.mark.needs("extra-web")
 @pytest.mark.skipif(not ROOT, reason="needs root, for namespaces with this user's id")
+@pytest.mark.smoke
 @BY_SERVICE
 def test_c415_cannot_be_heard_by_the_operators_socket(daemon: LiveDaemon, tmp_path: Path) -> None:
     """A process with the operator's own id in another pid or network namespace, as a sandbox's is."""

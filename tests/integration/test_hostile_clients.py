@@ -250,3 +250,24 @@ def test_c396_docks_count_as_descriptors_that_a_client_does_not_take(tmp_path: P
         kept.close()
         with daemon.client() as client:
             assert b"on\n" == client.execute("print('on')").stdout
+
+
+def test_c418_cannot_stop_jobs_by_connections_that_read_nothing(tmp_path: Path) -> None:
+    """Of the same user, with as many large results as there may be: the one that is lazy for longest is closed."""
+    with LiveDaemon(tmp_path, "--pool-size", "2") as daemon, contextlib.ExitStack() as kept:
+        daemon.idle()
+        for _ in range(20):
+            hostile = kept.enter_context(socket.socket(socket.AF_UNIX))
+            hostile.connect(str(daemon.socket))
+            hostile.sendall(b"".join(encode({
+                "v": VERSION, "id": number, "op": "execute", "code": b"open('a', 'wb').write(bytes(900_000))",
+                "collect": ["a"]}) for number in range(1, 9)))
+            daemon.until(lambda status: not status["queued"])  # it has room for 64
+        daemon.idle()
+        with daemon.client() as client:
+            took = []
+            for _ in range(20):
+                began = time.monotonic()
+                assert b"on\n" == client.execute("print('on')").stdout
+                took.append(time.monotonic() - began)
+        assert max(took) < 10, took

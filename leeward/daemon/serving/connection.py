@@ -76,7 +76,7 @@ class Connection:
         self._moving = Moving(home.reactor, home.exchange)
         self._flight = Flight(home, share, self._fd, self)
         self._operations = Operations(home, share, self._flight, self)
-        self._output = Outbox(self._own, home.reactor.now)
+        self._output = Outbox(self._flight.own, home.reactor.now)
         self._heard = home.reactor.now()
         self._reading = reading
         self._stream: Stream = home.reactor.stream(sock, self, reading)
@@ -117,6 +117,14 @@ class Connection:
             return 0.0
         seconds = now - self._heard
         return seconds if seconds > (FRESH_S if self._state in SILENT else IDLE_S) else 0.0
+
+    def lazy(self, now: float) -> float:
+        """
+        Seconds for which the client has read nothing of the large results that wait for it, or has used none that are
+        kept for it; 0.0 if none waits.
+        """
+        since = self._output.unread_since
+        return now - (self._heard if since is None else since) if self._flight.unread else 0.0
 
     # --- input ----------------------------------------------------------------
 
@@ -301,12 +309,6 @@ class Connection:
         if self._flight.kept.wanted:
             self._shut_when_done()
         self._moving.go(self)
-
-    def _own(self, more: int) -> None:
-        """Add *more* to the number of large results that wait for this client."""
-        if more:
-            self._home.arenas += more
-            self._share.arenas += more
 
     def _flush(self) -> None:
         if self._state is _CLOSED:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import GUEST_TAKEN, Fetch, Share, unread_results
+from leeward.daemon.serving.home import CONNECTION_SHARE, GUEST_TAKEN, Fetch, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.live_output import LiveOutput
@@ -47,6 +47,7 @@ class Flight:
         exchanges: the function calls of its jobs.
         live: output of its jobs that is shown while they run.
         kept: memory files of answers, if the client can't receive descriptors.
+        unread: large results that wait for this client, docks among them.
         weights: bytes of those requests of a guest's that are large.
         fd: the connection's descriptor.
         user: its user's uid.
@@ -55,13 +56,14 @@ class Flight:
     costs = "connection"
 
     __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "live", "sandboxes", "sessions", "tickets",
-                 "user", "weights")
+                 "unread", "user", "weights")
 
     def __init__(self, home: Server, share: Share, fd: int, link: Connection) -> None:
         self._home, self._share, self._link = home, share, link
         self.fd, self.user = fd, share.user
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
+        self.unread = 0
         self.sessions: Leases = Leases(home.jobs, self)
         self.sandboxes: Sandboxes = Sandboxes(home.desk, self)
         self.exchanges: Exchanges = Exchanges(self)
@@ -70,6 +72,7 @@ class Flight:
 
     def own(self, more: int) -> None:
         """Add *more* to the number of large results that this client hasn't read, among which docks are counted."""
+        self.unread += more
         self._home.arenas += more
         self._share.arenas += more
 
@@ -128,8 +131,11 @@ class Flight:
         """
         self.check()
         unread = unread_results(self._home, self._share)
-        if unread:
+        if unread and not (self._home.close_laziest(self.fd) and not unread_results(self._home, self._share)):
             raise Busy(unread)
+        most = max(1, self._home.most_results // CONNECTION_SHARE)
+        if self.unread >= most:
+            raise Busy(f"{most} large results wait for this connection, and its client doesn't read them")
 
     def cancel(self, target: int) -> bool:
         """Cancel request *target*, if it is in flight, and answer it as cancelled. Returns whether it was in flight."""

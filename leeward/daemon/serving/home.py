@@ -25,6 +25,8 @@ GUEST_TAKEN = 256 << 20
 #: The part that all connections of one guest together may have of the bounds on unfinished frames, results and request
 #: arenas.
 GUEST_SHARE = 4
+#: The part of the bound on results that one connection may have.
+CONNECTION_SHARE = 2
 
 
 #: Takes the lease, the request, the descriptors, the user, and the callback for the answer; returns what cancels it.

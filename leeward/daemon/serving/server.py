@@ -51,6 +51,8 @@ SWEEP_S = 1.0
 _PAUSE_S = 0.1
 #: Seconds between two searches of all connections for idle ones.
 _LOOK_S = 0.1
+#: Seconds after which a client that reads nothing of its large results may lose its connection, if their bound is reached.
+LAZY_S = 1.0
 
 
 class Server:
@@ -103,7 +105,7 @@ class Server:
         self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch
         self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
-        self._looked = 0.0
+        self._looked = self._looked_for_lazy = 0.0
         self.rounds = Rounds(reactor)
         self._door = Door(reactor, self._admit, self._refuse)
         self._starved = False  # the last accept(2) found no descriptor
@@ -257,6 +259,20 @@ class Server:
                 connection.close("it made room for the owner")
                 return True
         return self.exchange is not None and self.exchange.make_room()
+
+    def close_laziest(self, fd: int) -> bool:
+        """As `ServerContext` says."""
+        now = self.reactor.now()
+        if now <= self._looked_for_lazy + _LOOK_S:  # a client that asks in a loop causes one search only
+            return False
+        self._looked_for_lazy = now
+        others = [each for number, each in self.connections.items() if number != fd]
+        laziest = max(others, key=lambda each: each.lazy(now), default=None)
+        if laziest is None or laziest.lazy(now) < LAZY_S:
+            return False
+        laziest.close("its client reads no results, of which too many wait")
+        self._looked_for_lazy = 0.0  # there may be another one
+        return True
 
     def _resume(self) -> None:
         if self.reactor.closer.full:
