@@ -261,7 +261,10 @@ class Server:
         return self.exchange is not None and self.exchange.make_room()
 
     def close_laziest(self, fd: int) -> bool:
-        """As `ServerContext` says."""
+        """
+        Close the connection whose client has left large results unread for longest, if that is for LAZY_S; never the
+        connection *fd*. Returns whether one was closed.
+        """
         now = self.reactor.now()
         if now <= self._looked_for_lazy + _LOOK_S:  # a client that asks in a loop causes one search only
             return False
