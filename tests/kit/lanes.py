@@ -78,7 +78,7 @@ class Lane:
         environment = {name: value for name, value in os.environ.items() if "PYTHONPATH" != name}  # it is this module's
         self._began = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", *arguments],
+            [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", "--durations=15", *arguments],
             cwd=features.ROOT, env={**environment, **({LANE: "2"} if beside else {})}, stdout=said,
             stderr=None if said is None else subprocess.STDOUT)
 
