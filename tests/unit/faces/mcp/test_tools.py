@@ -124,10 +124,10 @@ def test_what_a_call_has_made_and_the_host_would_run_is_told():
     tools = SandboxTools(lambda: (Box(OSError("no")), guard), 1)
     text, failed = tools.run(ToolCall("list_files", {}))
     assert failed
-    assert "OSError: no" in text
+    assert "OSError" in text
     assert "Renamed, since programs on the host would run it" in text
     assert "'a/.envrc'" in text
-    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
+    assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
     assert not guard.closed
     tools.close()
     assert guard.closed
@@ -143,5 +143,5 @@ def test_a_sandbox_whose_settings_cannot_be_put_away_is_ended():
     tools = SandboxTools(opened, 1)
     assert "The sandbox was ended: x can't be put away" in tools.run(ToolCall("list_files", {}))[0]
     assert made[0].closed
-    assert ("OSError: no", True) == tools.run(ToolCall("list_files", {}))
+    assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
     assert 2 == len(made)
