@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
-from leeward.client.apply_journal import ApplyJournal, begun, interrupted
+from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
 from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
 from leeward.client.file_trees import stays_below
 from leeward.client.placing import NewFile, put_link
@@ -100,19 +100,26 @@ class Applying:
             Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
                 the check, or the disk is full, some changes have been applied: those in `applied`.
             RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
-                a sparse file, or one that was seen without a comparison of its content.
+                a sparse file, or one that was seen without a comparison of its content; or the contents can't be kept
+                in the user's state folder.
         """
         folders = _made(chosen)
         for change in chosen:
             self._check(change, seen)
             self._check_parent(change, folders)
-        journal = begun(os.environ)
+        try:
+            journal = begun(os.environ)
+        except OSError as error:
+            raise _no_journal(error) from None
         try:
             try:
                 for change in chosen:
                     if change.writes_content:
                         self._fetch(change, journal)
                 journal.complete(self._host.row, chosen, [change.path for change in chosen if self._is_retyped(change)])
+            except OSError as error:
+                journal.remove()
+                raise _no_journal(error) from None
             except BaseException:
                 journal.remove()
                 raise
@@ -378,6 +385,11 @@ def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[Finished
                 host.close()
         journal.remove()
     return found
+
+
+def _no_journal(error: OSError) -> RequestRejected:
+    return RequestRejected(f"what is to be applied can't be kept in {state_folder(os.environ)!r:.200} first:"
+                           f" {(error.strerror or 'an error').lower()}; nothing was applied")
 
 
 def _nothing(_path: bytes, _into: int, _most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -402,3 +403,13 @@ def test_where_no_file_is_without_a_name_it_has_a_temporary_one(host: HostFolder
     assert [path for path in folder.iterdir() if path.name.startswith(".leeward-")] or (folder / "made").exists()
     finish_interrupted()
     assert (AFTER, []) == (tree(folder), os.listdir(state))
+
+
+def test_nothing_is_changed_when_there_is_no_room_for_the_contents(host: HostFolder, folder: Path, state: Path) -> None:
+    def read(_path: bytes, _fd: int, _most: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = tree(folder)
+    with pytest.raises(RequestRejected, match="no space left on device; nothing was applied"):
+        Applying(host, read, {}).apply(many(host))
+    assert (before, []) == (tree(folder), os.listdir(state))
