@@ -41,7 +41,7 @@ class FolderEntry:
         type: the kind of file, such as "file", "folder" or "link".
         mode: permission bits.
         size: bytes.
-        mtime: nanoseconds since the epoch.
+        ctime: nanoseconds since the epoch. A program can set a file's mtime back, but not its ctime.
         allocated: bytes that the file occupies in the file system.
         digest: SHA-256 of a file's content; None for a large or unreadable file, and for every other kind.
         link: the text of a link; b"" for all other kinds.
@@ -50,7 +50,7 @@ class FolderEntry:
     type: str
     mode: int
     size: int
-    mtime: int
+    ctime: int
     allocated: int
     digest: bytes | None = None
     link: bytes = b""
@@ -172,7 +172,7 @@ def _entry(folder: int, name: bytes) -> FolderEntry:
         link = os.readlink(name, dir_fd=folder)
     elif stat.S_ISREG(about.st_mode):
         about, digest = _content(folder, name, about)
-    return FolderEntry(type_of(about.st_mode), stat.S_IMODE(about.st_mode), about.st_size, about.st_mtime_ns,
+    return FolderEntry(type_of(about.st_mode), stat.S_IMODE(about.st_mode), about.st_size, about.st_ctime_ns,
                 512 * about.st_blocks, digest, link)
 
 
@@ -228,6 +228,6 @@ def _kind(was: FolderEntry | None, now: FolderEntry | None) -> str:
         return "modified"
     if now.type == "file":
         known = was.digest is not None and now.digest is not None
-        if was.size != now.size or (was.digest != now.digest if known else was.mtime != now.mtime):
+        if was.size != now.size or (was.digest != now.digest if known else was.ctime != now.ctime):
             return "modified"
     return "" if was.mode == now.mode else "mode"
