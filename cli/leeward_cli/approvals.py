@@ -33,6 +33,8 @@ SOCKET = click.option("--socket", metavar="PATH",
                        help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
 #: Ids of requests that are printed in one line.
 _SHOWN_IDS = 100
+#: Requests that the service returns in one answer at most.
+_PAGE = 500
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 
 
@@ -97,9 +99,17 @@ def list_(socket: str | None, as_json: bool, recent: bool, category: str | None)
 
 
 def _requests(link: OperatorLink, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
-    query = f"?which={'recent' if recent else 'pending'}&limit={50 if recent else 500}"
-    found: list[dict[str, Any]] = link.call("GET", "/api/requests" + query)["requests"]
-    return [row for row in found if category in (None, row["category"])]
+    """All pending requests, page by page, or the newest of any status."""
+    if recent:
+        newest: list[dict[str, Any]] = link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
+        return [row for row in newest if category in (None, row["category"])]
+    query = f"/api/requests?limit={_PAGE}" + (f"&category={category}" if category else "")
+    found = list[dict[str, Any]]()
+    while True:
+        rows = link.call("GET", f"{query}&after={found[-1]['id'] if found else 0}")["requests"]
+        found += rows
+        if len(rows) < _PAGE:
+            return found
 
 
 def line_of(row: Mapping[str, Any]) -> str:

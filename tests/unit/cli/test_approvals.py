@@ -246,3 +246,24 @@ def test_requests_are_not_shown_twice() -> None:
         sandbox, ("conflict", "denied"))
     assert 5 == len(note_lines(sandbox))
     assert [] == note_lines({"sandbox": "box", "sync": None})
+
+
+def test_all_pending_requests_of_a_category_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those beyond one answer of the service, and behind many of another category."""
+    pending = [row(number, category="exec" if number <= 600 else "filesystem") for number in range(1, 1801)]
+    decided = list[Any]()
+
+    def call(_self: object, method: str, path: str, body: Any = None) -> Any:
+        if method == "POST":
+            decided.append(body)
+            return {}
+        given = dict(each.split("=") for each in path.partition("?")[2].split("&"))
+        found = [each for each in pending if each["id"] > int(given["after"])
+                 and given.get("category") in (None, each["category"])]
+        return {"requests": found[:min(500, int(given["limit"]))]}
+
+    monkeypatch.setattr(OperatorLink, "call", call)
+    got = CliRunner().invoke(cli, ["approvals", "approve", "--all", "filesystem"])
+    assert (0, [{"approved": True, "category": "filesystem", "upto": 1800}]) == (got.exit_code, decided), got.output
+    got = CliRunner().invoke(cli, ["approvals", "list"])
+    assert 1800 == len(got.output.splitlines())
