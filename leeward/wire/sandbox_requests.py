@@ -20,15 +20,16 @@ from leeward.wire.schema import ClientRequest, field, operation
 
 #: What `sandbox_info` tells.
 _INFO = {
-    "sandbox": "text", "profile": "text", "metadata": "map of text to text", "age": "float", "idle": "float",
-    "unused": "float", "left": "float", "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
+    "sandbox": "text", "profile": "text", "environment": "text", "egress": "text",
+    "metadata": "map of text to text", "age": "float", "idle": "float", "unused": "float", "left": "float", "held": "bool",
+    "processes": "int", "calls": "int", "memory_limit": "int", "memory_peak": "int",
     "memory": "int", "cpu_time": "float", "oom_kills": "int", "forks_refused": "int", "denied": "map of text to int",
     "mounts?": "array of map",
 }
 #: The end of a fetch: a response, or why there is none.
 _FETCHED = {
     "status?": "int", "headers?": "array", "url": "text", "history?": "array of text", "address?": "text",
-    "body?": "binary or place", "failed?": "text", "message?": "text", "arenas?": "array of int",
+    "body?": "binary or place", "failed?": "text", "message?": "text", "sent?": "bool", "arenas?": "array of int",
 }
 #: What `process_wait` tells, of a process that has ended in full.
 _END = {"over": "bool", **{f"{name.removesuffix('?')}?": kind for name, kind in FIGURES.items()}}

@@ -706,10 +706,10 @@ export interface Answers {
   recall: { events: Record<string, any>[]; last: number | bigint };
   sandbox_dock: { dock: number | bigint; socket: boolean };
   sandbox_execute: ResultFields;
-  sandbox_extend: { sandbox: string; profile: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
-  sandbox_fetch: { status?: number | bigint; headers?: any[]; url: string; history?: string[]; address?: string; body?: Buffer | [number, number, number]; failed?: string; message?: string; arenas?: (number | bigint)[] };
+  sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_fetch: { status?: number | bigint; headers?: any[]; url: string; history?: string[]; address?: string; body?: Buffer | [number, number, number]; failed?: string; message?: string; sent?: boolean; arenas?: (number | bigint)[] };
   sandbox_hide: {};
-  sandbox_info: { sandbox: string; profile: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
+  sandbox_info: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };
   sandbox_kill: {};
   sandbox_list: { sandboxes: Record<string, any>[]; more: boolean; last?: number | bigint };
   sandbox_open: { sandbox: string; idle: number; lifetime: number };
