@@ -258,8 +258,7 @@ class AskAnswer:
 Message = (Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer | Listening
            | Ask | Unask | AskAnswer | Cleared)
 
-_KINDS: tuple[type, ...] = (Begin, Stand, Sealed, Leased, Over, Gone, Decided, FetchOrder, Unfetch, FetchAnswer,
-                            Listening, Ask, Unask, AskAnswer, Cleared)
+_KINDS: tuple[type, ...] = Message.__args__
 _TAGS = {kind: tag for tag, kind in enumerate(_KINDS)}
 _HINTS: dict[str, type] = {"int": int, "float": float, "str": str, "bytes": bytes, "list[int]": list, "list[str]": list,
                            "dict[str, object]": dict}

@@ -161,9 +161,7 @@ Message: TypeAlias = (
     ShardStart | ShardGovern | PassConnection | ShardDrain | ShardCut | ShardMakeRoom | AskCounts | ShardReady
     | ConnectionClosed | ShardActivity | ShardCounts | ShardEnds | ShardRecord | ShardFailed)
 
-_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (
-    ShardStart, ShardGovern, PassConnection, ShardDrain, ShardCut, ShardMakeRoom, AskCounts, ShardReady,
-    ConnectionClosed, ShardActivity, ShardCounts, ShardEnds, ShardRecord, ShardFailed)}
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
 
 
 def encode(message: Message) -> bytes:
