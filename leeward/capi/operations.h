@@ -311,7 +311,7 @@ static const struct lw_field lw_fields_file_write[] = {
 
 /* Answer a call. */
 struct lw_function_answer {
-	uint64_t target; /* as for `function_take` */
+	uint64_t target; /* the id of a request of this connection */
 	uint64_t call; /* the call's number */
 	struct lw_bytes outcome; /* or `raised`, or `broken` */
 	struct lw_bytes value; /* MessagePack, at most 512 KiB: what the function returned, or for `raised` an array of two texts, the exception's type and its text */

@@ -81,15 +81,21 @@ class Execute(ClientRequest):
         "`authorities`; about 65,536 characters. Not with `session`", default_factory=dict)
 
 
+class RequestAboutOther(ClientRequest):
+    """A request about another one of this connection, which a job in flight may need."""
+
+    target: int = field(fields.target, "the id of a request of this connection")
+
+
 @operation("function_take", answers={"calls": "array", "over": "bool"}, admits="at once")
-class FunctionTake(ClientRequest):
+class FunctionTake(RequestAboutOther):
     """Wait for calls of functions by the job of the request *target* of this connection."""
 
     target: int = field(fields.target, "the id of the request for the job, on this connection")
 
 
 @operation("output_take", answers={"stdout": "binary", "stderr": "binary", "running": "bool", "over": "bool"})
-class OutputTake(ClientRequest):
+class OutputTake(RequestAboutOther):
     """Wait for output of the job of the request *target* of this connection, behind what the client has."""
 
     target: int = field(fields.target, "the id of the request for the job, an `execute` without `session`, on this "
@@ -99,10 +105,9 @@ class OutputTake(ClientRequest):
 
 
 @operation("function_answer", answers={"taken": "bool"}, admits="at once")
-class FunctionAnswer(ClientRequest):
+class FunctionAnswer(RequestAboutOther):
     """Answer a call."""
 
-    target: int = field(fields.target, "as for `function_take`")
     call: int = field(fields.call, "the call's number")
     outcome: str = field(fields.outcome, "or `raised`, or `broken`", default="returned")
     value: bytes = field(fields.answer, "MessagePack, at most 512 KiB: what the function returned, or for `raised` "
@@ -110,10 +115,9 @@ class FunctionAnswer(ClientRequest):
 
 
 @operation("cancel", answers={"cancelled": "bool"}, admits="at once", rule=_one_end)
-class Cancel(ClientRequest):
+class Cancel(RequestAboutOther):
     """End the request *target* of this connection, unless it has been answered."""
 
-    target: int = field(fields.target, "the id of a request of this connection")
     interrupt: bool = field(fields.flag, "raise `KeyboardInterrupt` in its job instead of ending it; only of an "
                             "`execute`", default=False)
     kill: bool = field(fields.flag, "end its job, and answer it with its result; only of an `execute`, and not with "
@@ -197,7 +201,7 @@ class KeepResults(ClientRequest):
 
 
 @operation("kept_read", answers={"data": "binary"}, admits="at once")
-class KeptRead(ClientRequest):
+class KeptRead(RequestAboutOther):
     """Read a piece of a memory file that was kept."""
 
     target: int = field(fields.target, "the id of the request whose answer announced it")
@@ -207,7 +211,7 @@ class KeptRead(ClientRequest):
 
 
 @operation("kept_drop", answers={"dropped": "bool"}, admits="at once")
-class KeptDrop(ClientRequest):
+class KeptDrop(RequestAboutOther):
     """Close the memory files of the answer to *target*."""
 
     target: int = field(fields.target, "the id of the request that was answered so")

@@ -27,18 +27,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.loop.reactor import READ, Reactor
 from leeward.protocols import Protocol
 from leeward.wire.frames import frame
-from leeward.wire.requests import (
-    Cancel,
-    Execute,
-    FunctionAnswer,
-    FunctionTake,
-    KeepResults,
-    KeptDrop,
-    KeptRead,
-    OutputTake,
-    Ping,
-    Status,
-)
+from leeward.wire.requests import Execute, KeepResults, Ping, RequestAboutOther, Status
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -48,8 +37,6 @@ ASIDE = 1 << 20
 #: Bytes of one read.
 _CHUNK = 1 << 16
 
-#: Requests that a job in flight may need; `target` is its number.
-_OF_JOBS = Cancel, FunctionTake, FunctionAnswer, OutputTake, KeptRead, KeptDrop
 #: Requests that say nothing about what the client is going to do.
 _NEUTRAL = Ping, KeepResults, Status
 
@@ -145,9 +132,9 @@ class Moving:
         if exchange is None or self.place is ServedAt.SETTLED:
             return False
         if self.place is ServedAt.MOVING:
-            return not (isinstance(request, _OF_JOBS) and here(request.target))
+            return not (isinstance(request, RequestAboutOther) and here(request.target))
         if exchange.in_shard:
-            if is_fresh(request) or isinstance(request, (*_OF_JOBS, Ping, KeepResults)):
+            if is_fresh(request) or isinstance(request, (RequestAboutOther, Ping, KeepResults)):
                 return False
         elif isinstance(request, _NEUTRAL):
             return False

@@ -266,7 +266,7 @@ export interface Requests {
     time?: number | bigint;
   };
   function_answer: {
-    /** as for `function_take` */
+    /** the id of a request of this connection */
     target: number | bigint;
     /** the call's number */
     call: number | bigint;
