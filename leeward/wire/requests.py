@@ -22,14 +22,15 @@ from leeward.wire.schema import OPERATIONS as OPERATIONS
 
 def _one_way(values: Mapping[str, Any]) -> None:
     """The check of what the fields of an `execute` say together."""
-    module, session = "module" in values, "session" in values
-    if ("code" in values) == module:
+    module = "module" in values
+    if ("code" in values) is module:
         raise BadRequest("execute takes one of code and module")
-    if session and (module or "stdin" in values):
-        raise BadRequest("a session's job is code: it takes no module and no stdin")
-    if session and not {"profile", "environment", "egress", "policy"}.isdisjoint(values):
-        raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it takes"
-                         " none of them")
+    if "session" in values:
+        if module or "stdin" in values:
+            raise BadRequest("a session's job is code: it takes no module and no stdin")
+        if not {"profile", "environment", "egress", "policy"}.isdisjoint(values):
+            raise BadRequest("a session's job runs by the session's profile, in its environment, with its egress: it"
+                             " takes none of them")
     if module and values.get("display"):
         raise BadRequest("display shows the value of code's last expression: it takes no module")
     if module and "functions" in values:
