@@ -8,7 +8,7 @@ Why:       `dataclasses` imports `inspect`, and compiles five functions or so fo
            docs/decisions/0018
 For:       modules that a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. This saves 9 ms
            of processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's; an interpreter
-           takes 15 (2026-11-24; docs/decisions/0018 has the table). Modules that a daemon imports later, and modules of
+           takes 15 (2026-11-24; docs/measurements/trials.md, Starts). Modules that a daemon imports later, and modules of
            `doctor` or for developers, use the library's; tests/unit/test_dataclass.py
 
 This module supports only what leeward uses: fields and class variables, annotations that are text, defaults and

@@ -2,7 +2,7 @@
 Settings of the heap: when the C library returns memory to the kernel, and where the interpreter puts small objects.
 
 Runs in:   the daemon, at its start.
-Source:    mallopt(3); docs/decisions/0152
+Source:    mallopt(3); docs/decisions/0145
 """
 
 from __future__ import annotations

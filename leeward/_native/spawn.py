@@ -53,7 +53,7 @@ def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
 def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     """
     As `clone`, for a caller with one thread: neither CPython's functions around a fork are called nor the hooks of
-    os.register_at_fork. docs/decisions/0015
+    os.register_at_fork. docs/decisions/0010
 
     Returns, raises:
         As `clone`.

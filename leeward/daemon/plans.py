@@ -136,7 +136,7 @@ class Plans:
 def _for_guests(profile: Profile, config: Config) -> Profile:
     """
     A built-in profile without a table in the configuration, reduced for daemons that serve guests: no limit without a
-    ceiling is above [limits], and it has a terminal only if the configuration allows one (docs/decisions/0112).
+    ceiling is above [limits], and it has a terminal only if the configuration allows one (docs/decisions/0005).
     """
     return replace(profile, terminal=profile.terminal and config.terminal, limits={
         limit: value if limit in ADJUSTABLE else min(value, getattr(config.limits, limit))

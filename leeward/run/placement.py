@@ -2,8 +2,8 @@
 All thresholds that decide which bytes of an answer travel in the reply, and which in a memory file.
 
 Runs in:   the daemon, and `leeward run`; pure.
-See also:  docs/decisions/0013-shared-memory.md, with the measurements. tests/unit/run/test_placement.py holds C's
-           bound and the documents against these.
+See also:  docs/decisions/0013-shared-memory.md. tests/unit/run/test_placement.py holds C's bound and the documents
+           against these.
 """
 
 from __future__ import annotations

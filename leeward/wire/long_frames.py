@@ -5,7 +5,7 @@ Runs in:   the daemon.
 Trust:     none in the length that a peer claims: the memory is at most twice what has arrived, and its pages are taken
            as bytes arrive.
 Why:       a copy of 80 MiB takes the event loop 40 ms and more, with the faults of new pages:
-           docs/decisions/0142-long-frames-are-not-copied.md.
+           docs/decisions/0013-shared-memory.md.
 """
 
 from __future__ import annotations
