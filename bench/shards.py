@@ -6,7 +6,7 @@ What shards are worth: fresh jobs of 8 callers, by a daemon of one process and b
 Both daemons have the same number of workers. For each turn the processor time of every process of the daemon is read,
 so two figures come out: jobs a second by the clock, which the processors of this machine bound, and the jobs that the
 busiest process could serve in a second of its own processor time, which bounds a machine of many processors
-(docs/decisions/0151). The ratios are medians of the rounds' ratios.
+(docs/decisions/0139). The ratios are medians of the rounds' ratios.
 """
 
 from __future__ import annotations
