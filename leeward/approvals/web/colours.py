@@ -3,7 +3,7 @@ Syntax highlighting for a diff: comments, strings, numbers and keywords, in line
 
 Runs in:   the operator's program that decides; pure.
 Trust:     none in the text. A hostile text makes regular expressions that backtrack slow, which would block the whole
-           program; see decision 0087. A mistake here gives only a wrong colour.
+           program; see decision 0086. A mistake here gives only a wrong colour.
 """
 
 from __future__ import annotations
