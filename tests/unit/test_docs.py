@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,13 @@ PAGES = sorted(str(path.relative_to(ROOT)) for path in (
     *ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests/escapes/CATALOGUE.md"))
 
 
-def links(page: str) -> dict[str, str]:
+def links(page: str) -> set[tuple[str, str]]:
     """Where the links of *page* into this tree lead, each with its anchor or ""."""
-    found = {}
+    found = set()
     for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text()):
         path, _, anchor = target.partition("#")
         if "://" not in target:
-            found[os.path.normpath(os.path.join(os.path.dirname(page), path) if path else page)] = anchor
+            found.add((os.path.normpath(os.path.join(os.path.dirname(page), path) if path else page), anchor))
     return found
 
 
@@ -31,18 +32,29 @@ def anchors(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page: str):
-    for path, anchor in links(page).items():
+    for path, anchor in links(page):
         assert (ROOT / path).exists(), path
         assert not anchor or anchor in anchors(path), (path, anchor)
 
 
 def test_the_map_leads_to_every_page():
     """Decisions by their folder, and the tests' catalogue with them."""
-    led = set(links("docs/index.md"))
+    led = {path for path, _ in links("docs/index.md")}
 
     assert {page for page in PAGES if not page.startswith("docs/decisions/")} - {"docs/index.md"} <= led
     assert "docs/decisions" in led
-    assert "docs/index.md" in links("README.md")
+    assert "docs/index.md" in {path for path, _ in links("README.md")}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda page: page.name)
+def test_a_decision_says_what_holds_in_half_a_page(page: Path):
+    """docs/decisions/index.md says how one is written."""
+    lines = page.read_text().splitlines()
+
+    assert lines[0].startswith(f"# {page.name[:4]}: ")
+    assert len(lines) <= 40
+    assert not re.search(r"^(Status|History):|20[0-9]{2}-[0-9]{2}-[0-9]{2}", page.read_text(), re.MULTILINE)
+    assert f"| [{page.name[:4]}]({page.name}) | {lines[0][8:]} |" in (page.parent / "index.md").read_text()
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))
