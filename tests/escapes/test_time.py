@@ -190,7 +190,7 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/folders.py", "client/overlay.py",
         "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/asks.py",
-        "client/environments.py", "audit/bounded.py", "audit/record.py",
+        "client/environments.py", "audit/bounded.py", "audit/journal.py", "audit/record.py",
         # Programs of the operator's.
         "agents/running.py", "approvals/box_rows.py", "approvals/boxes.py", "approvals/git_store.py",
         "approvals/recording.py", "approvals/runs.py",
