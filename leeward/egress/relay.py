@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import of_connection
 from leeward.egress.hello import Hello, HelloError, HelloReader
-from leeward.egress.opening import MAX_LINE, FirstLine
+from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
 from leeward.egress.requests import Opened, Upstream, serve_requests
@@ -38,8 +38,9 @@ _TLS = 0x16
 
 _TLS_PORT, _HTTP_PORT = 443, 80
 
-#: Seconds for which a line that may become one of HTTP is held. Later it passes on, and is refused if it becomes one.
-_LINE_S = 0.25
+#: Seconds for which a line that may become one of HTTP is held, and bytes of it. Later it passes on, and is refused if
+#: it becomes one.
+_LINE_S, _LINE_BYTES = 0.25, 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ async def _looked_at(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -
         try:
             if not late:
                 await asyncio.wait((reading,), timeout=_LINE_S)
-            if late or not reading.done() or len(held) > MAX_LINE:
+            if late or not reading.done() or len(held) > _LINE_BYTES:
                 late = True
                 await server.send(held)
                 held = b""
@@ -180,7 +181,7 @@ async def _looked_at(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -
 
 async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
     """
-    Whether the client's hello has the name of *goal*. Without a name, or with a hidden one, it has none.
+    Whether the client's hello has the name of *goal*, and no hidden one beside it.
 
     Raises:
         NotAllowed: the hello names another host, or doesn't come in time.
@@ -191,11 +192,11 @@ async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
             hello = await _hello(client)
     except TimeoutError:
         raise refusal(f"no client hello within {seconds:g} s") from None
-    if hello is None or hello.hidden or not hello.name or not goal.name:
+    if hello is None or not hello.name or not goal.name:
         return False
-    if hello.name != goal.name:
+    if hello.name != goal.name:  # a server that doesn't know of hidden names goes by this one
         raise refusal(f"TLS asks for {hello.name}, and the address is that of {goal.name}")
-    return True
+    return not hello.hidden
 
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:

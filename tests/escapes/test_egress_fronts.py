@@ -74,7 +74,9 @@ def test_c403_cannot_ask_a_shared_server_for_another_name(box: Box, by_address: 
                [get(EVIL).replace("\r\n", "\n")], [get(EVIL).replace(" ", "\t", 1)], [get(EVIL).replace("GET", "get")],
                [get(here, f"http://{EVIL}/")], [get(here, more=f"Host: {EVIL}\r\n")], [f"GET http://{EVIL}/\r\n\r\n"],
                [f"CONNECT {EVIL}:443 HTTP/1.1\r\nHost: {EVIL}:443\r\n\r\n"], ["GET / HTTP/1.0\r\n\r\n"],
-               [f"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n{get(EVIL)}"]]
+               [f"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n{get(EVIL)}"], [get(EVIL).replace(" ", "\f", 2)],
+               [get(EVIL).replace(" ", "\v", 2)], [get(EVIL).replace(" ", "\xa0", 2)], ["\v" + get(EVIL)],
+               ["\r\n\r\n\0\r\nQUIT\n\x20\0\0\0" + get(EVIL)]]
     with control():
         assert " 200 " in within(by_address, SEND, to="127.0.0.1", port=host.http, attacks=attacks[:1])[0]
         assert EVIL in "".join(name for _, name, _ in host.seen)
@@ -141,6 +143,7 @@ def test_c406_cannot_hide_a_request_by_its_pace(box: Box, by_address: Box, host:
         said = within(by_address, SEND, to="127.0.0.1", port=host.echo, attacks=attacks)
         assert all(EVIL in each for each in said)
 
+    attacks.append(["<GET /" + "x" * 200_000 + " HTTP/1.1\r\nHost: ", EVIL])  # servers in Go take it
     for said in within(box, SEND, to="echo.example.org", port=host.echo, attacks=attacks):
         assert said.startswith("hello\n")
         assert EVIL not in said

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
 
+from kit.hellos import block, hello, records, server_name
 from leeward.egress import relay
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import ALLOW, Decision, Request
@@ -21,6 +23,7 @@ from leeward.spec.egress import parse_policy
 Talk = Callable[[socket.socket, socket.socket], Awaitable[None]]
 ADDRESS = ip_address("93.184.216.34")
 NAMED = Goal("web.example.org", None, 8080)
+ECH = b"\xfe\x0d" + block(b"\0" * 40, 2)
 
 
 @pytest.fixture
@@ -90,6 +93,30 @@ def test_another_name_is_refused_before_a_byte_passes(relayed: Callable[..., lis
         assert b"" == await receive(host)
 
     assert ["allowed", "denied"] == [row.verdict for row in relayed(talk)][:2]
+
+
+@pytest.mark.parametrize("more", [(), (ECH,)])
+def test_another_name_in_tls_is_refused_also_beside_a_hidden_one(relayed: Callable[..., list[Any]],
+                                                                 more: tuple[bytes, ...]) -> None:
+    """A server that doesn't know what hides a name takes the one that can be read."""
+    async def talk(job: socket.socket, host: socket.socket) -> None:
+        await send(job, records(hello(server_name(b"evil.example.net"), *more)))
+        with suppress(ConnectionResetError):
+            assert b"" == await receive(host)
+
+    rows = relayed(talk)
+
+    assert ["allowed", "closed"] == [row.verdict for row in rows]
+    assert "evil.example.net" in rows[-1].reason
+
+
+def test_a_hidden_name_beside_the_right_one_passes(relayed: Callable[..., list[Any]]) -> None:
+    async def talk(job: socket.socket, host: socket.socket) -> None:
+        sent = records(hello(server_name(b"web.example.org"), ECH))
+        await send(job, sent)
+        assert sent == await receive(host)
+
+    relayed(talk)
 
 
 def test_other_bytes_pass_and_the_server_may_speak_first(relayed: Callable[..., list[Any]]) -> None:
