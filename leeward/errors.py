@@ -265,10 +265,10 @@ class SandboxOver(Refused):
     There is no such sandbox for this user: it has ended, or there never was one.
 
     Attributes:
-        reason: one word of docs/wire.md: "idle", "lifetime", "killed", "parted", "memory", "exited", "shutdown",
-            "restart", "lost", "unopened" or "unknown".
+        reason: one word of docs/wire.md: "idle", "lifetime", "killed", "parted", "memory", "files", "exited",
+            "shutdown", "restart", "lost", "unopened" or "unknown".
         when: the time of the sandbox's end, in seconds since the epoch; 0.0 if it isn't known.
-        limit: the limit that ended the sandbox, "memory" or "time"; or None.
+        limit: the limit that ended the sandbox, "memory", "time" or "files"; or None.
         may_have_run: False if the sandbox had ended before the request arrived.
     """
 

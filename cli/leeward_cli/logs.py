@@ -156,6 +156,9 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     if limit in LIMITS:
         why, cure = LIMITS[limit]
         lines += [f"  {'limit':14}  {limit}: {why}", f"  {'to allow more':14}  {cure}; {_CEILING}"]
+    if row.get("reason") == "files":
+        lines += [f"  {'limit':14}  files: the file system of a folder of the host is full, by the daemon's folder_reserve",
+                  f"  {'to allow more':14}  remove files there, or have the operator set a smaller folder_reserve"]
     if row.get("reason") == "lifetime" or row.get("reason") == "idle":
         lines.append(f"  {'to allow more':14}  {row['reason']}= at its opening, or `extend`; {_CEILING}")
     denied = row.get("denied") or {}

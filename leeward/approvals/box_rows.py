@@ -26,7 +26,7 @@ from leeward.errors import LeewardError, SandboxOver
 _MOST_OVER = 4096
 
 #: The limit that has ended a sandbox, by the daemon's reason for the end.
-_LIMIT_OF = {"memory": "memory", "lifetime": "time"}
+_LIMIT_OF = {"memory": "memory", "lifetime": "time", "files": "files"}
 
 
 class SandboxRows:

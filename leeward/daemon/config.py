@@ -59,6 +59,7 @@ class Config:
     session_lifetime: float = 3600.0
     sandbox_idle: float = 600.0
     sandbox_lifetime: float = 3600.0
+    folder_reserve: int = 0
     allow_degraded: tuple[str, ...] = ()
     python_env: str = ""
     preload: tuple[str, ...] = ()

@@ -102,6 +102,9 @@ KEYS: dict[str, Key] = {
                                                " ask for less", True),
     "sandbox_lifetime": Key(seconds(0.001, 86400 * 7), "seconds after which a live sandbox ends in any case; a request"
                                                        " can ask for less", True),
+    "folder_reserve": Key(size(0), "bytes that stay free in each file system of the host that has a sandbox's writable"
+                                   " folder: with less, the sandboxes that can write there end. 0 is no bound. It is"
+                                   " for sandboxes that are opened from then on", True),
     "allow_degraded": Key(words(degradable), 'layers that may be missing where the host lacks them: "landlock" is the'
                                              " only one. Without cgroup controllers leeward starts in any case: rlimits"
                                              " and a watch hold the limits then. Status and every result name what is"

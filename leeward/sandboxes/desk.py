@@ -23,6 +23,7 @@ from leeward.loop.reactor import Reactor, Timer
 from leeward.protocols import Protocol
 from leeward.sandboxes.mounting import Mounting, Mounts
 from leeward.sandboxes.registry import Registry, RegistryEntry
+from leeward.sandboxes.reserve import Reserve
 from leeward.sandboxes.sandbox import LiveSandbox
 from leeward.sandboxes.states import Reason, State
 from leeward.sandboxes.terms import SandboxFacts, SandboxTerms
@@ -70,6 +71,8 @@ class Desk:
         wall: returns seconds since the epoch.
         own: returns the places of the host that no sandbox is given.
         book: records the ends of processes and sandboxes.
+        reserve: returns the bytes that stay free in file systems of the host to which sandboxes can write; 0 for no
+            bound.
 
     Attributes:
         seated: called with the number of each sandbox's runner, the sandbox's id, and its client's settings for egress.
@@ -77,13 +80,14 @@ class Desk:
 
     def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
-                 book: EventBook | None = None) -> None:
+                 book: EventBook | None = None, reserve: Callable[[], int] = lambda: 0) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now
         self.opener = Opener(reactor, own)
         self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
         self._registry: Registry[Held] = Registry(since=wall())
+        self._reserve = Reserve(reactor, reserve, lambda name, why: self._end(name, Reason.FILES, why))
         self._timer: Timer | None = None
         self._input: dict[int, int] = {}
 
@@ -129,6 +133,8 @@ class Desk:
             sandbox.on_program_end = partial(self._book.process, user, name)
         entry.calls += 1  # the request that waits for the opening
         try:
+            if mounts is not None:
+                self._reserve.watch(name, user, mounts)
             # One process more than the client's limit: the runner's first one, which no client has started.
             held.seat = (pool or self._pool).open_seat(
                 replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
@@ -332,7 +338,7 @@ class Desk:
         mounts, held.mounts = held.mounts, None
         mounting, held.mounting = held.mounting, None
         in_any_case(partial(held.sandbox.end, reason, detail), *([mounting.cancel] if mounting is not None else []),
-                    *([mounts.close] if mounts is not None else []),
+                    partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
                     *([partial(seat.close, gone)] if seat is not None else []),
                     *([gone] if seat is None and gone is not None else []),
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
@@ -342,7 +348,7 @@ class Desk:
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
-                    self.opener.close)
+                    self._reserve.close, self.opener.close)
 
 
 def _used(sandbox: LiveSandbox) -> dict[str, Any]:

@@ -63,6 +63,7 @@ class Reason(enum.StrEnum):
     KILLED = "killed"
     PARTED = "parted"      # it was to end with the connection that had opened it
     MEMORY = "memory"
+    FILES = "files"        # it can write to a file system of the host that has too little space left
     EXITED = "exited"
     SHUTDOWN = "shutdown"
     RESTART = "restart"    # the daemon that had it is gone
@@ -78,6 +79,8 @@ SAID: Mapping[Reason, str] = {
     Reason.KILLED: "it was killed",
     Reason.PARTED: "the program that had opened it has ended, or closed its connection",
     Reason.MEMORY: "it ran out of memory",
+    Reason.FILES: "the file system of a folder that it can write to has less space left than the daemon keeps free"
+                  " (folder_reserve)",
     Reason.EXITED: "its first process has ended",
     Reason.SHUTDOWN: "the daemon is shutting down",
     Reason.RESTART: "the daemon was started anew, which ends every sandbox",
@@ -87,4 +90,4 @@ SAID: Mapping[Reason, str] = {
 }
 
 #: The limit that the sandbox has reached, by the reason of its end.
-LIMITS: Mapping[Reason, str] = {Reason.LIFETIME: "time", Reason.MEMORY: "memory"}
+LIMITS: Mapping[Reason, str] = {Reason.LIFETIME: "time", Reason.MEMORY: "memory", Reason.FILES: "files"}

@@ -16,6 +16,7 @@ import pytest
 
 import leeward
 from kit import reactors
+from kit.configured import written
 from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
 
@@ -48,6 +49,19 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
     assert "by a kernel" == (project / "made").read_text()
     about = (project / "a/b/moved").stat()
     assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
+
+
+def test_what_can_write_to_a_full_file_system_ends(project: Path, tmp_path: Path) -> None:
+    """Full is what has less than `folder_reserve` free. What can't write there, or to a copy, goes on."""
+    config = written(tmp_path / "config.toml", 'folder_reserve = "1024T"\n')
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon:
+        for options in ({}, {"overlay": True}):
+            with leeward.Sandbox(socket=daemon.socket, mounts=[leeward.Mount(project, "/p", **options)]) as box:
+                assert 0 == box.shell("sleep 0.5; cat /p/file").exit_code
+        with (leeward.Sandbox(socket=daemon.socket, mounts=[leeward.Mount(project, "/p", writable=True)]) as box,
+              pytest.raises(leeward.SandboxOver, match="less space left") as over):
+            box.shell("sleep 60")
+        assert ("files", "files") == (over.value.reason, over.value.limit)
 
 
 def test_no_process_writes_to_the_folder_after_the_end(daemon: LiveDaemon, project: Path) -> None:

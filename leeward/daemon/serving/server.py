@@ -100,7 +100,8 @@ class Server:
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
-        self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events)
+        self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
+                         reserve=lambda: self.config.folder_reserve)
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch

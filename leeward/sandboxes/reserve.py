@@ -1,0 +1,145 @@
+"""
+Ends sandboxes that can write to a folder of the host whose file system has too little space left.
+
+Runs in:   the daemon: on the reactor's thread, and on a thread for each file system and user, since statfs(2) of one that
+           doesn't answer waits for ever.
+Theory of operation. A thread asks its file system every LOOK_S, and leaves the answer where the loop finds it. The loop
+           looks as often, and starts no call that could wait. An answer that is missing for LATE_S counts as one that
+           there is no space left; so does a file system that tells no size.
+Bound:     what sandboxes write between two looks. MOST threads for each user but root, also of those that wait.
+Leaves:    whose bytes they are: all sandboxes that can write to the file system end.
+Source:    statfs(2), fstatvfs(3)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from leeward.errors import Busy
+from leeward.loop.reactor import Reactor, Timer
+from leeward.sandboxes.mounting import Mounts
+
+#: Seconds between two looks, and without an answer until the file system counts as full.
+LOOK_S, LATE_S = 0.1, 5.0
+#: File systems in which the sandboxes of one user but root may have writable folders.
+MOST = 16
+
+
+class FreeSpace:
+    """
+    The free space of one file system.
+
+    Args:
+        fd: a descriptor in it, owned from now on.
+
+    Attributes:
+        said: when it was told last, by `time.monotonic`, and how many bytes.
+        names: the sandboxes that can write there.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._over = fd, threading.Event()
+        self.said = (time.monotonic(), 1 << 63)
+        self.names: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="free space", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
+        while not self._over.is_set():
+            try:
+                about = os.fstatvfs(self._fd)
+                free = about.f_bavail * about.f_frsize
+            except OSError:
+                free = 0
+            self.said = (time.monotonic(), free)
+            self._over.wait(LOOK_S)
+        os.close(self._fd)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Let the thread end, which closes the descriptor; without waiting."""
+        self._over.set()
+
+
+class Reserve:
+    """
+    Args:
+        least: returns the bytes that have to stay free; 0 for no bound.
+        end: called with the id of each sandbox that has to end, and why.
+    """
+
+    def __init__(self, reactor: Reactor, least: Callable[[], int], end: Callable[[str, str], None]) -> None:
+        self._reactor, self._least, self._end = reactor, least, end
+        self._asked: dict[tuple[int, int], FreeSpace] = {}  # by user and device
+        self._stopped: list[tuple[int, FreeSpace]] = []
+        self._timer: Timer | None = None
+
+    def watch(self, name: str, user: int, mounts: Mounts) -> None:
+        """
+        Watch the file systems of the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*.
+
+        Raises:
+            Busy: that are too many for this user, or there are no descriptors or threads.
+        """
+        if not self._least():
+            return
+        for folder, tree, (device, _) in zip(mounts.folders, mounts.trees, mounts.found, strict=True):
+            if folder.writable:
+                self._asking(user, device, tree).names.add(name)
+        if self._asked and self._timer is None:
+            self._timer = self._reactor.after(LOOK_S, self._look)
+
+    def _asking(self, user: int, device: int, tree: int) -> FreeSpace:
+        found = self._asked.get((user, device))
+        if found is None:
+            self._stopped = [each for each in self._stopped if each[1].is_alive]
+            used = sum(owner == user for owner, _ in (*self._asked, *self._stopped))
+            if user and used >= MOST:
+                raise Busy(f"sandboxes of user {user} have writable folders in {used} file systems already")
+            try:
+                found = self._asked[user, device] = FreeSpace(os.dup(tree))
+            except (OSError, RuntimeError):
+                raise Busy("the free space of a writable folder can't be watched now") from None
+        return found
+
+    def forget(self, name: str) -> None:
+        """The sandbox *name* is over, or was never watched."""
+        for key, each in list(self._asked.items()):
+            each.names.discard(name)
+            if not each.names:
+                del self._asked[key]
+                each.stop()
+                self._stopped.append((key[0], each))
+
+    def _look(self) -> None:
+        self._timer = None
+        least, now = self._least(), time.monotonic()
+        for each in list(self._asked.values()):
+            when, free = each.said
+            why = ("it doesn't answer" if now - when > LATE_S else
+                   f"{free} bytes are free, of {least}" if free < least else "")
+            for name in sorted(each.names) if why else ():
+                self._end(name, why)
+        if self._asked:
+            self._timer = self._reactor.after(LOOK_S, self._look)
+
+    def broken(self, _error: Exception) -> None:
+        """Called by the barrier: a look has failed. The next one comes."""
+        if self._timer is None:
+            self._timer = self._reactor.after(LOOK_S, self._look)
+
+    def close(self) -> None:
+        """Stop all threads, without waiting: the daemon ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for each in self._asked.values():
+            each.stop()
+        self._asked.clear()
