@@ -19,7 +19,7 @@ import pytest
 
 from kit.approvals import ServedApprovals
 from kit.box import control
-from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.live_daemon import PATIENCE, LiveDaemon, first_line
 from kit.waiting import poll_until
 from leeward.approvals.bridge import BridgeEnd, BridgeRequest
 from leeward.approvals.routes import ROUTES
@@ -217,7 +217,7 @@ def test_c308_cannot_flood_the_queue_or_hold_another_sandbox_up(service: ServedA
         with control():  # one that asks as others do is taken
             assert 1 == len(_asks_once(service, other))
         flood = box.start(["python3", "-c", FLOOD])
-        assert b"begun\n" == flood.read()[0].data
+        assert b"begun\n" == first_line(flood)
         begun = time.monotonic()
         assert 1 == len(_asks_once(service, other))
         assert time.monotonic() - begun < PATIENCE / 2

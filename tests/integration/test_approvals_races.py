@@ -23,7 +23,7 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.dying_service import FILE_STEPS, OTHER_STEPS
 from kit.egress import free_port
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
 from kit.waiting import poll_until
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, Stale
@@ -283,7 +283,7 @@ def test_c361_cannot_have_something_else_approved_than_was_shown(daemon: LiveDae
     with ServedApprovals(daemon, tmp_path / "s") as served, ThreadPoolExecutor(1) as threads:
         box = served.open(project)
         racer = box.start(["python3", "-c", SUPERSEDE], timeout=60)
-        assert b"begun\n" == racer.read()[0].data
+        assert b"begun\n" == first_line(racer)
         over = threads.submit(racer.result)
         while not over.done() or served.pending():
             for row in served.pending():

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kit.approvals import ServedApprovals
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
 from kit.waiting import poll_until
 from leeward.approvals.box_ends import last_counts
 from leeward.approvals.link import ApprovalsAway
@@ -418,7 +418,7 @@ def test_the_service_ends_by_itself_when_its_time_is_over(daemon: LiveDaemon, tm
 
 def test_a_watchdog_ends_a_program_when_the_bridge_is_gone(service: ServedApprovals, box: Sandbox) -> None:
     watched = box.start(["python3", "-c", f"{BEGIN}Agent(watchdog=True); print('up', flush=True)\nwhile 1: pass"])
-    assert watched.read()[0].data == b"up\n"
+    assert b"up\n" == first_line(watched)
     for row in box.processes():
         if "leeward approvals" == row["title"]:
             box.process(row["process"]).kill()
@@ -528,7 +528,7 @@ def test_the_daemon_remembers_the_refused_calls_of_an_ended_sandbox(daemon: Live
     box = Sandbox(socket=daemon.socket, lifetime=2)
     code = "import ctypes, time; ctypes.CDLL(None).mount(0, 0, 0, 0, 0); print('tried', flush=True); time.sleep(60)"
     program = box.start(["python3", "-c", code])
-    assert b"tried\n" == program.read()[0].data
+    assert b"tried\n" == first_line(program)
     assert 1 == box.info()["denied"]["mount"]  # while it runs
     poll_until(lambda: last_counts(daemon.socket, box.id), "the end of a lifetime")
 

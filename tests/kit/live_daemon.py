@@ -19,6 +19,7 @@ from typing import Any
 import leeward
 import leeward_cli
 from kit import faults, features
+from leeward.client.process import Process
 
 #: Seconds after which something that hasn't happened counts as failed. The product is far quicker, but the machine may
 #: be busy.
@@ -50,6 +51,16 @@ def run(socket: Path | str, *argv: str, **options: Any) -> subprocess.CompletedP
         options["stdin"] = subprocess.DEVNULL
     return subprocess.run(command(*argv), env=environment(socket), capture_output=True, timeout=120, check=False,
                           **options)
+
+
+def first_line(process: Process) -> bytes:
+    """Read the first line of a process in a sandbox, in as many writes as it makes of it. Nothing may follow at once."""
+    line = b""
+    while not line.endswith(b"\n"):
+        chunks = process.read(PATIENCE)
+        assert chunks, f"no whole line: {line!r}"
+        line += b"".join(chunk.data for chunk in chunks)
+    return line
 
 
 def _group_of_its_own() -> str:
