@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The function that makes a file's text, or the texts of all files of a folder by name.
 WHOLE = {
     "docs/seccomp.md": "leeward.isolation.seccomp.compiler.texts:listing",
+    "leeward/capi/command/options.h": "command_files:c_options",
     "leeward/capi/operations.h": "wire_files:c_header",
     "leeward/_generated_initialisers.py": "initialisers:made",
     "leeward/host/profiles/seccomp.json": "leeward.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
-    "packaging/completions/": "man_pages:completions",
-    "packaging/man/": "man_pages:pages",
+    "packaging/completions/": "command_files:completions",
+    "packaging/man/": "command_files:pages",
     "packaging/node/lib/wire.d.ts": "wire_files:declarations",
     "packaging/node/lib/wire.js": "wire_files:script",
     "tests/conformance/frames.json": "conformance.texts:text",

@@ -26,7 +26,8 @@ from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward_cli import agent_doctor, agent_ends, egress_log, sandboxes
 from leeward_cli import logs as shown
-from leeward_cli.agent_start_command import SOCKET, known_agents, start
+from leeward_cli.agent_start_command import known_agents, start
+from leeward_cli.click_options import SOCKET
 from leeward_cli.job import complain
 from leeward_cli.rows import plain
 

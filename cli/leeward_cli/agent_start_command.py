@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from leeward_cli.click_options import SOCKET
 from leeward_cli.options import UsageError
 
 # Imported in functions: what not every start needs; 6 ms of processor time for all of it.
 
-SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
 
 class _Start(click.Command):
@@ -54,7 +54,7 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
 @click.option("--egress", metavar="NAME", default="",
               help="The daemon's policy that bounds what the agent may reach.  [default: agent]")
 @click.option("--trust-project", is_flag=True, help="Accept the grants that the project's own settings ask for.")
-@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True),
+@click.option("-t", "--timeout", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True),
               help="End the agent after this time.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 2G.")
 @click.option("--terminal/--no-terminal", default=None,

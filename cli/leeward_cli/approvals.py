@@ -25,12 +25,12 @@ from leeward.approvals.store import recover as recovered
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver
 from leeward_cli.approvals_diff import lines_of
+from leeward_cli.click_options import socket_option
 from leeward_cli.job import complain
 from leeward_cli.rows import plain
 from leeward_cli.sandboxes import in_sandbox, split_words
 
-SOCKET = click.option("--socket", metavar="PATH",
-                       help="The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
+SOCKET = socket_option("The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
 #: Ids of requests that are printed in one line.
 _SHOWN_IDS = 100
 #: Requests that the service returns in one answer at most.

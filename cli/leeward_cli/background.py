@@ -24,8 +24,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 from leeward.errors import LeewardError
-from leeward_cli.detach import log_file
-from leeward_cli.job import complain, write
+from leeward_cli.daemon import log_file
+from leeward_cli.messages import complain, write
 from leeward_cli.stopping import STOP_S
 
 #: Seconds until a daemon must be ready; its own deadline for the first worker is shorter.

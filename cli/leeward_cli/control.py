@@ -20,10 +20,10 @@ from typing import Any
 
 from leeward.errors import DaemonAway, LeewardError, quoted
 from leeward_cli.background import start
-from leeward_cli.daemon import configuration, parse_run
-from leeward_cli.detach import log_file
+from leeward_cli.daemon import configuration, log_file
 from leeward_cli.fast import status_text
 from leeward_cli.messages import complain, encoded, escape, write
+from leeward_cli.options import UsageError, parse
 from leeward_cli.stopping import Line, pidfd_of, stop
 
 #: Seconds that a daemon may take to answer, and to read its configuration again.
@@ -169,20 +169,15 @@ def restart(socket: str, given: list[str], now: bool) -> int:
         raise LeewardError(f"daemon {daemon.pid or ''} wasn't started by `leeward daemon start`; end it with `leeward"
                            " daemon stop` and start it where it was started")
     arguments = given or daemon.arguments
-    if not any(word.startswith("--socket") for word in arguments):
+    try:
+        options = parse("daemon start", arguments).parameters()
+    except UsageError:
+        raise LeewardError("the daemon's options can't be read; give them to `leeward daemon restart`") from None
+    if not options["socket"]:
         arguments = [*arguments, f"--socket={socket}"]
-    _check(arguments)
+    configuration(**options)  # checked before the running daemon is stopped
     stop(socket, now)
     return start(arguments, socket)
-
-
-def _check(arguments: list[str]) -> None:
-    """Check the options before the running daemon is stopped."""
-    options = parse_run(arguments)
-    if options is None:
-        raise LeewardError("the daemon's options can't be read; give them to `leeward daemon restart`")
-    options.pop("ready_fd")
-    configuration(**options)
 
 
 def reload(socket: str) -> int:

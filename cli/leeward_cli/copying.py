@@ -17,6 +17,7 @@ from leeward.client.host_paths import is_folder
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
+from leeward_cli.click_options import SOCKET
 from leeward_cli.job import complain
 from leeward_cli.progress import Counted, Progress
 
@@ -36,7 +37,7 @@ def split(place: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
 @click.argument("source", metavar="A")
 @click.argument("target", metavar="B")
 def cp(socket: str | None, source: str, target: str) -> int:

@@ -12,16 +12,10 @@ from typing import Any
 
 import click
 
-from leeward.daemon import config_checks, config_print, descriptors
-from leeward.daemon.config_keys import RENAMED
 from leeward.spec.paths import client_socket
 from leeward_cli import background, control, install, stopping
-from leeward_cli.daemon import DEGRADABLE, configuration, serve
-from leeward_cli.daemon import OPTIONS as DAEMON_OPTIONS
-from leeward_cli.options import Option
-
-_SOCKET = click.option("--socket", metavar="PATH",
-                       help="The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the default.")
+from leeward_cli.click_options import SOCKET, Tabled
+from leeward_cli.daemon import configuration
 
 
 @click.group()
@@ -29,64 +23,7 @@ def daemon() -> None:
     """Run, start and stop the daemon, and look after it."""
 
 
-def _degradable(ctx: click.Context, param: click.Parameter, layers: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that each layer may be missing, by the check of the configuration."""
-    for layer in layers:
-        try:
-            config_checks.degradable(layer)
-        except ValueError as error:
-            raise click.BadParameter(f"{error}, not {layer!r:.60}", ctx, param) from None
-    return layers
-
-
-def _daemon_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    names = (option.name, option.parameter)
-    if bool is option.kind:
-        if option.off:
-            names = (f"{option.name}/--no-{option.name[2:]}", option.parameter)
-        return click.option(*names, is_flag=True, default=None, help=option.help)
-    if DEGRADABLE is option.kind:
-        return click.option(*names, multiple=True, metavar=option.value, help=option.help, callback=_degradable)
-    kind = click.Choice(option.kind) if isinstance(option.kind, tuple) else option.kind
-    return click.option(*names, type=kind, multiple=option.many, metavar=option.value or None, help=option.help)
-
-
-def _renamed(ctx: click.Context, param: click.Parameter, given: bool | None) -> None:
-    """Refuse an option's former name, with its present name."""
-    if given is not None and param.name is not None:
-        no = "" if given else "no-"
-        new = RENAMED[param.name].replace("_", "-")
-        raise click.UsageError(f"--{no}{param.name} is called --{no}{new} now", ctx)
-
-
-def _daemon_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for old in RENAMED:
-        command = click.option(f"--{old}/--no-{old}", default=None, hidden=True, expose_value=False,
-                               callback=_renamed)(command)
-    for option in reversed(DAEMON_OPTIONS):  # the last one applied is shown first
-        command = _daemon_option(option)(command)
-    return command
-
-
-@daemon.command("run")
-@_daemon_options
-@click.option("--print-config", is_flag=True, help="Print the configuration, with every key's default and unit.")
-@click.option("--ready-fd", type=int, hidden=True, help="Of `daemon start`: become a background process when ready.")
-def daemon_run(print_config: bool, ready_fd: int | None, **options: Any) -> int:
-    """Run the daemon in the foreground, until SIGTERM or Ctrl-C."""
-    if print_config:
-        config = configuration(**options)
-        click.echo(config_print.print_config(config), nl=False)
-        click.echo("\n# max_connections in force: " + descriptors.in_force(
-            descriptors.limit(), workers=config.pool_size, spares=config.spares, asked=config.max_connections,
-            metrics=bool(config.metrics)))
-        return 0
-    return serve(ready_fd, options)
-
-
-@daemon.command("start")
-@_daemon_options
-def daemon_start(**options: Any) -> int:
+def _start(**options: Any) -> int:
     """Start the daemon in the background, and wait until it is ready."""
     return background.start(_words(options), configuration(**options).socket)
 
@@ -107,9 +44,25 @@ def _words(options: dict[str, Any]) -> list[str]:
     return arguments
 
 
+def _restart(now: bool | None, **options: Any) -> int:
+    """
+    Stop the daemon in the background and start it again, or a service by its manager; where none runs, start one.
+
+    Without options it gets those that it had. They are checked, with the configuration, before it is stopped.
+    """
+    given = _words({name: value for name, value in options.items() if name != "socket"})
+    configuration(**options)
+    return control.restart(client_socket(options["socket"]), given, bool(now))
+
+
+for _tabled in (Tabled("daemon run", help="Run the daemon in the foreground, until SIGTERM or Ctrl-C."),
+                Tabled("daemon start", callback=_start, help=_start.__doc__),
+                Tabled("daemon restart", callback=_restart, help=_restart.__doc__)):
+    daemon.add_command(_tabled)
+
+
 @daemon.command("stop")
-@click.option("--socket", metavar="PATH",
-              help="The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the default.")
+@SOCKET
 @click.option("--now", is_flag=True, help="End running jobs at once; their clients get an answer that says so.")
 def daemon_stop(socket: str | None, now: bool) -> int:
     """
@@ -123,7 +76,7 @@ def daemon_stop(socket: str | None, now: bool) -> int:
 
 @daemon.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@_SOCKET
+@SOCKET
 def daemon_status(as_json: bool, socket: str | None) -> int:
     """
     Show which daemon answers: its process, socket and log, and who started it. `leeward status` has the rest.
@@ -133,22 +86,8 @@ def daemon_status(as_json: bool, socket: str | None) -> int:
     return control.status(client_socket(socket), as_json)
 
 
-@daemon.command("restart")
-@_daemon_options
-@click.option("--now", is_flag=True, help="End running jobs at once.")
-def daemon_restart(now: bool, **options: Any) -> int:
-    """
-    Stop the daemon in the background and start it again, or a service by its manager; where none runs, start one.
-
-    Without options it gets those that it had. They are checked, with the configuration, before it is stopped.
-    """
-    given = _words({name: value for name, value in options.items() if name != "socket"})
-    configuration(**options)
-    return control.restart(client_socket(options["socket"]), given, now)
-
-
 @daemon.command("reload")
-@_SOCKET
+@SOCKET
 def daemon_reload(socket: str | None) -> int:
     """
     Make the daemon read its configuration again, and show its answer.
@@ -162,7 +101,7 @@ def daemon_reload(socket: str | None) -> int:
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=100, metavar="N",
               help="How many of the last lines.  [default: 100]")
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@_SOCKET
+@SOCKET
 def daemon_logs(lines: int, follow: bool, socket: str | None) -> int:
     """Show the log of a daemon in the background, also after its end; of a service, its journal."""
     return control.logs(client_socket(socket), lines, follow)

@@ -19,6 +19,7 @@ from leeward.spec.egress import Policy
 from leeward.spec.hosts import InvalidHost
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
+from leeward_cli.click_options import SOCKET
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
@@ -30,7 +31,7 @@ def egress() -> None:
 
 
 @egress.command("log")
-@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option("--names", "file", metavar="FILE", help="Write the names that were allowed and denied to FILE, sorted,"

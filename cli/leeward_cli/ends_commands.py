@@ -9,14 +9,13 @@ from __future__ import annotations
 import click
 
 from leeward.spec.paths import client_socket
+from leeward_cli.click_options import SOCKET
 from leeward_cli.explain import explain as of_a_name
 from leeward_cli.logs import is_end, of, show
 
-_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
-
 
 @click.command()
-@_SOCKET
+@SOCKET
 @click.argument("names", nargs=-1, metavar="[JOB|NAME]...")
 def explain(socket: str | None, names: tuple[str, ...]) -> None:
     """
@@ -31,7 +30,7 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.argument("job", metavar="[JOB]", default="")

@@ -21,6 +21,7 @@ from leeward.client.packages import wanted_packages
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
+from leeward_cli.click_options import socket_option
 from leeward_cli.messages import complain
 from leeward_cli.shown import EscapedStream
 
@@ -62,8 +63,8 @@ def _open(config_file: str | None) -> tuple[Environments, Any]:
 @click.option("--min", "least", type=click.IntRange(1, 256), default=1, show_default=True,
               help="Workers that are kept while the environment is in use.")
 @click.option("--max", "most", type=click.IntRange(1, 256), default=4, show_default=True, help="Workers at most.")
-@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
-@click.option("--socket", metavar="PATH", help="The socket of the daemon in whose sandbox pip runs.")
+@click.option("-t", "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for pip.")
+@socket_option("The socket of the daemon in whose sandbox pip runs.")
 @_CONFIG
 def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egress: str, index_url: str,
            trusted: tuple[str, ...], folders: tuple[str, ...], allow_source: bool, python: str,
@@ -126,7 +127,7 @@ def _lines(file: str) -> list[str]:
 
 @env.command("ensure")
 @click.argument("requirements", nargs=-1, metavar="REQUIREMENT...", required=True)
-@click.option("--socket", metavar="PATH", help="The socket of the daemon that serves the environment.")
+@socket_option("The socket of the daemon that serves the environment.")
 @_JSON
 def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> int:
     """

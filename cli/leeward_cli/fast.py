@@ -11,7 +11,7 @@ import time
 
 from leeward.client.arena import map_arenas
 from leeward.client.link import Link
-from leeward.errors import Cancelled, quoted
+from leeward.errors import Cancelled
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
@@ -81,7 +81,6 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
 def ping(argv: Sequence[str]) -> int:
     """Ask whether the daemon answers. Returns the exit status."""
     parsed = parse("ping", argv)
-    _no_words("ping", parsed.words + parsed.after)
     Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
     job.write(1, b"Pong!\n")
     return 0
@@ -90,7 +89,6 @@ def ping(argv: Sequence[str]) -> int:
 def status(argv: Sequence[str]) -> int:
     """Print the daemon's workers, jobs and layers. Returns the exit status."""
     parsed = parse("status", argv)
-    _no_words("status", parsed.words + parsed.after)
     reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
     assert reply.ok is not None
     if parsed.flag("--json"):
@@ -100,11 +98,6 @@ def status(argv: Sequence[str]) -> int:
     else:
         job.write(1, job.escape(status_text(reply.ok).encode("utf-8", "replace")))
     return 0
-
-
-def _no_words(command: str, words: list[str]) -> None:
-    if words:
-        raise UsageError(f"{command} takes no arguments, not {quoted(words[0])}")
 
 
 def status_text(status: dict[str, Any]) -> str:

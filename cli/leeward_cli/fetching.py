@@ -13,10 +13,11 @@ import click
 from leeward.client.fetching import Fetched
 from leeward.client.sandbox import Sandbox
 from leeward.errors import FetchFailed
+from leeward_cli.click_options import SOCKET
 
 
 @click.command()
-@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
 @click.option("--policy", metavar="NAME", required=True, help="A policy of the daemon's configuration.")
 @click.option("-X", "--method", metavar="METHOD", help="GET, or POST with --data.")
 @click.option("-H", "--header", "headers", metavar="NAME: VALUE", multiple=True,

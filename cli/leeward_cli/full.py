@@ -12,8 +12,8 @@ from importlib import import_module
 import click
 
 from leeward import __version__
+from leeward_cli.click_options import Tabled
 from leeward_cli.groups import run_group
-from leeward_cli.options import OPTIONS, USAGE, Option
 
 #: The file of each command; the function has the command's name.
 FILES = {
@@ -45,24 +45,7 @@ def cli() -> None:
     """Run untrusted Python code in warm, fully confined processes."""
 
 
-class Described(click.Command):
-    """A command that `leeward_cli.main` runs without click. Click only shows its help."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(name, help=text, params=[_click_option(option) for option in OPTIONS[name]])
-
-    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(f"Usage: {USAGE[self.name or '']}\n")
-
-
-def _click_option(option: Option) -> click.Option:
-    names = [option.name, "module"] if option.name == "-m" else [option.name]
-    if not option.value:
-        return click.Option(names, is_flag=True, help=option.help)
-    return click.Option(names, metavar=option.value, multiple=option.many, help=option.help)
-
-
-cli.add_command(Described("exec", """
+cli.add_command(Tabled("exec", help="""
     Run code in the daemon's sandbox: CODE, a file, a module, or standard input (-).
 
     Arguments after -- are the job's sys.argv[1:]; with --profile they are a line of the
@@ -71,13 +54,13 @@ cli.add_command(Described("exec", """
     signal n. 1 may also mean that no daemon answers, and 2 a mistake in this command line;
     a message says so.
     """))
-cli.add_command(Described("run", """
+cli.add_command(Tabled("run", help="""
     Run code without a daemon, with the same isolation, in a sandbox made for this one job.
 
     Exit statuses are those of exec.
     """))
-cli.add_command(Described("ping", "Ask whether the daemon answers."))
-cli.add_command(Described("status", "Show workers, jobs and layers of the daemon."))
+cli.add_command(Tabled("ping", help="Ask whether the daemon answers."))
+cli.add_command(Tabled("status", help="Show workers, jobs and layers of the daemon."))
 
 
 def commands() -> dict[str, click.Command]:

@@ -11,7 +11,7 @@ import os
 from leeward.client.arena import piece
 from leeward.errors import quoted
 from leeward.hints import hint
-from leeward.spec.sizes import parse_size, size_text
+from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain as complain
 from leeward_cli.messages import escape as escape
 from leeward_cli.messages import write as write
@@ -35,6 +35,9 @@ ENDS = {
     "internal": "the worker was lost",
     "signalled": "the job was ended",
 }
+
+#: The limit that each option sets.
+LIMITS = {"--timeout": "time", "--memory": "memory", "--output": "output", "--processes": "processes"}
 
 #: The message for a failed job that asked for the network, which may be the reason.
 NO_NETWORK = ("the job asked for the network, and there is none in the sandbox; give it what it needs as files or"
@@ -82,22 +85,12 @@ def is_path(word: str) -> bool:
     return word.endswith(".py") or os.path.isfile(word)
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"--timeout takes a number of seconds above 0, not {quoted(text)}")
-    return value
-
-
 def request(parsed: Parsed) -> dict[str, Any]:
     """
     The fields of the execute request that the command line describes.
 
     Raises:
-        UsageError: there isn't exactly one source of code, or a value is invalid.
+        UsageError: there isn't exactly one source of code, or a file can't be read.
     """
     path, module = parsed.value("--file"), parsed.value("-m")
     sources = len(parsed.words) + (path is not None) + (module is not None)
@@ -137,44 +130,19 @@ def common_fields(parsed: Parsed) -> dict[str, Any]:
     The request's fields other than the code: standard input, variables, limits and the label.
 
     Raises:
-        UsageError: a value is invalid.
+        OSError: standard input can't be read.
     """
     fields: dict[str, Any] = {}
     if parsed.flag("--stdin"):
         fields["stdin"] = _standard_input()
-    env = {}
-    for setting in parsed.values("--env"):
-        key, equals, value = setting.partition("=")
-        if not key or not equals:
-            raise UsageError(f"--env takes K=V, not {quoted(setting)}")
-        env[key] = value
-    limits = _limits(parsed)
+    limits = {limit: value for option, limit in LIMITS.items() if (value := parsed.value(option)) is not None}
     if parsed.value("--label"):
         fields["label"] = parsed.value("--label")
-    if env:
-        fields["env"] = env
+    if parsed.values("--env"):
+        fields["env"] = dict(parsed.values("--env"))
     if limits:
         fields["limits"] = limits
     return fields
-
-
-def _limits(parsed: Parsed) -> dict[str, Any]:
-    limits: dict[str, Any] = {}
-    timeout, processes = parsed.value("--timeout"), parsed.value("--processes")
-    if timeout is not None:
-        limits["time"] = _seconds(timeout)
-    for name in ("memory", "output"):
-        size = parsed.value(f"--{name}")
-        if size is not None:
-            try:
-                limits[name] = parse_size(size)
-            except ValueError as error:
-                raise UsageError(f"--{name}: {error}") from None
-    if processes is not None:
-        if not (processes.isascii() and processes.isdecimal()) or not int(processes[:20]) > 0:
-            raise UsageError(f"--processes takes a whole number above 0, not {quoted(processes)}")
-        limits["processes"] = int(processes[:20])
-    return limits
 
 
 def print_end(result: Mapping[str, Any]) -> None:

@@ -19,7 +19,6 @@ import sys
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
 #: Commands that run without click, as `daemon run` does.
 _OWN = ("exec", "ping", "run", "status")
@@ -41,19 +40,16 @@ def _run(arguments: Sequence[str] | None) -> int:
     keep_standard_descriptors()
     command = argv[0] if argv else ""
     options = argv[1:argv.index("--")] if "--" in argv else argv[1:]
-    if argv[:2] == ["daemon", "run"]:
+    asks_help = "--help" in options or "-h" in options
+    if argv[:2] == ["daemon", "run"] and not asks_help:
         gc.disable()  # until the daemon is ready: imported objects stay
-        from leeward_cli.daemon import parse_run
-
-        given = parse_run(argv[2:])
-        if given is not None:
-            return _serve(given)
+        return _own("daemon run", argv[2:])
     if command == "agent":
         status = _agent(argv)
         if arguments is None and argv[1:2] == ["start"]:
             _leave(status)
         return status
-    if command not in _OWN or "--help" in options or "-h" in options:
+    if command not in _OWN or asks_help:
         from leeward_cli.full import app
 
         return app(argv)
@@ -102,6 +98,10 @@ def _own(command: str, argv: list[str]) -> int:
             from leeward_cli.cold import run
 
             return run(argv)
+        if command == "daemon run":
+            from leeward_cli.daemon import run as run_daemon
+
+            return run_daemon(argv)
         from leeward_cli.fast import COMMANDS
 
         return COMMANDS[command](argv)
@@ -125,21 +125,6 @@ def _own(command: str, argv: list[str]) -> int:
     except OSError as error:
         complain_of_system(error)
         return 1
-
-
-def _serve(options: dict[str, Any]) -> int:
-    from leeward.errors import LeewardError
-    from leeward_cli.daemon import serve
-
-    try:
-        return serve(options.pop("ready_fd"), options)
-    except (LeewardError, OSError) as error:
-        from leeward_cli.job import complain
-
-        complain(str(error))
-        return 1
-    except KeyboardInterrupt:
-        return die_by("SIGINT")
 
 
 def die_by(name: str) -> int:

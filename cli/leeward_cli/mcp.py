@@ -15,6 +15,7 @@ from leeward.client.mounts import WORKDIR
 from leeward.client.protecting import FolderGuard
 from leeward.client.sandbox import Sandbox
 from leeward.faces.mcp.tools import SandboxTools
+from leeward_cli.click_options import socket_option
 from leeward_cli.messages import complain
 
 _HELP = """\
@@ -34,10 +35,10 @@ pip install 'leeward[mcp]'."""
               help="With --workdir: let the sandbox write what programs on the host run at once, too.")
 @click.option("--profile", metavar="NAME", default="", help="The sandbox's profile.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory for everything in the sandbox, such as 2G.")
-@click.option("--timeout", metavar="SECONDS", type=click.FloatRange(0, 86400, min_open=True), default=120,
+@click.option("-t", "--timeout", metavar="SECONDS", type=click.FloatRange(0, 86400, min_open=True), default=120,
               help="The longest time of a command or of Python code; 120 by default.")
 @click.option("--egress", metavar="NAME", default="", help="A policy of the operator's, by which hosts are reached.")
-@click.option("--socket", metavar="PATH", help="The daemon's socket.")
+@socket_option("The daemon's socket.")
 def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memory: str, timeout: float, egress: str,
             socket: str | None) -> int:
     if overlay and workdir is None:

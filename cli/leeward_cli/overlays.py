@@ -16,11 +16,11 @@ from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
+from leeward_cli.click_options import SOCKET
 from leeward_cli.job import complain
 from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
 
-_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
 #: The greatest number of paths in one message.
 _SHOWN = 50
@@ -29,7 +29,7 @@ _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @_TARGET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.argument("name", metavar="ID")
@@ -46,7 +46,7 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @_TARGET
 @click.argument("name", metavar="ID")
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
@@ -72,7 +72,7 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @_TARGET
 @click.argument("name", metavar="ID")
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
@@ -89,7 +89,7 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @_TARGET
 @click.argument("name", metavar="ID")
 @click.argument("checkpoint", metavar="[NAME]", default="")
@@ -105,7 +105,7 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 
 
 @click.command()
-@_SOCKET
+@SOCKET
 @_TARGET
 @click.argument("name", metavar="ID")
 @click.argument("checkpoint", metavar="NAME")

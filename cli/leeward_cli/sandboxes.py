@@ -23,6 +23,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
 from leeward_cli import terminal as ours
+from leeward_cli.click_options import SOCKET
 from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.job import complain
 from leeward_cli.main import die_by
@@ -31,8 +32,6 @@ from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
-
-_SOCKET = click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -77,7 +76,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
-        click.option("--timeout", type=float, metavar="SECONDS",
+        click.option("-t", "--timeout", type=float, metavar="SECONDS",
                      help="Time limit of each command that has none of its own."),
         click.option("--idle", type=float, metavar="SECONDS", help="End the sandbox after this time without use."),
         click.option("--lifetime", type=float, metavar="SECONDS", help="End the sandbox after this time in any case."),
@@ -108,7 +107,7 @@ def sandbox() -> None:
 
 
 @sandbox.command()
-@_SOCKET
+@SOCKET
 @_opening
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="Shown by list and info.")
 @click.option("--json", "by_json", is_flag=True,
@@ -145,7 +144,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @sandbox.command("list")
-@_SOCKET
+@SOCKET
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def list_(socket: str | None, as_json: bool) -> None:
     """Show your sandboxes, the oldest first."""
@@ -162,7 +161,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 
 
 @sandbox.command()
-@_SOCKET
+@SOCKET
 @click.argument("name", metavar="ID", shell_complete=_known)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def info(socket: str | None, name: str, as_json: bool) -> None:
@@ -183,7 +182,7 @@ def info(socket: str | None, name: str, as_json: bool) -> None:
 
 
 @sandbox.command()
-@_SOCKET
+@SOCKET
 @click.argument("names", metavar="ID...", nargs=-1, required=True, shell_complete=_known)
 def kill(socket: str | None, names: tuple[str, ...]) -> int:
     """
@@ -202,7 +201,7 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
+@SOCKET
 @_opening
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
 @_TERMINAL
@@ -225,7 +224,7 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
 
 
 @sandbox.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
+@SOCKET
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
 @_TERMINAL
 @_RAW
@@ -239,7 +238,7 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@_SOCKET
+@SOCKET
 @_opening
 @_RAW
 @click.argument("name", metavar="[ID]", required=False, shell_complete=_known)

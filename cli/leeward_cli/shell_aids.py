@@ -11,6 +11,7 @@ from click.shell_completion import get_completion_class
 
 from leeward.spec.paths import client_socket
 from leeward_cli import top as showing
+from leeward_cli.click_options import SOCKET
 
 
 @click.command()
@@ -18,7 +19,7 @@ from leeward_cli import top as showing
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
               help="Seconds between updates.  [default: 2]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-@click.option("--socket", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@SOCKET
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
     """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""
     if once:

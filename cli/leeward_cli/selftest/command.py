@@ -27,6 +27,7 @@ from leeward.outcome import Result
 from leeward.spec.limits import Limits
 from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
+from leeward_cli.click_options import SOCKET
 from leeward_cli.control import Running
 from leeward_cli.job import escape, write
 from leeward_cli.selftest.canaries import Canaries, wait
@@ -157,8 +158,7 @@ def run(path: str, private: bool, as_json: bool) -> int:
 @click.command()
 @click.option("--private", is_flag=True, help="Test a daemon that is started for this; the default if none answers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--socket", metavar="PATH",
-              help="The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the default.")
+@SOCKET
 def selftest(private: bool, as_json: bool, socket: str | None) -> int:
     """
     Attack this host from inside the sandbox, harmlessly, and show which lock held each attack.

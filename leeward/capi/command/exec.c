@@ -149,7 +149,7 @@ static bool may_start(const struct lw_line *line)
 {
 	const char *named = getenv("LEEWARD_SOCKET");
 
-	return !line->socket && !(named && *named);
+	return !line->given.socket && !(named && *named);
 }
 
 /* How often Ctrl-C was pressed. */
@@ -178,12 +178,12 @@ static void take_interrupts(leeward_handle *handle)
 
 static int run_exec(leeward_handle *handle, const struct lw_line *line, struct lw_job *job)
 {
-	struct lw_shown shown = {.raw = line->raw};
+	struct lw_shown shown = {.raw = line->given.raw};
 	struct lw_live live = {.show = lw_job_show_live, .context = &shown};
 	leeward_result *result;
 	int status;
 
-	handle = handle ? handle : leeward_connect(line->socket);
+	handle = handle ? handle : leeward_connect(line->given.socket);
 	if (!handle)
 		return complain_of_daemon();
 	take_interrupts(handle);
@@ -204,7 +204,7 @@ static int run_exec(leeward_handle *handle, const struct lw_line *line, struct l
 
 static int run_ping(const struct lw_line *line)
 {
-	leeward_handle *handle = leeward_connect(line->socket);
+	leeward_handle *handle = leeward_connect(line->given.socket);
 	int failed;
 
 	if (!handle || leeward_ping(handle, ANSWER_S))
@@ -225,8 +225,8 @@ int main(int argc, char **argv)
 	keep_standard_descriptors();
 	if (!is_exec && strcmp(command, "ping"))
 		return hand_over(argv);
-	line.environment = calloc((size_t)argc, sizeof *line.environment);
-	if (!line.environment)
+	line.given.env = calloc((size_t)argc, sizeof *line.given.env);
+	if (!line.given.env)
 		return lw_system_error(ENOMEM);
 	if (!lw_line_read(&line, is_exec, argc - 2, argv + 2))
 		return hand_over(argv);

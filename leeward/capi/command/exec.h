@@ -9,17 +9,15 @@
 
 #include "calls.h"
 #include "leeward.h"
+#include "options.h"
 #include "wire.h"
 
-/* A parsed command line; all texts point into argv. Options that aren't given are zero. */
+/* A parsed command line; all texts point into argv. */
 struct lw_line {
-	const char *file, *module, *socket, *label;
-	double timeout;	 /* seconds */
-	uint64_t memory; /* bytes */
-	bool from_stdin, raw;
+	struct lw_given given;
 	const char *word; /* the last of them */
-	const char **after, **environment;
-	size_t words, after_count, environment_count;
+	const char **after;
+	size_t words, after_count;
 };
 
 /* A job's code, input and options, read and checked. */

@@ -83,20 +83,21 @@ bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_er
 {
 	bool from_stdin = line->words && !strcmp(line->word, "-");
 	struct lw_job job = {
-		.has_code = !line->module,
+		.has_code = !line->given.module,
 		.options = {
-			.size = sizeof job.options, .label = line->label,
-			.timeout = line->timeout, .memory = line->memory, .module = line->module,
+			.size = sizeof job.options, .label = line->given.label,
+			.timeout = line->given.timeout, .memory = line->given.memory, .module = line->given.module,
 			.arguments = line->after, .argument_count = line->after_count,
-			.environment = line->environment, .environment_count = line->environment_count,
+			.environment = line->given.env, .environment_count = line->given.env_count,
 		},
 	};
 
-	if (line->words + (line->file != NULL) + (line->module != NULL) != 1 || (from_stdin && line->from_stdin) ||
-	    (line->file && !read_file(line->file, &job)) ||
+	if (line->words + (line->given.file != NULL) + (line->given.module != NULL) != 1 ||
+	    (from_stdin && line->given.from_stdin) ||
+	    (line->given.file && !read_file(line->given.file, &job)) ||
 	    (line->words && !from_stdin && may_be_path(line->word)))
 		return false;
-	if (from_stdin || line->from_stdin) {
+	if (from_stdin || line->given.from_stdin) {
 		*ret_error = -read_all(0, from_stdin ? &job.code : &job.input);
 		if (*ret_error)
 			return false;
@@ -269,9 +270,9 @@ int lw_job_show(const leeward_result *result, const struct lw_line *line, const 
 	char end[160];
 	int failed;
 
-	failed = show_rest(live, 0, result->stdout_data, result->stdout_length, line->raw);
+	failed = show_rest(live, 0, result->stdout_data, result->stdout_length, line->given.raw);
 	if (!failed)
-		failed = show_rest(live, 1, result->stderr_data, result->stderr_length, line->raw);
+		failed = show_rest(live, 1, result->stderr_data, result->stderr_length, line->given.raw);
 	if (failed)
 		return lw_system_error(-failed);
 	if (end_text(end, sizeof end, result)) {

@@ -10,35 +10,23 @@
 #include "exec.h"
 #include "text.h"
 
-/* What an option's value is, and so the type of its field in struct lw_line. */
+/* What an option's value is, and so the type of its field: the kinds of options.py. */
 enum kind {
-	FLAG,	 /* none; bool */
-	PATH,	 /* any bytes; const char * */
-	TEXT,	 /* UTF-8; const char * */
-	SECONDS, /* double, above 0 */
-	SIZE,	 /* bytes; uint64_t, above 0 */
-	SETTING, /* NAME=value in UTF-8, one of many; line->environment */
+	FLAG,	 /* none */
+	PATH,	 /* any bytes */
+	TEXT,	 /* UTF-8 */
+	MODULE,	 /* UTF-8; none that begins with a digit */
+	SECONDS, /* above 0 */
+	SIZE,	 /* bytes, above 0 */
+	SETTING, /* NAME=value in UTF-8, one of many */
 };
 
-/* The options that this program knows. The field of an option that isn't given stays zero.
- *
- * tests/unit/client/test_c_command.py compares this table with the one of options.py. */
 static const struct option {
-	const char *name;
+	const char *name, *brief; /* -t, or "" */
 	enum kind kind;
 	bool of_ping; /* it is an option of ping as well */
 	size_t field;
-} OPTIONS[] = {
-	{"--file", PATH, false, offsetof(struct lw_line, file)},
-	{"-m", TEXT, false, offsetof(struct lw_line, module)},
-	{"--timeout", SECONDS, false, offsetof(struct lw_line, timeout)},
-	{"--memory", SIZE, false, offsetof(struct lw_line, memory)},
-	{"--env", SETTING, false, offsetof(struct lw_line, environment)},
-	{"--label", TEXT, false, offsetof(struct lw_line, label)},
-	{"--stdin", FLAG, false, offsetof(struct lw_line, from_stdin)},
-	{"--raw", FLAG, false, offsetof(struct lw_line, raw)},
-	{"--socket", PATH, true, offsetof(struct lw_line, socket)},
-};
+} OPTIONS[] = {LW_OPTIONS};
 
 #define COUNT (sizeof OPTIONS / sizeof *OPTIONS)
 
@@ -87,7 +75,7 @@ static bool read_size(const char *text, uint64_t *ret_size)
 /* Store *value* in the option's field. False if this program can't read it. */
 static bool store(struct lw_line *line, const struct option *option, const char *value)
 {
-	void *field = (char *)line + option->field;
+	void *field = (char *)&line->given + option->field;
 
 	switch (option->kind) {
 	case FLAG:
@@ -99,22 +87,30 @@ static bool store(struct lw_line *line, const struct option *option, const char 
 	case TEXT:
 		*(const char **)field = value;
 		return is_utf8(value);
+	case MODULE:
+		*(const char **)field = value;
+		return is_utf8(value) && !(value[0] >= '0' && value[0] <= '9');
 	case SECONDS:
 		return read_seconds(value, field);
 	case SIZE:
 		return read_size(value, field);
 	case SETTING:
-		line->environment[line->environment_count++] = value;
+		line->given.env[line->given.env_count++] = value;
 		return value[0] != '=' && strchr(value, '=') && is_utf8(value);
 	}
 	return false;
+}
+
+static bool is_named(const char *name, const char *word, size_t length)
+{
+	return strlen(name) == length && !memcmp(name, word, length);
 }
 
 /* The option whose name is the first *length* bytes of *word*; NULL if the command has no such option. */
 static const struct option *find(const char *word, size_t length, bool is_exec)
 {
 	for (size_t i = 0; i < COUNT; i++)
-		if (strlen(OPTIONS[i].name) == length && !memcmp(OPTIONS[i].name, word, length) &&
+		if ((is_named(OPTIONS[i].name, word, length) || is_named(OPTIONS[i].brief, word, length)) &&
 		    (is_exec || OPTIONS[i].of_ping))
 			return &OPTIONS[i];
 	return NULL;
@@ -123,7 +119,7 @@ static const struct option *find(const char *word, size_t length, bool is_exec)
 /* Parse the words after `exec` or `ping`.
  *
  * Args:
- *	line: all zero, with room for *count* settings in `environment`.
+ *	line: all zero, with room for *count* settings in `given.env`.
  *
  * Returns false if the Python command line has to do it: the line is wrong, or asks for something that this program
  * doesn't do. */

@@ -369,11 +369,11 @@ def test_c113_no_module_is_imported_from_the_current_folder(path: Path, tmp_path
 
 def test_a_word_without_effect_is_refused(path: Path) -> None:
     """cgroup would permit what needs no permission: value, meaning and the words that there are, and nothing starts."""
-    for command, status in ((("daemon", "run"), 2), (("daemon", "start"), 2), (("run", "x"), 1)):
+    for command in (("daemon", "run"), ("daemon", "start"), ("run", "x")):
         done = run(path, *command, "--allow-degraded", "cgroup")
         said = " ".join(done.stderr.decode().split())
 
-        assert (status, b"") == (done.returncode, done.stdout)
+        assert (2, b"") == (done.returncode, done.stdout)
         assert "must be one of landlock (cgroup would mean a start without cgroup controllers" in said
         assert "every result says so), not " in said
         assert "cgroup'" in said

@@ -11,7 +11,7 @@ from kit.fake_daemon import FakeDaemon
 from leeward.errors import DaemonAway, LeewardError
 from leeward_cli import control
 from leeward_cli.control import Running, arguments_of, logs, restart, unit_of
-from leeward_cli.detach import log_file
+from leeward_cli.daemon import log_file
 
 
 @pytest.mark.parametrize(("text", "unit"), [

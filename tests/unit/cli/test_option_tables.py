@@ -1,16 +1,14 @@
-"""
-One option, one meaning: the tables of the command line, the configuration, the clients and the C library agree.
-
-The C command's own table is in tests/unit/client/test_c_command.py.
-"""
+"""One option, one meaning: the tables of the command line, the configuration, the clients and the C library agree."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -22,9 +20,8 @@ from leeward.daemon.config_egress import EGRESS
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, RENAMED, TABLES, USERS
 from leeward.spec.limits import ADJUSTABLE, OVERFLOW
 from leeward.wire.requests import Execute, SessionOpen
-from leeward_cli.daemon import OPTIONS as DAEMON
 from leeward_cli.full import cli
-from leeward_cli.options import JOB, OPTIONS, Option
+from leeward_cli.options import DAEMON, JOB, OPTIONS, Option, flag, number
 
 #: Options of `daemon run` that aren't keys of the configuration, with the reason.
 NO_KEYS = {"config_file": "names a file of keys"}
@@ -59,9 +56,9 @@ def daemons_own() -> list[Any]:
 def test_an_option_of_the_daemon_is_a_key(option: Option) -> None:
     """With the same values: a flag where the key is one, a number where it is one, and the same choices."""
     key = KEYS[option.parameter]
-    if bool is option.kind:
+    if option.kind is flag:
         assert key.check(True) is True
-    elif int is option.kind:
+    elif option.kind is number:
         assert 7 == key.check(7)
         with pytest.raises(ValueError, match="whole"):
             key.check("7")
@@ -159,3 +156,30 @@ def test_the_c_library_has_the_clients_options() -> None:
 
     assert given == set(options.Options.__annotations__) - set(PYTHONS_OWN)
     assert len(lengths) == 5
+
+
+def commands(command: click.Command, name: str = "leeward") -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        ctx = click.Context(command)
+        for each in command.list_commands(ctx):
+            inner = command.get_command(ctx, each)
+            assert inner is not None
+            yield from commands(inner, f"{name} {each}")
+
+
+def test_short_flags_are_the_same_everywhere() -> None:
+    """-s is --socket and -t --timeout, of each command that has these; and of no other option."""
+    pairs = {("-s", "--socket"), ("-t", "--timeout")}
+    found = {(name, short in param.opts, long in param.opts) for name, command in commands(cli) for short, long in pairs
+             for param in command.params if isinstance(param, click.Option)}
+
+    assert [] == [name for name, short, long in found if short != long]
+    assert {"leeward exec", "leeward daemon run", "leeward sandbox new"} <= {name for name, short, _ in found if short}
+
+
+def test_each_command_has_its_help_by_one_letter() -> None:
+    for name, _ in commands(cli):
+        done = CliRunner().invoke(cli, [*name.split()[1:], "-h"], prog_name="leeward")
+
+        assert (0, True) == (done.exit_code, done.output.startswith("Usage: leeward")), name

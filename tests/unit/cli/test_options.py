@@ -48,6 +48,27 @@ def test_the_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {"code": b"print(3)", "name": "<stdin>", "args": []} == from_stdin
 
 
+def test_short_flags() -> None:
+    assert {"code": b"x", "args": [], "limits": {"time": 2.0}} == fields("-t", "2", "x") == fields("x", "-t=2")
+    assert "/s" == parse("ping", ["-s", "/s"]).value("--socket")
+    with pytest.raises(UsageError, match="given twice"):
+        parse("exec", ["-t", "1", "--timeout", "2"])
+
+
+@pytest.mark.parametrize("command", ["exec", "run"])
+def test_a_size_is_no_module(command: str) -> None:
+    """Whoever knows -m from docker means memory."""
+    with pytest.raises(UsageError, match="'64' is no module's name; a limit of memory is --memory 64"):
+        parse(command, ["x", "-m", "64"])
+
+
+@pytest.mark.parametrize("command", ["ping", "status"])
+@pytest.mark.parametrize("words", [("a",), ("--", "a")])
+def test_words_where_there_are_none(command: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=f"{command} takes no arguments, not 'a'"):
+        parse(command, words)
+
+
 def test_environment_may_be_repeated() -> None:
     """A value may be empty, or hold more of the sign."""
     assert {"A": "b=c", "B": ""} == fields("x", "--env", "A=b=c", "--env=B=")["env"]
@@ -93,7 +114,8 @@ WRONG = [
     ("a", "--timeout", "0"), ("a", "--timeout", "-1"), ("a", "--timeout", "nan"), ("a", "--timeout", "inf"),
     ("a", "--memory", "lots"), ("a", "--memory", ""), ("a", "--env", "A"), ("a", "--env", "=b"), ("a", "--json=yes"),
     ("a", "--timeout", "1", "--timeout", "2"), ("--", "a"), ("a", "--processes", "0"), ("a", "--processes", "two"),
-    ("a", "--output", "much"), ("a", "--put", "/nonexistent"), ("a", "--into", "."), ("job.py",),
+    ("a", "--output", "much"), ("a", "--processes", "9" * 5000), ("-m", "64M"),
+    ("a", "--put", "/nonexistent"), ("a", "--into", "."), ("job.py",),
 ]
 
 

@@ -13,7 +13,7 @@ from leeward.run import output, placement
 from leeward.run.output import Output
 from leeward.run.placement import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
 from leeward.sandboxes.kept import KeptOutput
-from leeward_cli.daemon import RESULTS
+from leeward_cli.options import DAEMON
 
 SHIM = ROOT / "leeward" / "_native" / "src"
 NAMES = {"INLINE", "SHORT_OUTPUT", "LARGE_REPLY"}
@@ -27,7 +27,9 @@ def test_the_default_is_one_number() -> None:
     assert {INLINE} == {SHORT_OUTPUT, LARGE_REPLY, kept, drained} | by_results
     assert vars(fetching)["INLINE"] is INLINE
     assert output._READ >= INLINE  # all of a short job's by one
-    assert set(PLACEMENTS) == set(placement.RESULTS) == set(RESULTS)
+    [option] = [option for option in DAEMON if "--results" == option.name]
+    assert isinstance(option.kind, tuple)
+    assert set(PLACEMENTS) == set(placement.RESULTS) == set(option.kind)
 
 
 def test_no_other_module_decides_the_placement() -> None:

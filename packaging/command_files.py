@@ -1,5 +1,5 @@
 """
-The manual pages of all commands and the scripts by which shells complete them, made from the commands.
+What is made from the commands: their manual pages, the scripts by which shells complete them, and the C command's options.
 
 Runs in:   a developer's shell: `./dev generate`. `packaging/leeward.1` is written by hand.
 """
@@ -12,8 +12,24 @@ from collections.abc import Iterator
 import click
 
 from leeward_cli import full
-from leeward_cli.options import USAGE
+from leeward_cli.click_options import Tabled
+from leeward_cli.options import OPTIONS
 from leeward_cli.shell_aids import script
+
+#: The C type of each kind of value that the C command reads.
+C_TYPES = {"flag": "bool ", "path": "const char *", "text": "const char *", "module": "const char *",
+           "seconds": "double ", "size": "uint64_t ", "setting": "const char **"}
+
+C_HEAD = """\
+/* The options of `exec` and `ping` that the C command reads: cli/leeward_cli/options.py has all of them, and their help. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Their values; those that aren't given are zero. */
+"""
 
 
 def pages() -> dict[str, str]:
@@ -29,6 +45,21 @@ def completions() -> dict[str, str]:
     """Return the script for each shell, by file name."""
     names = {"bash": "leeward.bash", "zsh": "_leeward", "fish": "leeward.fish"}
     return {name: script(shell, full.cli) + "\n" for shell, name in names.items()}
+
+
+def c_options() -> str:
+    """Return leeward/capi/command/options.h."""
+    fields, rows = [], []
+    for option in OPTIONS["exec"]:
+        if option.in_c:
+            assert not isinstance(option.kind, tuple)
+            kind, name = option.kind.__name__, option.parameter
+            fields += [f"\t{C_TYPES[kind]}{name};", *([f"\tsize_t {name}_count;"] if option.many else [])]
+            rows.append(f'\t{{"{option.name}", "{option.short}", {kind.upper()},'
+                        f" {str(option in OPTIONS['ping']).lower()}, offsetof(struct lw_given, {name})}},")
+    return "\n".join([f"{C_HEAD}struct lw_given {{", *fields, "};", "",
+                      "/* Name, short name, kind of value, whether ping has it as well, field. */",
+                      "#define LW_OPTIONS \\", *(f"{row} \\" for row in rows[:-1]), rows[-1], ""])
 
 
 def _page(name: str, command: click.Command) -> Iterator[str]:
@@ -62,10 +93,10 @@ def _inner(path: str, command: click.Command) -> Iterator[str]:
 
 
 def _usage(path: str, command: click.Command) -> Iterator[str]:
-    if isinstance(command, full.Described):
-        yield _text(USAGE[command.name or ""])
-        return
     ctx = click.Context(command, info_name=path)
+    if isinstance(command, Tabled):
+        yield _text(command.get_usage(ctx).removeprefix("Usage: "))
+        return
     yield _text(" ".join([path, *command.collect_usage_pieces(ctx)]))
 
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_command_and_option_has_its_place() -> None:
-    spec = importlib.util.spec_from_file_location("man_pages", ROOT / "packaging/man_pages.py")
+    spec = importlib.util.spec_from_file_location("command_files", ROOT / "packaging/command_files.py")
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
