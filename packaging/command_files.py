@@ -13,8 +13,8 @@ import click
 
 from leeward_cli import full
 from leeward_cli.click_options import Tabled
+from leeward_cli.full import script
 from leeward_cli.options import OPTIONS
-from leeward_cli.shell_aids import script
 
 #: The C type of each kind of value that the C command reads.
 C_TYPES = {"flag": "bool ", "path": "const char *", "text": "const char *", "module": "const char *",

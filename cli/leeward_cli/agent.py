@@ -24,12 +24,13 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli import agent_doctor, agent_ends, egress_log, sandboxes
+from leeward_cli import agent_doctor, agent_ends, egress_log
 from leeward_cli import logs as shown
 from leeward_cli.agent_start_command import known_agents, start
 from leeward_cli.click_options import SOCKET
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.rows import plain
+from leeward_cli.sandbox_command import in_sandbox
 
 #: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0
@@ -98,7 +99,7 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
     found = registry().find(name)
     if not found.sandbox:
         raise BadRequest(f"{found.name} has no sandbox yet")
-    return sandboxes.in_sandbox(found.sandbox, socket, {}, list(command), _inside(found, socket), terminal, raw)
+    return in_sandbox(found.sandbox, socket, {}, list(command), _inside(found, socket), terminal, raw)
 
 
 def _inside(instance: Instance, socket: str | None) -> str | None:

@@ -167,7 +167,7 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
                          os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned)
     asking = None
     if options.approved:
-        from leeward_cli.agent_approved import ApprovedAgent
+        from leeward_cli.approved_sandboxes import ApprovedAgent
 
         asking = ApprovedAgent(project, socket)
         request.options["env"] |= asking.environment(request.options["env"])

@@ -10,29 +10,25 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from leeward.approvals.boxes import LEFT_S
 from leeward.approvals.durations import parse_duration
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.places import state_folder
 from leeward.approvals.rules import CATEGORIES
 from leeward.approvals.store import recover as recovered
-from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, LeewardError, SandboxOver
-from leeward_cli.approvals_diff import lines_of
+from leeward.errors import BadRequest
+from leeward_cli.approvals_diff import line_of, lines_of
+from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
 from leeward_cli.click_options import socket_option
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.rows import plain
-from leeward_cli.sandboxes import in_sandbox, split_words
+from leeward_cli.sandbox_command import in_sandbox, split_words
 
 SOCKET = socket_option("The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
-#: Ids of requests that are printed in one line.
-_SHOWN_IDS = 100
 #: Requests that the service returns in one answer at most.
 _PAGE = 500
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -110,26 +106,6 @@ def _requests(link: OperatorLink, recent: bool = False, category: str | None = N
         found += rows
         if len(rows) < _PAGE:
             return found
-
-
-def line_of(row: Mapping[str, Any]) -> str:
-    """A request as one line of text."""
-    state = _state(row)
-    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
-    if row.get("repeats"):
-        words.append(f"(+{row['repeats']})")
-    if row.get("reason"):
-        words.append(f"- {row['reason']}")
-    if row.get("note") and row["status"] != "pending":
-        words.append(f"- {row['note']}")
-    return plain("  ".join(words))[:500]
-
-
-def _state(row: Mapping[str, Any]) -> str:
-    if row["status"] == "pending":
-        left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
-        return "pending" if left is None else f"{left} s left"
-    return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
 
 
 @approvals.command()
@@ -362,74 +338,12 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     finally:
         asked = ask_at_end(link, box, daemon, git=bool(made.get("git")))
         if asked and made.get("sync"):
-            _tell_notes(link, box)
+            tell_notes(link, box)
         if keep:
             click.echo(box, err=True)
         elif asked:
             close_asked(link, box)
     return status if asked else status or 1
-
-
-def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -> bool:
-    """
-    Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps the sandbox for a
-    while, if that fails.
-    """
-    try:
-        tell_sync("files", link.collect_files(box))
-        if git:
-            tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
-    except SandboxOver as error:
-        complain(f"what the sandbox has changed is lost: {error}")
-    except LeewardError as error:
-        complain(f"{error}\n{kept_line(box, daemon)}")
-        return False
-    return True
-
-
-def kept_line(box: str, daemon: str | None = None) -> str:
-    """Keep a sandbox with changes that nobody was asked about for LEFT_S. Returns a line that says how to get them."""
-    where = "its changes are in the sandbox"
-    one = Sandbox.attach(box, socket=daemon)
-    try:
-        one.extend(idle=LEFT_S)
-        where += f", which stays for {LEFT_S / 60:.0f} minutes without use"
-    except LeewardError as error:
-        where += f", which stays until its idle time is over ({error})"
-    finally:
-        one.detach()
-    return f"{where}: `leeward diff {box}`, `leeward apply {box} PATH`, `leeward sandbox kill {box}`"
-
-
-def close_asked(link: OperatorLink, box: str) -> bool:
-    """End a sandbox for whose changes `ask_at_end` has made requests. Returns whether it stays, since some have none yet."""
-    stays = link.close_sandbox(box, left=True)
-    if stays:
-        complain(f"the sandbox stays for the changes that have no request: those that wait for room are asked for when the"
-                 f" requests before them are decided. `leeward diff {box}`, `leeward apply {box} PATH`; `leeward sandbox"
-                 f" kill {box}` discards them")
-    return stays
-
-
-def _tell_notes(link: OperatorLink, box: str) -> None:
-    """Print to standard error the changes that live sync has not written, without those that `tell_sync` has printed."""
-    for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
-        for line in note_lines(row, ("conflict", "denied")) if row["sandbox"] == box else ():
-            click.echo(f"leeward: {line}", err=True)
-
-
-def note_lines(row: Mapping[str, Any], kinds: Collection[str] = ()) -> list[str]:
-    """Lines about the changes that live sync of a sandbox hasn't written; only those of *kinds*, if there are any."""
-    sync = row.get("sync") or {}
-    lines = list[str]()
-    for note in (each for each in sync.get("notes", []) if not kinds or each["kind"] in kinds):
-        asked = f" (request {note['request']})" if note.get("request") else ""
-        lines.append(plain(f"{note['kind']}: {note['path']}: {note['why']}{asked}"))
-    if sync.get("more"):
-        lines.append(f"{sync['more']} more")
-    if sync.get("trouble"):
-        lines.append(plain(sync["trouble"]))
-    return lines
 
 
 @approvals.command()
@@ -447,16 +361,3 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
         click.echo(plain(f"{row['sandbox']}  {row['project']}  {row['age']:.0f} s{flow}"))
         for line in note_lines(row):
             click.echo(f"    {line}")
-
-
-def tell_sync(what: str, found: Mapping[str, Any]) -> None:
-    """Print to standard error which requests wait for a sandbox's changes, and which changes were refused."""
-    waiting = [row["id"] for row in found.get("requests", []) if row["status"] == "pending"]
-    count = max(len(waiting), found.get("pending", 0))
-    if waiting:
-        which = " ".join(map(str, waiting)) if count <= _SHOWN_IDS else "--all filesystem"
-        click.echo(f"leeward: {count} requests about {what} wait: leeward approvals approve {which}", err=True)
-    for each in found.get("refused", []):
-        click.echo(plain(f"leeward: {each['path']}: can't be asked for: {each['reason']}"), err=True)
-    if found.get("more"):
-        click.echo(f"leeward: {found['more']} more {what} wait for room among the requests", err=True)

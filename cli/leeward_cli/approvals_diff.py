@@ -1,5 +1,6 @@
 """
-Formats a request for a terminal: its subject, remarks on things that could be overlooked, and its diff in colours.
+Formats requests for a terminal: as a line each, or one with its subject, remarks on things that could be overlooked,
+and its diff in colours.
 
 Runs in:   the CLI; pure.
 Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters
@@ -19,6 +20,26 @@ _RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m",
 
 #: The greatest number of lines, and the lines of context around a change.
 MOST_LINES, AROUND = 2000, 3
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """A request as one line of text."""
+    state = _state(row)
+    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
+    if row.get("repeats"):
+        words.append(f"(+{row['repeats']})")
+    if row.get("reason"):
+        words.append(f"- {row['reason']}")
+    if row.get("note") and row["status"] != "pending":
+        words.append(f"- {row['note']}")
+    return plain("  ".join(words))[:500]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["status"] == "pending":
+        left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
+        return "pending" if left is None else f"{left} s left"
+    return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
 
 
 def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool) -> list[str]:

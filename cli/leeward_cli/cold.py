@@ -18,8 +18,7 @@ from leeward.wire.frames import HEADER, VERSION, decode
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import Execute, parse_request
 from leeward_cli import job
-from leeward_cli.interrupts import INTERRUPTED
-from leeward_cli.main import die_by
+from leeward_cli.interrupts import INTERRUPTED, die_by
 from leeward_cli.options import parse
 
 

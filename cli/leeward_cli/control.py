@@ -21,9 +21,9 @@ from typing import Any
 from leeward.errors import DaemonAway, LeewardError, quoted
 from leeward_cli.background import start
 from leeward_cli.daemon import configuration, log_file
-from leeward_cli.fast import status_text
 from leeward_cli.messages import complain, encoded, escape, write
 from leeward_cli.options import UsageError, parse
+from leeward_cli.status import status_text
 from leeward_cli.stopping import Line, pidfd_of, stop
 
 #: Seconds that a daemon may take to answer, and to read its configuration again.

@@ -18,7 +18,7 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.click_options import SOCKET
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.progress import Counted, Progress
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)

@@ -21,7 +21,7 @@ from leeward.host.probe import look
 from leeward.host.profiles import NAMES
 from leeward.host.profiles import text as profile_text
 from leeward_cli.install import executable
-from leeward_cli.job import complain, escape
+from leeward_cli.messages import complain, escape
 
 #: The fields of a finding that are printed, in one line and in JSON.
 _TOLD = ("name", "state", "have", "without", "cure")

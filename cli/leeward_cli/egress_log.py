@@ -16,7 +16,7 @@ from typing import Any
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest, quoted
 from leeward.spec.sizes import size_text
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.rows import matches, plain
 from leeward_cli.rows import show as show_rows
 

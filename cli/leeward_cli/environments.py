@@ -22,8 +22,7 @@ from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.click_options import socket_option
-from leeward_cli.messages import complain
-from leeward_cli.shown import EscapedStream
+from leeward_cli.messages import EscapedStream, complain
 
 #: A further configuration file of the daemon.
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from leeward import __version__
 from leeward_cli.click_options import Tabled
@@ -18,11 +19,11 @@ from leeward_cli.groups import run_group
 #: The file of each command; the function has the command's name.
 FILES = {
     "agent": "agent", "apply": "overlays", "approvals": "approvals_config", "audit": "audit", "bench": "bench.command",
-    "checkpoint": "overlays", "completion": "shell_aids", "config": "library", "cp": "copying", "daemon": "daemon_commands",
+    "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
-    "explain": "ends_commands", "fetch": "fetching", "logs": "ends_commands", "mcp": "mcp", "profiles": "profiles",
+    "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",
     "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command",
-    "shell": "sandboxes", "shell-prefix": "agents_outside", "top": "shell_aids",
+    "shell": "sandboxes", "shell-prefix": "agents_outside", "top": "top",
 }
 
 
@@ -61,6 +62,21 @@ cli.add_command(Tabled("run", help="""
     """))
 cli.add_command(Tabled("ping", help="Ask whether the daemon answers."))
 cli.add_command(Tabled("status", help="Show workers, jobs and layers of the daemon."))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes this command: leeward completion bash > FILE, and source that."""
+    click.echo(script(shell, click.get_current_context().find_root().command))
+
+
+def script(shell: str, command: click.Command) -> str:
+    """The script by which *shell* completes *command*, which is `leeward`."""
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.ClickException(f"this click has no completion for {shell}")
+    return made(command, {}, "leeward", "_LEEWARD_COMPLETE").source()
 
 
 def commands() -> dict[str, click.Command]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from leeward.errors import LeewardError
-from leeward_cli.main import die_by
+from leeward_cli.interrupts import die_by
 from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 
 

@@ -1,5 +1,5 @@
 """
-Handles Ctrl-C while a job runs: the first one interrupts the job, the second one ends it.
+Ctrl-C while a job runs: the first one interrupts the job, the second one ends it; and the end by a signal.
 
 Runs in:   the CLI.
 
@@ -9,6 +9,8 @@ because the daemon may not answer.
 """
 
 from __future__ import annotations
+
+import os
 
 # `_signal` instead of `signal`, which builds enumerations and takes 2 ms.
 from _signal import SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
@@ -73,3 +75,13 @@ class CtrlC:
                  trace: TracebackType | None) -> None:
         if self._ours:
             signal(SIGINT, default_int_handler)
+
+
+def die_by(name: str) -> int:
+    """End this process by the signal *name*, so that a shell sees the signal. Returns the exit status if that fails."""
+    import signal  # here, since it builds enumerations, which takes 2 ms
+
+    number = int(getattr(signal, name))
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number

@@ -12,9 +12,7 @@ from leeward.client.arena import piece
 from leeward.errors import quoted
 from leeward.hints import hint
 from leeward.spec.sizes import size_text
-from leeward_cli.messages import complain as complain
-from leeward_cli.messages import escape as escape
-from leeward_cli.messages import write as write
+from leeward_cli.messages import complain, escape, write
 from leeward_cli.options import UsageError
 
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.

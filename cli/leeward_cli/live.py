@@ -12,7 +12,7 @@ until the result arrives, which has all output.
 from __future__ import annotations
 
 from leeward.errors import BadReply, DaemonError
-from leeward_cli.shown import EscapedStream
+from leeward_cli.messages import EscapedStream
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:

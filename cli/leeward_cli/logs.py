@@ -1,7 +1,7 @@
 """
-`leeward logs`, and `leeward explain` for one of its rows: how and why jobs and sandboxes of the user ended.
+`leeward logs`, and `leeward explain`: how and why jobs and sandboxes of the user ended.
 
-Runs in:   the CLI.
+Runs in:   the CLI, by click.
 Trust:     none in titles and in names of refused calls: they are shown escaped.
 """
 
@@ -11,13 +11,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import click
+
 from leeward.client.link import Link
 from leeward.errors import BadReply, BadRequest
 from leeward.hints import LIMITS
+from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
+from leeward_cli.click_options import SOCKET
 from leeward_cli.egress_log import explained
-from leeward_cli.explain import explain
+from leeward_cli.explain import explain as explain_name
 from leeward_cli.rows import matches, plain
 from leeward_cli.rows import show as show_rows
 
@@ -165,7 +169,37 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     for call, count in sorted(denied.items()):
         lines.append(f"  {'denied':14}  {call}, {count} times:")
         try:
-            lines += [f"    {text}" for text in explain(call).splitlines()]
+            lines += [f"    {text}" for text in explain_name(call).splitlines()]
         except BadRequest:  # a number without a name
             lines.append("    refused with EACCES: no row of the table allows it")
     return lines
+
+
+@click.command()
+@SOCKET
+@click.argument("names", nargs=-1, metavar="[JOB|NAME]...")
+def explain(socket: str | None, names: tuple[str, ...]) -> None:
+    """
+    Say why a job ended as it did, what it was denied, by which row of the policy, and what would allow it.
+
+    JOB is a number, or a sandbox's id, that `leeward logs` shows; without any, the last one that a limit, a signal or
+    a fault has ended, or that was denied something. NAME is "network", "loopback", "terminal", or a system call as
+    `denied` and the security log have it.
+    """
+    for name in names or ("",):
+        click.echo(of(client_socket(socket), name) if not name or is_end(name) else explain_name(name), nl=False)
+
+
+@click.command()
+@SOCKET
+@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.argument("job", metavar="[JOB]", default="")
+def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
+    """
+    Show how your jobs and sandboxes ended: limits that they hit, and calls that they were denied.
+
+    JOB is a job's number or a sandbox's id. The daemon remembers the last 256 ends of each user, of
+    normal ends the last 64.
+    """
+    show(client_socket(socket), job, follow, as_json)

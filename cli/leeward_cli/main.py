@@ -14,6 +14,9 @@ import gc
 import os
 import sys
 
+from leeward_cli.interrupts import die_by
+from leeward_cli.messages import complain, complain_of_system, keep_standard_descriptors
+
 # Imported in functions: what not every start needs; 130 ms of processor time for all of it.
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
@@ -29,8 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except (OSError, MemoryError) as error:  # a limit of this process, or of the host
-        from leeward_cli.messages import complain_of_system
-
         complain_of_system(error)
         return 1
 
@@ -90,7 +91,6 @@ def _leave(status: int) -> None:
 
 def _own(command: str, argv: list[str]) -> int:
     from leeward.errors import LeewardError
-    from leeward_cli.messages import complain, complain_of_system
     from leeward_cli.options import USAGE, UsageError
 
     try:
@@ -125,22 +125,3 @@ def _own(command: str, argv: list[str]) -> int:
     except OSError as error:
         complain_of_system(error)
         return 1
-
-
-def die_by(name: str) -> int:
-    """End this process by the signal *name*, so that a shell sees the signal. Returns the exit status if that fails."""
-    import signal  # here, since it builds enumerations, which takes 2 ms
-
-    number = int(getattr(signal, name))
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    return 128 + number
-
-
-def keep_standard_descriptors() -> None:
-    """Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)

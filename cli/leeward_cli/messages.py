@@ -1,5 +1,5 @@
 """
-Messages on standard error, and texts without the characters that a terminal interprets.
+What this command writes: messages on standard error, and output without the characters that a terminal interprets.
 
 Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports
            only `errno` and `os`.
@@ -91,3 +91,53 @@ def complain_of_system(error: OSError | MemoryError) -> None:
         complain(f"{quoted(file)}: {os.strerror(number).lower() if number else error}")
     else:
         complain(str(error))
+
+
+def keep_standard_descriptors() -> None:
+    """Open /dev/null for each closed one of descriptors 0, 1 and 2, so that no socket gets the number of stdout."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+class EscapedStream:
+    """
+    Writes a stream, piece by piece.
+
+    Args:
+        fd: the descriptor to which the stream is written.
+        raw: don't escape control characters on a terminal.
+    """
+
+    def __init__(self, fd: int, raw: bool) -> None:
+        self._fd, self._escaped = fd, not raw and os.isatty(fd)
+        self._cut = b""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write *data*. An incomplete character at its end is held back until the next piece."""
+        if not self._escaped:
+            write(self._fd, data)
+            return
+        data = self._cut + bytes(data)
+        whole = len(data) - cut(data)
+        self._cut = data[whole:]
+        write(self._fd, escape(data[:whole]))
+
+    def close(self) -> None:
+        """Write the bytes that were held back, at the end of the stream."""
+        rest, self._cut = self._cut, b""
+        write(self._fd, escape(rest))
+
+
+def cut(data: bytes) -> int:
+    """The number of bytes at the end of *data* that may be an incomplete UTF-8 character."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte >= 0xc0:
+            need = 2 if byte < 0xe0 else 3 if byte < 0xf0 else 4 if byte < 0xf8 else 0
+            return back if back < need else 0
+        if byte < 0x80:
+            return 0
+    return 0

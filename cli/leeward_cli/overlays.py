@@ -17,7 +17,7 @@ from leeward.client.changes import FolderChange
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
 from leeward_cli.click_options import SOCKET
-from leeward_cli.job import complain
+from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
 

@@ -21,7 +21,7 @@ from typing import Any
 from leeward.client.process import Process
 from leeward.errors import DaemonError
 from leeward.outcome import Result
-from leeward_cli.shown import EscapedStream
+from leeward_cli.messages import EscapedStream
 
 #: The greatest number of bytes of standard input that are passed on at once.
 _READ = 1 << 16

@@ -15,7 +15,7 @@ from typing import Any
 
 from leeward.protocols import Protocol
 from leeward.wire.replies import Reply
-from leeward_cli.job import escape
+from leeward_cli.messages import escape
 
 #: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25

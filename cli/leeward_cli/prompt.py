@@ -27,7 +27,7 @@ from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, SessionOver
 from leeward.outcome import Outcome, Result
-from leeward_cli.job import complain, escape, write
+from leeward_cli.messages import complain, escape, write
 
 #: The name of typed statements in tracebacks.
 _NAME = "<stdin>"

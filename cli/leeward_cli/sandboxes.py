@@ -11,9 +11,8 @@ held by this command's connection. A sandbox that the user has named stays, and 
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -22,16 +21,12 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
-from leeward_cli import terminal as ours
 from leeward_cli.click_options import SOCKET
-from leeward_cli.interrupts import AskedToEnd
-from leeward_cli.job import complain
-from leeward_cli.main import die_by
+from leeward_cli.messages import complain
 from leeward_cli.opening import open_by_json
-from leeward_cli.passing import pass_on
-from leeward_cli.progress import Progress
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
+from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -119,24 +114,8 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
             raise click.UsageError("with --json all options except --socket are read from standard input")
 
         return open_by_json(socket)
-    click.echo(_opened(socket, _given(options), held=False).detach())
+    click.echo(opened(socket, _given(options), held=False).detach())
     return None
-
-
-def _opened(socket: str | None, given: Mapping[str, Any], held: bool = True) -> Sandbox:
-    """Open a sandbox. This may start a daemon or install packages, so progress is shown."""
-    box = Sandbox(socket=socket, held=held, **given)
-    try:
-        with Progress("opening a sandbox"):
-            assert box.id
-    except BaseException:
-        box.close()
-        raise
-    return box
-
-
-def _attached(name: str, socket: str | None) -> Sandbox:
-    return Sandbox.attach(name, socket=socket, held=True)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,7 +231,7 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     given = _given(options)
     if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    box = _attached(name, socket) if name is not None else _opened(socket, given)
+    box = attached(name, socket) if name is not None else opened(socket, given)
     try:
         return main(box, raw)
     finally:
@@ -260,35 +239,6 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
             box.detach()
         else:
             box.close()
-
-
-def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
-                terminal: bool | None, raw: bool) -> int:
-    if terminal and not ours.is_ours():
-        raise click.UsageError("--terminal: standard input and output are not a terminal")
-    box = _attached(name, socket) if name is not None else _opened(socket, given)
-    try:
-        if ours.is_ours() if terminal is None else terminal:
-            return ours.attend(ours.start(box, argv, cwd))
-        return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
-    except AskedToEnd as ended:
-        number = int(ended.args[0])
-    finally:
-        if name is not None:
-            box.detach()
-        else:
-            box.close()
-
-    return die_by(signal.Signals(number).name)
-
-
-def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The id, or None if there is none, and the command, which follows `--` in *line*."""
-    command = list(line[line.index("--") + 1:]) if "--" in line else []
-    before = list(words[:len(words) - len(command)])
-    if len(before) > 1:
-        raise click.UsageError(f"a command must follow --: leeward shell {before[0]} -- {' '.join(before[1:])}")
-    return (before[0] if before else None), command
 
 
 def _as_json(*rows: Any) -> None:

@@ -34,8 +34,7 @@ from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
 from leeward_cli import agent_project
-from leeward_cli.main import keep_standard_descriptors
-from leeward_cli.messages import complain, write
+from leeward_cli.messages import complain, keep_standard_descriptors, write
 from leeward_cli.passing import feed
 
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.

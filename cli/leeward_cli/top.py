@@ -1,7 +1,7 @@
 """
 `leeward top`: workers, jobs and sandboxes, shown once or updated.
 
-Runs in:   the CLI.
+Runs in:   the CLI, by click.
 Trust:     none in the metadata of sandboxes: it is shown escaped.
 """
 
@@ -18,10 +18,14 @@ import tty
 from types import FrameType
 from typing import Any
 
+import click
+
 from leeward.client.link import Link
 from leeward.client.sandbox import Sandbox
+from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli.job import escape, write
+from leeward_cli.click_options import SOCKET
+from leeward_cli.messages import escape, write
 
 _ANSWER_S = 5.0
 #: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
@@ -72,7 +76,7 @@ def _size(count: int) -> str:
     return f"{count}GiB"
 
 
-def once(path: str, as_json: bool) -> None:
+def show_once(path: str, as_json: bool) -> None:
     now = look(path)
     text = json.dumps({"status": now["status"], "sandboxes": now["sandboxes"]}) if as_json else "\n".join(table(now))
     write(1, (text.encode() if as_json else escape(text.encode())) + b"\n")
@@ -90,7 +94,7 @@ def follow(path: str, seconds: float, as_json: bool) -> int:
     """Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status."""
     if as_json or not os.isatty(1):
         while True:
-            once(path, as_json)
+            show_once(path, as_json)
             time.sleep(seconds)
 
     modes = termios.tcgetattr(0) if os.isatty(0) else None
@@ -134,3 +138,17 @@ def _pressed(keys: bool, seconds: float) -> bool:
     if not keys:
         time.sleep(seconds)
     return False
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Show one picture, and end.")
+@click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
+              help="Seconds between updates.  [default: 2]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@SOCKET
+def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
+    """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""
+    if once:
+        show_once(client_socket(socket), as_json)
+        return 0
+    return follow(client_socket(socket), interval, as_json)

@@ -45,7 +45,7 @@ from leeward.obeyed.search import ObeyedPaths
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
-    from leeward_cli.agent_approved import ApprovedAgent
+    from leeward_cli.approved_sandboxes import ApprovedAgent
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0

@@ -29,7 +29,7 @@ from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
 from leeward_cli.click_options import SOCKET
 from leeward_cli.control import Running
-from leeward_cli.job import escape, write
+from leeward_cli.messages import escape, write
 from leeward_cli.selftest.canaries import Canaries, wait
 from leeward_cli.selftest.report import as_object, as_text, holds
 from leeward_cli.selftest.trial import ATTACKS, attempt

@@ -25,6 +25,7 @@ from leeward.outcome import JobError, Limit, Outcome, Result
 from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward_cli import fast
+from leeward_cli.status import status_text
 
 #: Where the packages are, so that a fresh interpreter finds them as this one did.
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
@@ -158,7 +159,7 @@ def test_status_as_text_and_as_json(path: Path) -> None:
 
 def test_status_has_a_line_for_each_thing() -> None:
     """What is a map of its own is a block, with sizes and versions as people write them."""
-    text = fast.status_text({
+    text = status_text({
         "workers": {"total": 4, "idle": 3}, "jobs": {"done": 2},
         "layers": {"mounts": {"state": "active", "binds": 17}, "cgroup": {"state": "absent"}}, "degraded": ["landlock"],
         "max_connections": 1024, "fresh_layout": False, "uptime": 1.25,
@@ -188,7 +189,7 @@ environments
   egress        none
   version       3.11
 """ == text
-    assert "workers" in fast.status_text({})
+    assert "workers" in status_text({})
 
 
 def test_a_refusal_is_one_printable_line(path: Path) -> None:

@@ -1,11 +1,14 @@
-"""What `leeward exec` imports: as little as it can, since its users wait for it each time."""
+"""What `leeward exec` imports: as little as it can, since its users wait for it each time. And no import goes in a circle."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from leeward_cli import full
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,3 +47,30 @@ def test_only_modules_that_exec_imports_do_without_typing() -> None:
 
     assert not found - imported() - set(OTHERS)
     assert set(OTHERS) <= found
+
+
+def test_no_file_of_the_command_line_imports_itself_by_way_of_others() -> None:
+    """Also in functions and by name (`full.FILES`): what two commands need is in a file that imports neither."""
+    folder = ROOT / "cli"
+    modules = {".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
+               for path in (folder / "leeward_cli").rglob("*.py")}
+    rest = {name: {one for one in named(path) if one in modules} - {name} for name, path in modules.items()}
+    rest["leeward_cli.full"] |= {f"leeward_cli.{file}" for file in full.FILES.values()}
+    while ends := {name for name, imports in rest.items() if not imports & set(rest)}:
+        rest = {name: imports for name, imports in rest.items() if name not in ends}
+
+    assert {} == rest
+
+
+def named(path: Path) -> set[str]:
+    """The modules that *path* imports anywhere but for type checks, and what it imports of them, which may be modules."""
+    found = set()
+    tree = ast.parse(path.read_text())
+    for part in [*tree.body, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
+        for node in [part] if isinstance(part, ast.Import | ast.ImportFrom) else \
+                ast.walk(part) if isinstance(part, ast.FunctionDef) else ():
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+            elif isinstance(node, ast.Import):
+                found |= {each.name for each in node.names}
+    return found

@@ -11,6 +11,7 @@ import pytest
 
 from leeward.spec.sizes import parse_size, size_text
 from leeward_cli import job
+from leeward_cli.messages import escape
 from leeward_cli.options import OPTIONS, USAGE, UsageError, parse
 
 
@@ -163,7 +164,7 @@ def test_c114_escape_shows_control_characters() -> None:
     """All but newline and tab; ordinary text of any script stays."""
     hostile = "\x1b]52;c;QQ==\x07\r\x08\x7f\x9b31m\x00".encode() + b"\x9b\xff" + "é\t日本\n".encode()
 
-    assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == job.escape(hostile).decode()
+    assert "\\x1b]52;c;QQ==\\x07\\x0d\\x08\\x7f\\x9b31m\\x00\\x9b\\xffé\t日本\n" == escape(hostile).decode()
 
 
 def test_c114_escape_shows_invisible_characters() -> None:
@@ -174,15 +175,15 @@ def test_c114_escape_shows_invisible_characters() -> None:
     hostile = "if a\u202e\u2066 : b\u2069\u200b\u200d\ufeff\xad\u061c\u3164\U000e0041\U000e0100"
 
     assert ("if a\\u202e\\u2066 : b\\u2069\\u200b\\u200d\\ufeff\\u00ad\\u061c\\u3164\\U000e0041\\U000e0100"
-            == job.escape(hostile.encode()).decode())
+            == escape(hostile.encode()).decode())
     plain = "e\u0301 שלום ❤\ufe0f 🎉"
-    assert plain == job.escape(plain.encode()).decode()
+    assert plain == escape(plain.encode()).decode()
 
 
 def test_c114_no_character_of_format_is_shown_as_it_is() -> None:
     """All of Unicode's category Cf but the marks of a few scripts and notations that show something, or belong to them."""
     shown = [code for code in range(0x110000) if "Cf" == unicodedata.category(chr(code))
-             and chr(code) == job.escape(chr(code).encode()).decode()]
+             and chr(code) == escape(chr(code).encode()).decode()]
 
     assert [] == [hex(code) for code in shown if not (
         0x600 <= code <= 0x8e2 or 0x110bd <= code <= 0x110cd or 0x13430 <= code <= 0x1343f

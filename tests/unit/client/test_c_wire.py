@@ -18,7 +18,7 @@ from leeward.errors import PeerError, quoted
 from leeward.spec import folders
 from leeward.wire import file_answers, file_requests, frames, job, replies
 from leeward.wire.frames import HEADER, decode, encode
-from leeward_cli.job import escape
+from leeward_cli.messages import escape
 
 pytestmark = pytest.mark.needs("compiler")
 

@@ -1,0 +1,64 @@
+"""
+Runs a command in a live sandbox, connected with this command's terminal, or by pipes.
+
+Runs in:   the CLI.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from leeward.client.sandbox import Sandbox
+from leeward_cli import terminal as ours
+from leeward_cli.interrupts import AskedToEnd, die_by
+from leeward_cli.passing import pass_on
+from leeward_cli.progress import Progress
+
+
+def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
+                terminal: bool | None, raw: bool) -> int:
+    if terminal and not ours.is_ours():
+        raise click.UsageError("--terminal: standard input and output are not a terminal")
+    box = attached(name, socket) if name is not None else opened(socket, given)
+    try:
+        if ours.is_ours() if terminal is None else terminal:
+            return ours.attend(ours.start(box, argv, cwd))
+        return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
+    except AskedToEnd as ended:
+        number = int(ended.args[0])
+    finally:
+        if name is not None:
+            box.detach()
+        else:
+            box.close()
+
+    return die_by(signal.Signals(number).name)
+
+
+def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The id, or None if there is none, and the command, which follows `--` in *line*."""
+    command = list(line[line.index("--") + 1:]) if "--" in line else []
+    before = list(words[:len(words) - len(command)])
+    if len(before) > 1:
+        raise click.UsageError(f"a command must follow --: leeward shell {before[0]} -- {' '.join(before[1:])}")
+    return (before[0] if before else None), command
+
+
+def opened(socket: str | None, given: Mapping[str, Any], held: bool = True) -> Sandbox:
+    """Open a sandbox. This may start a daemon or install packages, so progress is shown."""
+    box = Sandbox(socket=socket, held=held, **given)
+    try:
+        with Progress("opening a sandbox"):
+            assert box.id
+    except BaseException:
+        box.close()
+        raise
+    return box
+
+
+def attached(name: str, socket: str | None) -> Sandbox:
+    return Sandbox.attach(name, socket=socket, held=True)

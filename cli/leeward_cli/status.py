@@ -1,0 +1,71 @@
+"""
+The daemon's status as text.
+
+Runs in:   the CLI; pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """*status* as text."""
+    lines = []
+    for name in ("workers", "jobs"):
+        counts = status.get(name, {})
+        lines.append(f"{name:<15} {', '.join(f'{count} {what}' for what, count in counts.items())}")
+    lines.append("layers")
+    for layer, about in status.get("layers", {}).items():
+        details = ", ".join(f"{key} {_detail(value)}" for key, value in about.items() if key != "state")
+        lines.append(f"  {layer:<13} {about.get('state', '?')}{f' ({details})' if details else ''}")
+    lines.append(f"{'degraded':<15} {', '.join(status.get('degraded', [])) or 'nothing'}")
+    lines.extend(map(_pool, status.get("pools", [])))
+    lines.extend(map(_shard, status.get("shards", [])))
+    shown = ("workers", "jobs", "layers", "degraded", "pools", "shards", "environments")
+    for key, value in status.items():
+        if key not in shown:
+            lines.append(f"{key.replace('_', ' '):<15} {f'{value:.1f} s' if key == 'uptime' else _detail(value)}")
+    lines.extend(_environments(status.get("environments") or {}))
+    return "\n".join(lines) + "\n"
+
+
+def _pool(pool: dict[str, Any]) -> str:
+    """A line about the workers of one environment or profile."""
+    workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
+    name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
+    return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
+            f" {pool.get('sessions', 0) + pool.get('sandboxes', 0)} of {pool.get('max_sessions', '?')} sessions and"
+            f" sandboxes,"
+            f" {jobs.get('done', '?')} jobs done, {pool.get('memory', 0) / (1 << 20):.1f} MiB,"
+            f" unused for {pool.get('unused', 0.0):.0f} s, snapshot {pool.get('snapshot', '?')}")
+
+
+def _shard(shard: dict[str, Any]) -> str:
+    """A line about one of the processes that serve fresh jobs beside the daemon."""
+    workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
+    pid = shard.get("pid", -1)
+    process = "no process" if pid < 0 else f"pid {pid}"
+    text = (f"{'shard':<15} {shard.get('shard', '?')}: {shard.get('state', '?')}, {process},"
+            f" {shard.get('connections', '?')} connections")
+    if workers:
+        text += (f", {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
+                 f" {jobs.get('done', '?')} jobs done")
+    return text
+
+
+def _environments(about: dict[str, Any]) -> list[str]:
+    """Lines about the environments that clients make."""
+    rows = {**about, **({"size": f"{about['size'] / (1 << 30):.1f} GiB at most"} if "size" in about else {}),
+            **({"version": ".".join(map(str, about["version"]))} if "version" in about else {})}
+    return ["environments", *(f"  {key:<13} {value or 'none'}" for key, value in rows.items())] if rows else []
+
+
+def _detail(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {item}" for key, item in value.items()) or "none"
+    return str(value)
