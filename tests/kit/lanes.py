@@ -39,7 +39,7 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
-    "approvals_page", "approvals_service", "approvals_races", "llm")), "tests/vm")
+    "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm")), "tests/vm")
 #: What both have: the look at the ordinary user's run.
 BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
