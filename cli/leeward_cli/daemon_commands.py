@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from leeward.client import autostart
 from leeward.spec.paths import client_socket
 from leeward_cli import background, control, install, stopping
 from leeward_cli.click_options import SOCKET, Tabled
@@ -134,7 +135,11 @@ def daemon_install(user: bool | None, root: str, group: str) -> None:
 @daemon.command("uninstall")
 @_unit_options
 def daemon_uninstall(user: bool | None, root: str) -> None:
-    """Stop the service that `install` made, and remove its files."""
+    """Stop the service that `install` made, and remove its files. Says on standard error what may still start a daemon."""
     place = install.Place(user=os.geteuid() != 0 if user is None else user, root=os.path.abspath(root))
-    for path in install.uninstall(place):
+    removed = install.uninstall(place)
+    for path in removed:
         click.echo(path)
+    if removed and place.live and install.clients_start_one():
+        click.echo(f"leeward: clients of yours start a daemon by themselves from now on, one that ends after"
+                   f" {autostart.IDLE_S // 60} minutes without a request; {autostart.VARIABLE}=0 prevents that", err=True)

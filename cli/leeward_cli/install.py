@@ -19,7 +19,9 @@ from pathlib import Path
 
 import leeward
 import leeward_cli
+from leeward.client import autostart
 from leeward.errors import BadRequest, Unsupported, quoted
+from leeward.spec.paths import client_socket
 from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation, units
 
 SYSTEM_FOLDER = "etc/systemd/system"
@@ -174,6 +176,14 @@ def uninstall(place: Place) -> list[Path]:
             place.manager("daemon-reload", check=False)
             place.manager("reset-failed", SERVICE, SOCKET, check=False)
     return there
+
+
+def clients_start_one() -> bool:
+    """Whether this user's clients start a daemon by themselves where none answers."""
+    try:
+        return autostart.may_start(client_socket(None))
+    except BadRequest:  # of a configuration, with which no client runs
+        return False
 
 
 def _wanted(place: Place) -> list[Path]:

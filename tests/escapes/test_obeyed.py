@@ -105,6 +105,7 @@ def test_c421_cannot_make_a_setting(project: Path, daemon: LiveDaemon, names: li
 
 
 @pytest.mark.parametrize("name", [".mcp.json", ".claude/settings.json", ".vscode/tasks.json", ".envrc", ".git/config"])
+@pytest.mark.smoke
 @BY_MOUNTS
 def test_c422_cannot_make_a_setting_after_the_call(project: Path, daemon: LiveDaemon, name: str) -> None:
     """By a process that is left behind: in the folder itself the kernel refuses it."""

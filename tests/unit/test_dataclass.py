@@ -201,9 +201,8 @@ STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result",
           "import leeward_cli.cold, leeward_cli.once",
           "import leeward_cli.agent_start, leeward.agents.running, leeward.agents.layer, leeward.agents.trust",
           "import leeward.spec.egress",
-          "import leeward; leeward.Sandbox; import leeward.client.applying, leeward.client.changes, "
-          "leeward.client.fetching",
-          "import leeward.client.files",
+          "import leeward; leeward.Sandbox; import leeward.client.changes, leeward.client.fetching",
+          "import leeward.client.applying", "import leeward.client.files",
           "import leeward.daemon.config_sources, leeward.daemon.main")
 
 

@@ -8,6 +8,7 @@ Runs in:   the host.
     ./dev vm --kernel 5.10 --user -- tests/escapes      the tests that are named, with pytest's options if any
     ./dev vm --all --record                             every row, and what it found into docs/
     ./dev vm --fetch 6.1 6.12                           the kernels into .venv-vm, and nothing else
+    ./dev vm --check                                    whether a release can rely on what is recorded; boots nothing
 
 Anybody may: root of the guest has what who calls this can read (share.py).
 
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
         The exit status.
     """
     asked, pytest = _parsed(arguments)
+    if asked.check:
+        lines = report.not_for_release(report.recorded(), report.changed_since)
+        print(*lines, sep="\n", end="\n" if lines else "")
+        return 1 if lines else 0
     wanted = _wanted(asked, pytest)
     try:
         if asked.fetch is not None:
@@ -73,6 +78,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]
     parser.add_argument("--append", default="", metavar="WORDS", help="to the kernel's command line: lsm=lockdown")
     parser.add_argument("--seconds", type=float, default=1200.0, help="of each guest, at most")
     parser.add_argument("--fetch", nargs="*", choices=KERNELS, metavar="KERNEL")
+    parser.add_argument("--check", action="store_true", help="list the recorded runs that a release can't rely on")
     asked = parser.parse_args(ours)
     # Else a line of the table would say of a few tests that they passed, next to one that says it of all.
     if asked.record and (asked.core or _names_tests(theirs)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import compileall
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -63,6 +64,7 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
     if asks:
         doctor = [sys.executable, "-P", "-m", "leeward_cli", "doctor", "--json"]
         script += f"alone {shlex.join(doctor)} >{_OUT}/{FEATURES}\n"
+    commit, date = report.commit_here(), time.strftime("%Y-%m-%d", time.gmtime())
     boot = Boot(kernels.get(KERNELS[row.kernel]), f"{script}exit $status", row.user, row.systemd,
                 # What an environment has installed besides isn't looked for: half a minute, in software.
                 {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": f"{ROOT}:{ROOT}/cli"}, seconds, memory, append)
@@ -72,8 +74,9 @@ def run(row: Row, tests: Sequence[str], out: BinaryIO, *, seconds: float = 1200.
                   f" after {ended.seconds:.0f} s\n".encode())
         out.flush()
         return Ran(TURNED_OFF if ended.turned_off else DIED, None)
-    made = report.of(row, boot.kernel.release, ended.files, ended.seconds) if TESTS in ended.files else None
-    return Ran(ended.status, made)
+    if TESTS not in ended.files:
+        return Ran(ended.status, None)
+    return Ran(ended.status, report.of(row, boot.kernel.release, ended.files, ended.seconds, commit, date))
 
 
 def _compile() -> None:

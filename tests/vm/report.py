@@ -7,15 +7,16 @@ Runs in:   the host. `record` writes it where table.py finds it.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from kit.features import ROOT
-from vm.rows import Row
+from vm.rows import ALL, Row
 
 RECORDED = ROOT / "docs" / "kernel-runs"
 
@@ -34,6 +35,8 @@ class Report:
         layers: by name, what holds it, as a daemon says; empty where none ran.
         transport: how that daemon talks to clients, "uring" or "socket".
         seconds: with the boot.
+        commit: whose sources ran; with a "+" where files differed from it, "" where git didn't say.
+        date: of the run, as YYYY-MM-DD.
     """
 
     row: Row
@@ -44,12 +47,14 @@ class Report:
     layers: Mapping[str, Mapping[str, Any]]
     transport: str
     seconds: float
+    commit: str
+    date: str
 
     def count(self, outcome: str) -> int:
         return sum(counts.get(outcome, 0) for counts in self.tests.values())
 
 
-def of(row: Row, kernel: str, files: Mapping[str, bytes], seconds: float) -> Report:
+def of(row: Row, kernel: str, files: Mapping[str, bytes], seconds: float, commit: str, date: str) -> Report:
     """Read what the guest left."""
     tests: dict[str, Counter[str]] = {}
     failed = []
@@ -63,7 +68,8 @@ def of(row: Row, kernel: str, files: Mapping[str, bytes], seconds: float) -> Rep
     status = json.loads(files.get(STATUS) or "{}")
     return Report(row, kernel, {path: dict(counts) for path, counts in sorted(tests.items())}, tuple(failed),
                   {feature["name"]: (feature["state"], feature["have"]) for feature in offered},
-                  status.get("layers", {}), status.get("transport", ""), round(seconds, 1))
+                  status.get("layers", {}), status.get("transport", ""), round(seconds, 1),
+                  commit, date)
 
 
 def _cases(text: bytes) -> Iterable[ET.Element]:
@@ -92,3 +98,53 @@ def recorded() -> list[Report]:
 def _read(values: dict[str, Any]) -> Report:
     features = {name: (state, have) for name, (state, have) in values["features"].items()}
     return Report(**{**values, "row": Row(**values["row"]), "failed": tuple(values["failed"]), "features": features})
+
+
+def commit_here() -> str:
+    """The commit of this checkout, as `Report.commit` has it."""
+    commit = _git("rev-parse", "HEAD")
+    return f"{commit.strip()}{'+' if changed_since('HEAD') else ''}" if commit else ""
+
+
+def changed_since(commit: str) -> list[str] | None:
+    """The files of this checkout that differ from *commit*, but for documents; None where git doesn't know it."""
+    said = _git("diff", "--name-only", commit, "--", ".", ":!docs", ":!*.md")
+    return None if said is None else said.splitlines()
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              check=False)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout
+
+
+def not_for_release(reports: Iterable[Report], changed: Callable[[str], Sequence[str] | None]) -> list[str]:
+    """
+    For each row of the matrix that a release can't rely on, a line that says why. A release needs a run of its own
+    sources in every row, in which nothing failed.
+
+    Args:
+        reports: those that are recorded.
+        changed: as `changed_since`.
+    """
+    found = {each.row: each for each in reports}
+    lines = []
+    for row in ALL:
+        one = found.get(row)
+        if one is None:
+            why = "no run is recorded"
+        elif one.failed:
+            why = f"{len(one.failed)} tests failed"
+        elif not one.commit or one.commit.endswith("+"):
+            why = f"the run of {one.date} was of sources that no commit has"
+        elif (files := changed(one.commit)) is None:
+            why = f"the run of {one.date} was of {one.commit[:8]}, which isn't in this repository"
+        elif files:
+            why = f"{len(files)} files have changed since the run of {one.date}, of {one.commit[:8]}"
+        else:
+            continue
+        lines.append(f"{row.name}: {why}")
+    return lines

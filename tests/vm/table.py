@@ -17,14 +17,15 @@ PAGE = ROOT / "docs" / "kernel.md"
 
 HEADING = "## What was found on which kernel\n"
 
-COLUMNS = ("kernel", "as", "limits", "mounts", "Landlock", "seccomp", "clients by", "passed", "skipped", "failed")
+COLUMNS = ("kernel", "as", "limits", "mounts", "Landlock", "seccomp", "clients by", "passed", "skipped", "failed", "commit",
+           "date")
 
 
 def of(reports: Sequence[Report]) -> str:
     """The table."""
     order = list(KERNELS)
     rows = [(each.kernel.removeprefix("linux-image-").removesuffix("-cloud-amd64"), each.row.way, *_held(each),
-             *(str(each.count(outcome)) for outcome in ("passed", "skipped", "failed")))
+             *(str(each.count(outcome)) for outcome in ("passed", "skipped", "failed")), _commit(each), each.date)
             for each in sorted(reports, key=lambda one: (order.index(one.row.kernel), one.row.systemd, one.row.user))]
     lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -44,6 +45,11 @@ def _held(each: Report) -> tuple[str, ...]:
             notification if "ok" == state else f"*{notification or 'not asked'}*"),
         {"uring": "io_uring", "socket": "epoll"}.get(each.transport, each.transport),
     )
+
+
+def _commit(each: Report) -> str:
+    commit = each.commit.rstrip("+")
+    return f"{commit[:8]}{' and changes' if commit != each.commit else ''}" if commit else "unknown"
 
 
 def made() -> str:

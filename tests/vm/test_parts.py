@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import stat
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,8 @@ STATUS = (b'{"transport": "socket", "layers": {"mounts": {"state": "active", "se
 
 def made() -> Report:
     return report.of(Row("5.10", user=True), "linux-image-5.10.0-1-cloud-amd64",
-                     {report.TESTS: XML, report.FEATURES: FEATURES, report.STATUS: STATUS}, 12.34)
+                     {report.TESTS: XML, report.FEATURES: FEATURES, report.STATUS: STATUS}, 12.34,
+                     "0123456789abcdef+", "2026-11-29")
 
 
 def test_a_report_counts_by_file() -> None:
@@ -100,7 +102,30 @@ def test_a_report_is_read_as_it_was_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_line_reports_the_active_layers() -> None:
     assert ("| 5.10.0-1 | a user | *`none`* | / is read-only | *missing* | chroot: EACCES, *not asked* | epoll |"
-            " 1 | 1 | 2 |" == table.of([made()]).splitlines()[-1])
+            " 1 | 1 | 2 | 01234567 and changes | 2026-11-29 |" == table.of([made()]).splitlines()[-1])
+
+
+def test_a_release_needs_a_run_of_its_own_sources_in_every_row() -> None:
+    """One that is missing, has failed tests, was of other sources or of a commit that is gone is named, with the reason."""
+    runs = {row.name: replace(made(), row=row, failed=(), commit="new") for row in rows.ALL}
+    changed = {"new": [], "old": ["leeward/a.py"]}.get
+
+    assert [] == report.not_for_release(runs.values(), changed)
+    for change, why in (({"commit": "old"}, "1 files have changed since the run of 2026-11-29, of old"),
+                        ({"commit": "gone"}, "the run of 2026-11-29 was of gone, which isn't in this repository"),
+                        ({"commit": "new+"}, "the run of 2026-11-29 was of sources that no commit has"),
+                        ({"commit": ""}, "the run of 2026-11-29 was of sources that no commit has"),
+                        ({"failed": ("a", "b")}, "2 tests failed")):
+        bad = {**runs, "6.1-user": replace(runs["6.1-user"], **change)}
+        assert [f"6.1-user: {why}"] == report.not_for_release(bad.values(), changed)
+    del runs["6.12-root"]
+    assert ["6.12-root: no run is recorded"] == report.not_for_release(runs.values(), changed)
+
+
+def test_documents_are_no_sources() -> None:
+    """Of what git lists: the recorded runs themselves are kept after the commit that they are of."""
+    assert report.changed_since("no-such-commit") is None
+    assert not [path for path in report.changed_since("HEAD") or () if path.startswith("docs/") or path.endswith(".md")]
 
 
 def test_every_row_has_a_kernel() -> None:

@@ -111,4 +111,11 @@ def test_install_serves_and_uninstall_restores_the_machine(python: str) -> None:
     assert 0 == done.returncode, done.stderr
     assert before == left()
     assert not os.path.exists(socket)
-    assert "no daemon answers" in run(*program, "exec", "1").stderr
+    assert "no daemon answers" in run(*program, "exec", "1", LEEWARD_AUTOSTART="0").stderr  # nothing has started again
+    assert before == left()
+    assert "clients of yours start a daemon by themselves" in done.stderr
+    try:
+        answer = run(*program, "exec", "print(6 * 7)")
+        assert ("42\n", "") == (answer.stdout, answer.stderr)
+    finally:
+        run(*program, "daemon", "stop")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from leeward.client import autostart
 from leeward.errors import BadRequest, Unsupported
 from leeward_cli import install as module
 from leeward_cli.full import app
@@ -128,6 +129,30 @@ def test_by_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert 2 == app(["daemon", "install", "--user", "--group", "users", f"--root={root}"])
     assert 0 == app(["daemon", "uninstall", "--system", f"--root={root}"])
     assert f"{service}\n{service.with_name(SOCKET)}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("variable", "units", "said"), [("1", [], True), ("0", [], False), ("1", [SOCKET], False)])
+def test_an_uninstall_says_that_clients_start_a_daemon(variable: str, units: list[str], said: bool, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless they don't: by their variable, or since another's unit has the socket. Nothing removed, nothing said."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("LEEWARD_SOCKET", raising=False)
+    monkeypatch.setenv("LEEWARD_AUTOSTART", variable)
+    monkeypatch.setattr(Place, "manager", lambda place, *words, check=True: None)
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in units:
+        (others / name).touch()
+    for name in ("_SYSTEM_UNITS", "_USER_UNITS"):
+        monkeypatch.setattr(autostart, name, (str(others),))
+    install(Place(user=True))
+    for removed in (True, False):
+        assert 0 == app(["daemon", "uninstall", "--user"])
+        out, err = capsys.readouterr()
+        assert removed == (SERVICE in out)
+        assert (said and removed) == ("start a daemon by themselves" in err)
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
