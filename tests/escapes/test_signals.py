@@ -391,7 +391,7 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
 
 #: Where a process is signalled by its number, and by what: itself, a thread of its own, or the group of a child that
 #: wasn't collected yet, whose number nobody else can have.
-BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/main.py", "cli/leeward_cli/terminal.py", "leeward/inside/answer.py",
+BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/interrupts.py", "cli/leeward_cli/terminal.py", "leeward/inside/answer.py",
                               "leeward/approvals/agent.py"), "os.kill(os.getpid(),"),
              "leeward/_native/src/threads.c": "SYS_tgkill, getpid(),",
              "leeward/approvals/git_host.py": "os.killpg(child.pid,",
