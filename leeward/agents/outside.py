@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterable, Mapping
 
 from leeward.agents.hashing import blake2b
+from leeward.obeyed.git_settings import named_in
 from leeward.obeyed.names import home_settings, plain
 from leeward.obeyed.repositories import INSIDE
 from leeward.obeyed.search import ObeyedPaths, has_own_content
@@ -25,11 +26,7 @@ PROTECTED = (".git/hooks", ".leeward")
 #: The form of a file that names a repository's folder.
 _GITDIR = rb"gitdir: ([^\0\n]{1,4000})\s*"  # few starts have one: to compile it takes 0.1 ms
 
-#: Settings of git whose values name programs and further settings, beside aliases with a `!`; words of a value, and
-#: paths, that are looked at, at most.
-_NAMING = (b"hookspath", b"path", b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process",
-           b"textconv", b"command", b"driver", b"cmd", b"program", b"helper", b"attributesfile", b"askpass",
-           b"external")
+#: Paths that git's settings name, at most.
 _MOST_NAMED = 100
 
 #: Files of one path, and bytes of each, that are compared by content; others are compared by size and times.
@@ -99,20 +96,14 @@ def _found_in(project: str) -> ObeyedPaths:
 
 def _named_by_git(project: str) -> list[str]:
     """The paths in the project that the settings of its repository name as programs, hooks or further settings."""
-    words, found, real = list[bytes](), dict[str, None](), os.path.realpath(project)
+    found, real = dict[str, None](), os.path.realpath(project)
     for settings in ("config", "config.worktree"):
-        text = _read(os.path.join(project, ".git", settings)) or b""
-        lower = text.lower()
-        if any(each in lower for each in (*_NAMING, b"!")):  # few repositories have one
-            keys = b"|".join(_NAMING)
-            for naming in re.finditer(rb"(?im)(?:^|\])[ \t]*(?:" + keys + rb")[ \t]*=(.*)$|=[ \t]*\"?!(.*)$", text):
-                words += re.split(rb"[\s\"'=:;|&()<>]+", naming[1] or naming[2] or b"")[:_MOST_NAMED]
-    for word in words:
-        for base in ("", ".git"):
-            path = os.path.normpath(os.path.join(real, base, os.fsdecode(word)))
-            inner = path[len(real) + 1:]
-            if within(path, real) and inner not in ("", ".git") and os.path.lexists(os.path.join(project, inner)):
-                found[inner] = None
+        for word, _ in named_in(_read(os.path.join(project, ".git", settings)) or b""):
+            for base in ("", ".git"):
+                path = os.path.normpath(os.path.join(real, base, word))
+                inner = path[len(real) + 1:]
+                if within(path, real) and inner not in ("", ".git") and os.path.lexists(os.path.join(project, inner)):
+                    found[inner] = None
     return [*found][:_MOST_NAMED]
 
 

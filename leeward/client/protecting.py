@@ -6,9 +6,10 @@ Runs in:   anybody's program.
 Theory of operation. What there is when the sandbox is opened is mounted read-only over itself (`names`). A name that
 begins with a dot and is missing in the folder itself is made first, as an empty folder, which no program obeys and git
 doesn't list; missing settings of a repository are made as empty files. The sandbox sees them read-only as well, so it
-can't make others in their place. `close` removes them. The kernel can't refuse a name at any depth of a folder that is
-written live: what the sandbox makes elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it
-and nothing is lost.
+can't make others in their place. `close` removes them. What git's settings name in the folder (the hooks of
+`core.hooksPath`, a filter's script, an included file) is protected like these, and so is what a link in a protected
+folder leads to. The kernel can't refuse a name at any depth of a folder that is written live: what the sandbox makes
+elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it and nothing is lost.
 Trust:     none in the folder's content: nothing is opened or renamed through a link.
 Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
            is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them.
@@ -27,10 +28,12 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
 from leeward.client.obeyed_files import found_in
 from leeward.errors import LeewardError, RequestRejected, quoted
+from leeward.obeyed.git_settings import named_in
 from leeward.obeyed.names import obeyed_by, plain
 from leeward.obeyed.repositories import INSIDE, NAMES
 from leeward.obeyed.search import ObeyedPaths
 from leeward.obeyed.table import AT_ONCE, ROWS
+from leeward.spec.folders import within
 
 #: Folders of packages that others have made, which is run when the project's own code is.
 NOT_SEARCHED = ("node_modules",)
@@ -44,6 +47,8 @@ _FILES, _FOLDERS = ("config", "config.worktree", "info/attributes", "hgrc", "hgr
 _MODE = 0o1755
 #: Names of one sandbox, at most, and bytes of them; the daemon's bounds are 512 and 40 KiB.
 _MOST, _MOST_BYTES = 480, 36 << 10
+#: Bytes of a repository's settings that are read.
+_MOST_SETTINGS = 1 << 20
 #: What a name that is put away begins and ends with, so that it fits no name of the table; and searches for more.
 AWAY, _AWAY_END, _ROUNDS = "not-obeyed.", ".txt", 8
 
@@ -106,6 +111,8 @@ class FolderGuard:
             for name in self._inside(repository) if repository not in self._made else ():
                 if self._make(name, None) or self._about(name) is not None:
                     names[name] = None
+        names.update(dict.fromkeys(self._named(found.repositories)))
+        names.update(dict.fromkeys([target for name in names for target in self._targets(name)]))
         for name in names:
             about = self._about(name)
             if about is not None and stat.S_ISLNK(about.st_mode):
@@ -152,6 +159,9 @@ class FolderGuard:
         found = self._search()
         wanted = [name for name in found.names if name not in self.known and not self._is_folder_of_repository(name)]
         left = [name for name in found.unseen if name not in self.known]
+        named = self._named(self.known.intersection(found.repositories))
+        named += [target for name in self.known.difference(found.repositories) for target in self._targets(name)]
+        wanted += [name for name in named if name not in self.known]
         for repository in found.repositories:
             if repository in self.known or plain(os.path.basename(repository)) in NAMES:
                 wanted += [name for name in self._inside(repository) if name not in self.known and self._about(name)]
@@ -186,6 +196,52 @@ class FolderGuard:
                 os.unlink(last, dir_fd=fd)
         finally:
             os.close(fd)
+
+    def _named(self, repositories: Iterable[str]) -> list[str]:
+        """
+        The paths in the folder that the settings of *repositories* name. A word of a command is a path if it isn't a
+        folder's: `test` may be both.
+        """
+        found = dict[str, None]()
+        for repository in repositories:
+            above = os.path.dirname(repository) if plain(os.path.basename(repository)) in NAMES else repository
+            for settings in ("config", "config.worktree"):
+                for word, is_path in named_in(self._read(f"{repository}/{settings}".lstrip("/"))):
+                    for base in {above, repository}:
+                        name = self._inner(os.path.join(base, word))
+                        about = self._about(name) if name not in ("", above, repository) else None
+                        if about is not None and (is_path or not stat.S_ISDIR(about.st_mode)):
+                            found[name] = None
+        return [*found]
+
+    def _targets(self, name: str) -> list[str]:
+        """The paths in the folder to which links lead that are in the folder *name*: `hooks/pre-commit` may be one."""
+        try:
+            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
+        except OSError:
+            return []
+        try:
+            with os.scandir(fd) as entries:
+                links = [os.readlink(entry.name, dir_fd=fd) for entry in entries if entry.is_symlink()]
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
+        return [target for to in links if (target := self._inner(os.path.join(name, to))) and self._about(target)]
+
+    def _inner(self, path: str) -> str:
+        """The path in the folder of *path*, which may be absolute; "" if it isn't in it."""
+        real = os.readlink(f"/proc/self/fd/{self._folder}")
+        path = os.path.normpath(os.path.join(real, path))
+        return path[len(real) + 1:] if within(path, real) else ""
+
+    def _read(self, name: str) -> bytes:
+        try:
+            fd = open_beneath(self._folder, os.fsencode(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return b""
+        with open(fd, "rb") as file:
+            return file.read(_MOST_SETTINGS) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
     def _search(self) -> ObeyedPaths:
         return found_in(self._folder, at_once=True, passed=NOT_SEARCHED)

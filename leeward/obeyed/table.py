@@ -56,6 +56,7 @@ _TEXTS = (
     ("Pijul", AT_ONCE, "1.0", "pijul.org/manual: configuration", ".pijul .pijul/config"),
     ("Darcs", AT_ONCE, "2.0", "darcs manual: prefs, posthook", "_darcs _darcs/prefs"),
     ("Bazaar", AT_ONCE, "1.0", "bzr help configuration", ".bzr .bzr/branch"),
+    ("CVS, Monotone", AT_ONCE, "1.10", "cvs(5): CVSROOT, commitinfo; monotone.ca: hooks", "CVS/Root CVSROOT _MTN"),
     ("git, where its settings name the folder", AT_ONCE, "2.9", "git-config(1): core.hooksPath",
      ".husky .huskyrc .githooks .git-hooks"),
     ("pre-commit's hook", AT_ONCE, "1.0", "pre-commit.com", ".pre-commit-config.yaml"),
@@ -143,47 +144,53 @@ _TEXTS = (
      ("justfile .justfile Taskfile.yml Taskfile.yaml Earthfile Tiltfile Procfile Procfile.dev SConstruct SConscript"
      " wscript Jamroot dodo.py fabfile.py WORKSPACE WORKSPACE.bazel MODULE.bazel BUILD.bazel"
      " .bazelrc .bazeliskrc .bazelversion tools/bazel bazelw pants.toml .buckconfig xmake.lua premake5.lua"
-     " build.zig build.zig.zon")),
+     " build.zig build.zig.zon Kbuild BSDmakefile Makefile.toml Tupfile Tupfile.lua Snakefile"
+     " process-compose.yaml process-compose.yml mprocs.yaml *.just meson.options")),
     ("python, pip, pytest and other tools", WHEN_ASKED, "2000", "docs.python.org: site; setuptools; docs.pytest.org",
      ("setup.py setup.cfg pyproject.toml conftest.py noxfile.py toxfile.py tox.ini pytest.ini sitecustomize.py"
      " usercustomize.py *.pth requirements.txt requirements-*.txt Pipfile manage.py .pdm-python uv.toml pip.conf"
-     " .pypirc ansible.cfg .coveragerc")),
+     " .pypirc ansible.cfg .coveragerc hatch.toml hatch_build.py pdm.toml poetry.toml mkdocs.yml docs/conf.py"
+     " source/conf.py mypy.ini")),
     ("whoever uses the environment", WHEN_ASKED, "3.3", "docs.python.org: venv",
      "bin/activate bin/activate.* bin/Activate.ps1 bin/python* bin/pip* pyvenv.cfg .venv .tox .nox"),
     ("whoever runs it by its path", WHEN_ASKED, "1970", "execve(2)",
      ("bin/node bin/npm bin/npx bin/corepack bin/ruby bin/bundle bin/rails bin/rake bin/setup bin/dev bin/console"
      " bin/perl bin/sh bin/bash bin/env bin/git bin/make bin/go bin/cargo bin/java node_modules/.bin")),
     ("npm, yarn, pnpm, bun, deno", WHEN_ASKED, "2010", "docs.npmjs.com; yarnpkg.com; pnpm.io; bun.sh; docs.deno.com",
-     ("package.json .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .yarn/sdks .pnp.cjs .pnp.loader.mjs"
-     " .pnpmfile.cjs .pnpmfile.mjs pnpm-workspace.yaml pnpmfile.js bunfig.toml deno.json deno.jsonc binding.gyp"
-     " lerna.json nx.json turbo.json")),
+     ("package.json package.json5 package.yaml .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .yarn/sdks"
+     " .pnp.cjs .pnp.loader.mjs .pnpmfile.cjs .pnpmfile.mjs pnpm-workspace.yaml pnpmfile.js bunfig.toml deno.json"
+     " deno.jsonc binding.gyp lerna.json nx.json turbo.json")),
     ("tools for JavaScript", WHEN_ASKED, "2014", "vite.dev; webpack.js.org; each one's documentation",
      ("vite.config.* vitest.config.* vitest.workspace.* webpack.config.* rollup.config.* next.config.* nuxt.config.*"
      " svelte.config.* astro.config.* remix.config.* esbuild.config.* babel.config.* .babelrc .babelrc.*"
      " postcss.config.* .postcssrc .postcssrc.* tailwind.config.* jest.config.* karma.conf.* playwright.config.*"
      " cypress.config.* metro.config.* gulpfile.* Gruntfile.* .mocharc.* .lintstagedrc .lintstagedrc.*"
      " lint-staged.config.* .commitlintrc .commitlintrc.* commitlint.config.* tsup.config.* rspack.config.*"
-     " .swcrc drizzle.config.* knexfile.*")),
+     " .swcrc drizzle.config.* knexfile.* angular.json project.json biome.json biome.jsonc hardhat.config.*"
+     " truffle-config.js capacitor.config.* wxt.config.* electron.vite.config.*")),
     ("cargo, rust-analyzer", WHEN_ASKED, "0.1", "doc.rust-lang.org/cargo: build scripts, configuration",
      "Cargo.toml build.rs .cargo rust-project.json"),
     ("go", WHEN_ASKED, "1.18", "go.dev/ref/mod", "go.mod go.work go.env"),
     ("bundler, rake, rspec", WHEN_ASKED, "1.0", "bundler.io; ruby.github.io/rake",
      ("Gemfile gems.rb *.gemspec Rakefile rakefile Rakefile.rb rakefile.rb .bundle .rspec .rakerc Guardfile Capfile"
-     " Vagrantfile Brewfile Fastfile Podfile Dangerfile config.ru")),
+     " Vagrantfile Brewfile Fastfile Podfile Dangerfile config.ru Thorfile Berksfile Puppetfile")),
     ("maven, gradle, sbt, ant", WHEN_ASKED, "1.0", "maven.apache.org; docs.gradle.org; scala-sbt.org",
      ("pom.xml .mvn mvnw build.gradle build.gradle.* settings.gradle settings.gradle.* init.gradle gradle.properties"
      " gradle/wrapper gradlew gradlew.bat build.sbt *.sbt .sbtopts .jvmopts build.xml")),
     ("composer, mix, stack, dotnet, swift, dart", WHEN_ASKED, "2012", "each one's documentation",
      ("composer.json mix.exs rebar.config stack.yaml Setup.hs *.cabal cabal.project *.csproj *.fsproj *.vbproj *.sln"
      " *.props *.targets Directory.Build.* NuGet.Config global.json Package.swift pubspec.yaml build.clj project.clj"
-     " deps.edn shard.yml dune dune-project Makefile.PL Build.PL cpanfile")),
+     " deps.edn shard.yml dune dune-project Makefile.PL Build.PL cpanfile phpunit.xml phpunit.xml.dist *.nimble"
+     " config.nims nim.cfg dub.json dub.sdl *.opam Anchor.toml foundry.toml *.vcxproj")),
     ("docker, podman, compose, tilt, terraform", WHEN_ASKED, "2013", "docs.docker.com; developer.hashicorp.com",
      ("Dockerfile Dockerfile.* *.dockerfile Containerfile docker-compose* compose.yml compose.yaml compose.override.*"
-     " docker-bake.* .dockerignore *.tf .terraformrc terragrunt.hcl")),
+     " docker-bake.* .dockerignore *.tf *.tofu .terraformrc terragrunt.hcl skaffold.yaml Pulumi.yaml Pulumi.yml"
+     " cdk.json serverless.yml serverless.yaml serverless.ts samconfig.toml helmfile.yaml")),
     ("services that build what is pushed", WHEN_ASKED, "2011", "docs.github.com/actions; docs.gitlab.com/ci",
      (".github/workflows .github/actions .github/dependabot.yml .gitlab-ci.yml .gitlab .circleci .travis.yml"
      " .drone.yml .woodpecker .woodpecker.yml .buildkite azure-pipelines.yml Jenkinsfile appveyor.yml .goreleaser.*"
-     " netlify.toml vercel.json wrangler.toml")),
+     " netlify.toml vercel.json wrangler.toml wrangler.json wrangler.jsonc bitbucket-pipelines.yml firebase.json"
+     " fly.toml render.yaml")),
     # --- what is kept in a project, and names no program ---------------------------------
     ("nobody: caches and results", HARMLESS, "2010", "each tool's documentation",
      (".cache .mypy_cache .pytest_cache .ruff_cache .ipynb_checkpoints .coverage .nyc_output .next .nuxt .turbo"
@@ -192,10 +199,11 @@ _TEXTS = (
     ("Claude Code", AT_ONCE, "1.0", "code.claude.com/docs: settings, hooks, plugins, skills",
      ("~/.claude/settings.json ~/.claude/settings.local.json ~/.claude/hooks ~/.claude/plugins ~/.claude/agents"
      " ~/.claude/commands ~/.claude/skills ~/.claude/rules ~/.claude/output-styles ~/.claude/CLAUDE.md"
-     " ~/.claude/keybindings.json ~/.claude/mcp.json ~/.claude/.mcp.json ~/.claude/statusline*")),
+     " ~/.claude/keybindings.json ~/.claude/mcp.json ~/.claude/.mcp.json ~/.claude/statusline*"
+     " ~/.claude/remote-settings.json ~/.claude/local")),
     ("Codex", AT_ONCE, "2025", "developers.openai.com/codex: config, rules, skills",
      ("~/.codex/config.toml ~/.codex/hooks.json ~/.codex/rules ~/.codex/prompts ~/.codex/skills ~/.codex/AGENTS.md"
-     " ~/.codex/AGENTS.override.md ~/.codex/instructions.md ~/.codex/.env")),
+     " ~/.codex/AGENTS.override.md ~/.codex/instructions.md ~/.codex/.env ~/.codex/packages")),
     ("Gemini CLI", AT_ONCE, "2025", "geminicli.com/docs: configuration, extensions, hooks",
      ("~/.gemini/settings.json ~/.gemini/extensions ~/.gemini/commands ~/.gemini/hooks ~/.gemini/policies"
      " ~/.gemini/skills ~/.gemini/agents ~/.gemini/GEMINI.md ~/.gemini/.env ~/.gemini/trustedFolders.json")),

@@ -22,6 +22,9 @@ from leeward.obeyed.table import AT_ONCE, HARMLESS, ROWS, WHEN_ASKED
     ("go.work", WHEN_ASKED), ("Dockerfile.dev", WHEN_ASKED), ("docker-compose.prod.yml", WHEN_ASKED),
     (".pre-commit-config.yaml", AT_ONCE), ("AGENTS.md", WHEN_ASKED), (".unheard-of/x", WHEN_ASKED),
     ("a/.x", WHEN_ASKED), (".cache/x", HARMLESS), (".cache/.envrc", AT_ONCE), ("_darcs/prefs/defaults", AT_ONCE),
+    ("sub/CVS/Root", AT_ONCE), ("_MTN/monotonerc", AT_ONCE), ("package.yaml", WHEN_ASKED), ("BSDmakefile", WHEN_ASKED),
+    ("Makefile.toml", WHEN_ASKED), ("Tupfile", WHEN_ASKED), ("docs/conf.py", WHEN_ASKED), ("config.nims", WHEN_ASKED),
+    ("bitbucket-pipelines.yml", WHEN_ASKED), ("main.tofu", WHEN_ASKED), ("hatch_build.py", WHEN_ASKED),
 ])
 def test_a_path_is_obeyed(path: str, kind: str) -> None:
     row = obeyed_by(path)
@@ -31,6 +34,7 @@ def test_a_path_is_obeyed(path: str, kind: str) -> None:
 
 @pytest.mark.parametrize("path", [
     "code.py", "config.toml", "my.envrc.txt", "x.npmrc", "src/hooks/use.js", "build/x", "python3", "a/objects",
+    "cvs/x", "app/conf.py",
     "makefile.py", "x.pth.txt", "~", "a~b", "x:y",
 ])
 def test_a_path_of_the_projects_own_is_not(path: str) -> None:
@@ -59,8 +63,8 @@ def test_names_of_a_folder() -> None:
 
 
 def test_settings_of_a_state_folder() -> None:
-    assert {"settings.json", "hooks", "CLAUDE.md"} <= set(home_settings(".claude"))
-    assert {"config.toml"} <= set(home_settings(".codex"))
+    assert {"settings.json", "hooks", "CLAUDE.md", "local", "remote-settings.json"} <= set(home_settings(".claude"))
+    assert {"config.toml", "packages"} <= set(home_settings(".codex"))
     assert "" in home_settings(".config/opencode")
     assert [] == home_settings(".unheard-of")
 
