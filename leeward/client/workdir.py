@@ -269,6 +269,7 @@ class WorkdirSandbox:
             self._inside(path, lambda name: self._box.files.write(name, data))
         else:
             self._outside(lambda files: files.write(path, data))
+            self._put_away()
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
         """
@@ -323,7 +324,7 @@ class WorkdirSandbox:
         self._compared()
         folder = self._dup()
         try:
-            return call(WorkdirFiles(folder, self._protect))
+            return call(WorkdirFiles(folder, self._protect, () if self._guard is None else self._guard.names))
         finally:
             os.close(folder)
 

@@ -14,12 +14,13 @@ import errno
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leeward._native.beneath import open_beneath
 from leeward.client.file_calls import MOST_LISTED, MOST_READ
 from leeward.client.workdir_errors import PathTraversal, WorkdirIoError
+from leeward.spec.folders import within
 
 # Imported in functions: what not every start needs; 1 ms of processor time for all of it.
 
@@ -73,10 +74,11 @@ class WorkdirFiles:
     Args:
         folder: a descriptor of the work folder, which the caller closes.
         protect: nothing is written that programs on the host run at once, and nothing through a link.
+        known: with *protect*, paths that a sandbox can't write, for another reason than their names as well.
     """
 
-    def __init__(self, folder: int, protect: bool = False) -> None:
-        self._folder, self._protect = folder, protect
+    def __init__(self, folder: int, protect: bool = False, known: Sequence[str] = ()) -> None:
+        self._folder, self._protect, self._known = folder, protect, known
 
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
         """
@@ -165,7 +167,7 @@ class WorkdirFiles:
         from leeward.obeyed.table import AT_ONCE
 
         row = obeyed_by(name)
-        refused = row is not None and row.kind == AT_ONCE
+        refused = (row is not None and row.kind == AT_ONCE) or any(within(name, each) for each in self._known)
         above, _, last = f"/{name}".rpartition("/")
         while not refused:
             with contextlib.suppress(FileNotFoundError), self._opened(above[1:] or ".") as fd:

@@ -210,7 +210,7 @@ def test_c423_cannot_have_a_program_on_the_host_run_something(project: Path, dae
 
 
 @pytest.mark.parametrize("path", [".git/config", "sub/.envrc", ".VSCODE/tasks.json", "link/config", "bare/config",
-                                  "half/refs/heads/x", ".g\u200cit/config"])
+                                  "half/refs/heads/x", ".g\u200cit/config", "hooks/new", "sub/hooks/new"])
 @BY_CLIENT
 def test_c424_cannot_write_a_setting_by_the_calls_of_the_folder(project: Path, daemon: LiveDaemon, path: str) -> None:
     """Whose paths a model may have chosen."""
@@ -219,11 +219,14 @@ def test_c424_cannot_write_a_setting_by_the_calls_of_the_folder(project: Path, d
     for name in ("bare/HEAD", "half/HEAD"):
         (project / name).touch()
     (project / "link").symlink_to(".git")
+    (project / "hooks").mkdir()
+    (project / ".git/config").write_text(f"[core]\nhooksPath = hooks\nhooksPath = {project}/sub/hooks\n")
+    (project / "sub/hooks").mkdir(parents=True)
     with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
         with pytest.raises(leeward.WorkdirIoError):
             work.write_file(path, "evil")
         work.write_file("src/new.py", "pass")
-        assert {".git", "bare", "half", "link", "src"} == {each.name for each in work.list_dir()}
+        assert {".git", "bare", "half", "hooks", "link", "src", "sub"} == {each.name for each in work.list_dir()}
     assert [] == [each for each in project.rglob("*") if each.is_file() and "evil" in each.read_text()]
     with control(), leeward.WorkdirSandbox(project, socket=daemon.socket) as work:
         work.write_file(path, "evil")
