@@ -21,10 +21,18 @@ _RUNNERS = frozenset((
     "env", "command", "exec", "builtin", "nohup", "setsid", "nice", "ionice", "chrt", "taskset", "timeout", "time",
     "stdbuf", "unbuffer", "sudo", "doas", "runuser", "setpriv", "unshare", "nsenter", "prlimit", "busybox", "xargs",
     "chroot", "flock", "script", "strace", "ltrace", "watch", "eatmydata", "fakeroot", "systemd-run", "direnv", "mise",
+    "eval", "find", "parallel", "sem", "su", "pkexec", "toybox", "setarch", "linux32", "linux64", "start-stop-daemon",
+    "perf", "valgrind", "gdb", "rlwrap", "faketime", "firejail", "bwrap", "proot", "torsocks", "proxychains", "entr",
+    "cgexec", "numactl", "chpst", "hyperfine", "tmux", "screen", "ssh", "ssh-agent", "dbus-run-session", "xvfb-run",
+    "uv", "uvx", "npm", "npx", "pnpm", "yarn", "bunx", "poetry", "pdm", "pipenv", "hatch", "conda", "bundle", "nix",
+    "nix-shell", "devbox", "asdf",
 ))
 
 #: Programs that run a line after -c.
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
+
+#: Commands of git that run the rest of their arguments, or a line in them.
+_RUNNING = frozenset(("submodule", "rebase", "bisect", "for-each-repo"))
 
 #: Options of git before its command whose value is the next argument.
 _WITH_VALUE = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env",
@@ -51,14 +59,14 @@ def _others(argv: tuple[str, ...]) -> list[tuple[str, ...]]:
     program, rest = posixpath.basename(argv[0]), argv[1:]
     if program != argv[0]:
         return [(program, *rest)]
-    if program == "git":
+    if program == "git" and not (rest and rest[0] in _RUNNING):
         return [("git", *_without_globals(rest))]
     if program.startswith("git-"):
         return [("git", program.removeprefix("git-"), *rest)]
-    if program in _RUNNERS:
-        # A word may have a line: `env -S 'git push'`, `script -c 'git push'`.
+    if program in _RUNNERS or program == "git" or program.startswith("ld-linux"):
+        # A word may have a line: `env -S 'git push'`, `script -c 'git push'`; with options of `env` at its beginning.
         texts = [each.removeprefix("-S").removeprefix("--split-string=") for each in rest if " " in each]
-        lines = [words for each in texts if (words := plain_words(each))]
+        lines = [words[at:] for each in texts if (words := plain_words(each)) for at in range(len(words))]
         return [*(rest[at:] for at in range(len(rest))), *lines]
     if program in _SHELLS:
         return [words for each in rest if (words := plain_words(each))]

@@ -29,6 +29,9 @@ LINES = [
     "nohup git rev-parse --is-inside-work-tree", "stdbuf -o L git rev-parse --is-inside-work-tree",
     "sh -c 'git -C . rev-parse --is-inside-work-tree'", "bash -ec 'env git rev-parse --is-inside-work-tree'",
     "xargs -a /dev/null git rev-parse --is-inside-work-tree",
+    "find . -maxdepth 0 -exec git rev-parse --is-inside-work-tree ';'",
+    "setarch x86_64 git rev-parse --is-inside-work-tree", "env -S '-i PATH=/usr/bin git rev-parse --is-inside-work-tree'",
+    "su -s /bin/sh -c 'git rev-parse --is-inside-work-tree' root",
 ]
 
 
@@ -61,7 +64,10 @@ def test_another_command_is_none_of_its_spellings(line: str) -> None:
     assert not parse_rule("exec(git push)", "deny").matches(invocation(line))
 
 
-@pytest.mark.parametrize("line", ["git -C . push", "env git push", "/usr/bin/git push", "sh -c 'git push'"])
+@pytest.mark.parametrize("line", ["git -C . push", "env git push", "/usr/bin/git push", "sh -c 'git push'",
+                                  "npx -c 'git push'", "uv run git push", "parallel git push",
+                                  "git submodule foreach 'git push'", "git rebase -x 'git push' main",
+                                  "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push"])
 def test_a_rule_that_allows_sees_one_spelling(line: str) -> None:
     assert not parse_rule("exec(git push **)", "allow").matches(invocation(line))
     assert parse_rule("exec(git push **)", "deny").matches(invocation(line))
