@@ -126,9 +126,16 @@ class Injection:
         final = isinstance(event, h11.Response)
         if isinstance(event, h11.Response):
             _check(event)
-        fields = [(self._searched.names.whole(name, self._instead), self._whole(value)) for name, value in event.headers
+        fields = [(self._searched.names.whole(name, self._instead), self._field_value(value)) for name, value in event.headers
                   if not (final and self._counts and name == b"content-length" and event.status_code not in (204, 304))]
         return type(event)(status_code=event.status_code, headers=fields, reason=self._whole(event.reason))
+
+    def _field_value(self, value: bytes) -> bytes:
+        """Return the value of a field as `_whole` does. Where it was folded into lines, h11 has put a space at each fold."""
+        masked = self._whole(value)
+        if b" " in masked and self._whole(joined := masked.replace(b" ", b"")) != joined:
+            raise ResponseError("the response has the value of a secret in a folded field")
+        return masked
 
     def _whole(self, data: bytes) -> bytes:
         return self._searched.masks.whole(self._swap.whole(data), self._instead)

@@ -87,6 +87,15 @@ def test_a_response_that_could_not_be_searched_is_refused(status: int, fields: l
         injection(head("")).response(h11.Response(status_code=status, headers=fields))
 
 
+def test_a_value_in_a_folded_field_is_refused() -> None:
+    """RFC 9112 §5.2: h11 has put a space in the place of the fold."""
+    got = made(head(""), b"sk-live/0123456789")
+    assert got.response(h11.Response(status_code=200, headers=[("X", "sk-live/ 01234 5678")]))
+    for value in ("<sk-live/012 3456789>", "s k-live/0123456 789", "c2stbGl2ZS8wMT IzNDU2Nzg5"):
+        with pytest.raises(ResponseError, match="folded"):
+            got.response(h11.Response(status_code=200, headers=[("X", value)]))
+
+
 def test_responses_have_the_placeholder_again() -> None:
     """
     In fields, their names, the reason, and the body, in the forms that URLs and JSON have; without the length that the
