@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient as AsyncClient
+    from leeward.client.aio_files import AsyncFiles as AsyncFiles
     from leeward.client.aio_process import AsyncKernel as AsyncKernel
     from leeward.client.aio_process import AsyncProcess as AsyncProcess
     from leeward.client.aio_sandbox import AsyncSandbox as AsyncSandbox
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from leeward.client.file_calls import FileInfo as FileInfo
     from leeward.client.file_calls import FileMatch as FileMatch
     from leeward.client.file_trees import Transfer as Transfer
-    from leeward.client.files import AsyncFiles as AsyncFiles
     from leeward.client.files import Files as Files
     from leeward.client.mounts import Mount as Mount
     from leeward.client.process import Kernel as Kernel
@@ -97,7 +97,8 @@ _HOMES = {
     "BuildFailed": "leeward.client.environments",
     **dict.fromkeys(("AsyncKernel", "AsyncProcess"), "leeward.client.aio_process"),
     **dict.fromkeys(("FileChange", "FileInfo", "FileMatch"), "leeward.client.file_calls"),
-    **dict.fromkeys(("AsyncFiles", "Files"), "leeward.client.files"),
+    "AsyncFiles": "leeward.client.aio_files",
+    "Files": "leeward.client.files",
     "Transfer": "leeward.client.file_trees",
     "AsyncSandbox": "leeward.client.aio_sandbox",
     "AsyncSession": "leeward.client.aio_session",

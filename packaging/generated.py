@@ -22,6 +22,7 @@ WHOLE = {
     "leeward/capi/command/options.h": "command_files:c_options",
     "leeward/capi/operations.h": "wire_files:c_header",
     "leeward/_generated_initialisers.py": "initialisers:made",
+    "leeward/client/files.py": "blocking_client:files",
     "leeward/host/profiles/seccomp.json": "leeward.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "command_files:completions",

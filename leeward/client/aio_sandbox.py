@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.aio import AsyncClient
+from leeward.client.aio_files import AsyncFiles
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
-from leeward.client.files import AsyncFiles
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of, open_with_await
 from leeward.client.options import TurnOptions, awaited_by, packages_of

@@ -154,6 +154,19 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
     raise OSError(found["errno"], found["why"] or os.strerror(found["errno"]), shown(fields.get("path", b".")))
 
 
+def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
+    """
+    Run the next step of *call*, with the answer to its last request or the error of that; None for both begins it.
+
+    Returns:
+        True and the call's result if the call is done, or False and its next request.
+    """
+    try:
+        return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
+    except StopIteration as end:
+        return True, end.value
+
+
 def info_of(row: list[Any]) -> FileInfo:
     name, kind, mode, size, time, target = row
     return FileInfo(shown(name), kind, mode, size, time, shown(target))

@@ -1,5 +1,6 @@
+# Made by ./dev generate
 """
-The clients of the files in a live sandbox, `box.files`: a blocking one, and one for asyncio.
+The files in a live sandbox, `box.files`, for blocking programs.
 
 Runs in:   anybody's program.
 """
@@ -7,7 +8,7 @@ Runs in:   anybody's program.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from leeward.client import file_calls, file_trees
@@ -24,10 +25,12 @@ from leeward.client.file_calls import (
     Found,
     Path,
     T,
+    advanced,
     answer_of,
 )
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.client.sandbox_calls import checked
+from leeward.client.waiting import in_thread, sleep
 from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
@@ -42,11 +45,7 @@ _LOOKS_S = 0.5
 
 
 class _Asks(Protocol):
-    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply: ...
-
-
-class _AsyncAsks(Protocol):
-    async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
+    def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
 
 
 class Files:
@@ -62,15 +61,21 @@ class Files:
     def __init__(self, sandbox: _Asks) -> None:
         self._sandbox = sandbox
 
-    def _do(self, call: Call[T]) -> T:
+    def _do(self, call: Call[T], *, waits: bool = False) -> T:
+        """
+        Carry out *call* over the sandbox's connection, and return its result.
+
+        Args:
+            waits: the steps of *call* read or write files of this host.
+        """
         response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
-            try:
-                op, fields = call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
-            except StopIteration as end:
-                result: T = end.value
+            done, value = in_thread(advanced, call, response, error) if waits else advanced(call, response, error)
+            if done:
+                result: T = value
                 return result
+            op, fields = value
             try:
                 response, error = checked(answer_of, op, fields, self._sandbox.ask(op, fields)), None
             except Exception as wrong:
@@ -104,7 +109,8 @@ class Files:
         Returns:
             The bytes written.
         """
-        return self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive))
+        return self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
+                        waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     def append(self, path: Path, data: Content) -> int:
         """
@@ -117,7 +123,8 @@ class Files:
         Returns:
             The file's size afterwards, in bytes.
         """
-        return self._do(file_calls.append(path, data))
+        return self._do(file_calls.append(path, data),
+                        waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     def edit(self, path: Path, old: str | bytes, new: str | bytes) -> None:
         """
@@ -249,7 +256,7 @@ class Files:
 
     def _changes(self, seen: FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
         while (pause := _pause(interval, until)) is not None:
-            time.sleep(pause)
+            sleep(pause)
             yield from self._do(seen.look())
 
     def upload(self, host: Path, inside: Path) -> Transfer:
@@ -263,7 +270,7 @@ class Files:
         Returns:
             The counts of what was copied, and the entries that were left out.
         """
-        return self._do(file_trees.upload(host, inside))
+        return self._do(file_trees.upload(host, inside), waits=True)
 
     def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
@@ -278,7 +285,7 @@ class Files:
         Returns:
             The counts of what was copied, and the entries that were left out.
         """
-        return self._do(file_trees.download(inside, host, limit=limit))
+        return self._do(file_trees.download(inside, host, limit=limit), waits=True)
 
     def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
         """
@@ -295,7 +302,7 @@ class Files:
             ValueError: *source* isn't a tar archive.
         """
         from leeward.client import file_tars  # takes 8 ms, with tarfile
-        return self._do(file_tars.import_tar(source, inside))
+        return self._do(file_tars.import_tar(source, inside), waits=True)
 
     def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
@@ -312,7 +319,7 @@ class Files:
             The counts of what was written, and the entries that were left out.
         """
         from leeward.client import file_tars  # as in `import_tar`
-        return self._do(file_tars.export_tar(inside, target, limit=limit))
+        return self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)
 
 
 def _pause(interval: float, until: float | None) -> float | None:
@@ -321,122 +328,3 @@ def _pause(interval: float, until: float | None) -> float | None:
         return interval
     left = until - time.monotonic()
     return min(interval, left) if left > 0 else None
-
-
-class AsyncFiles:
-    """The files in a sandbox, for asyncio. `Files` describes the calls; here they are used with `await`."""
-
-    def __init__(self, sandbox: _AsyncAsks) -> None:
-        self._sandbox = sandbox
-
-    async def _do(self, call: Call[T], *, waits: bool = False) -> T:
-        """
-        Carry out *call* over the sandbox's connection, and return its result.
-
-        Args:
-            waits: run the steps of *call* in a thread, since they read or write files of this host.
-        """
-        response: dict[str, Any] | None = None
-        error: Exception | None = None
-        while True:
-            step: Callable[[], Any] = _step(call, response, error)
-            import asyncio  # here, since it would double the import time of blocking programs
-
-            done, value = await asyncio.to_thread(step) if waits else step()
-            if done:
-                result: T = value
-                return result
-            op, fields = value
-            try:
-                response, error = checked(answer_of, op, fields, await self._sandbox.ask(op, fields)), None
-            except Exception as wrong:
-                error = wrong
-
-    async def read(self, path: Path, *, offset: int = 0, size: int | None = None,
-                   lines: tuple[int, int] | None = None, limit: int = MOST_READ) -> bytes:
-        return await self._do(file_calls.read(path, offset=offset, size=size, lines=lines, most=limit))
-
-    async def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
-        return await self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
-                              waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
-
-    async def append(self, path: Path, data: Content) -> int:
-        return await self._do(file_calls.append(path, data),
-                              waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
-
-    async def edit(self, path: Path, old: str | bytes, new: str | bytes) -> None:
-        await self._do(file_calls.edit(path, old, new))
-
-    async def list(self, path: Path = ".") -> Infos:
-        return await self._do(file_calls.list_folder(path))
-
-    async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
-        return await self._do(file_calls.stat(path, follow=follow))
-
-    async def exists(self, path: Path) -> bool:
-        return await self._do(file_calls.exists(path))
-
-    async def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
-        await self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
-
-    async def move(self, path: Path, to: Path) -> None:
-        await self._do(file_calls.move(path, to))
-
-    async def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
-        await self._do(file_calls.copy(path, to, timeout=timeout))
-
-    async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False,
-                     timeout: float = LONG_S) -> None:
-        await self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
-
-    async def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
-                   timeout: float = SEARCH_S) -> Found[str]:
-        return await self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
-
-    async def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
-                   ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
-        return await self._do(file_calls.grep(pattern, path=path, include=include, literal=literal,
-                                              ignore_case=ignore_case, limit=limit, timeout=timeout))
-
-    async def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
-                    timeout: float | None = None) -> AsyncIterator[FileChange]:
-        """
-        Iterate over changes below a folder, by `async for change in box.files.watch()`. The first scan takes place when
-        the iteration begins.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
-        seen = FileWatch(path)
-        await self._do(seen.look())
-        while (pause := _pause(interval, until)) is not None:
-            import asyncio
-
-            await asyncio.sleep(pause)
-            for change in await self._do(seen.look()):
-                yield change
-
-    async def upload(self, host: Path, inside: Path) -> Transfer:
-        return await self._do(file_trees.upload(host, inside), waits=True)
-
-    async def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
-        return await self._do(file_trees.download(inside, host, limit=limit), waits=True)
-
-    async def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
-        from leeward.client import file_tars  # as in `Files`
-        return await self._do(file_tars.import_tar(source, inside), waits=True)
-
-    async def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
-        from leeward.client import file_tars  # as in `Files`
-        return await self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)
-
-
-def _step(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> Callable[[], tuple[bool, Any]]:
-    """
-    A function that runs the next step of *call*. The function returns True and the call's result if the call is done,
-    or False and the call's next request.
-    """
-    def step() -> tuple[bool, Any]:
-        try:
-            return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
-        except StopIteration as end:
-            return True, end.value
-    return step

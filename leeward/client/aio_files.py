@@ -1,0 +1,333 @@
+"""
+The files in a live sandbox, `box.files`, for asyncio.
+
+Runs in:   anybody's program.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, BinaryIO
+
+from leeward.client import file_calls, file_trees
+from leeward.client.aio_waiting import in_thread, sleep
+from leeward.client.file_calls import (
+    LONG_S,
+    MOST_READ,
+    SEARCH_S,
+    Call,
+    Content,
+    FileChange,
+    FileInfo,
+    FileMatch,
+    FileWatch,
+    Found,
+    Path,
+    T,
+    advanced,
+    answer_of,
+)
+from leeward.client.file_trees import MOST_BYTES, Transfer
+from leeward.client.sandbox_calls import checked
+from leeward.protocols import Protocol
+from leeward.wire.file_answers import MAX_ROWS
+from leeward.wire.replies import Reply
+
+# Imported in functions: what not every start needs; 46 ms of processor time for all of it.
+
+#: The type that `list` returns. In the classes `list` is the method, so `list[FileInfo]` can't be written there.
+Infos = list[FileInfo]
+
+#: Seconds between two scans of a folder by `watch`.
+_LOOKS_S = 0.5
+
+
+class _AsyncAsks(Protocol):
+    async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
+
+
+class AsyncFiles:
+    """
+    The files in a sandbox. A process inside the sandbox carries out each call, under the same locks as a job. So a path
+    means what it means to a program in the sandbox, and leads nowhere else. A relative path begins at `/workspace`.
+
+    Errors of files are those of Python's own functions: FileNotFoundError, IsADirectoryError, NotADirectoryError,
+    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long raises TimeoutError. A
+    name that isn't UTF-8 is text as `os.fsdecode` returns it.
+    """
+
+    def __init__(self, sandbox: _AsyncAsks) -> None:
+        self._sandbox = sandbox
+
+    async def _do(self, call: Call[T], *, waits: bool = False) -> T:
+        """
+        Carry out *call* over the sandbox's connection, and return its result.
+
+        Args:
+            waits: the steps of *call* read or write files of this host.
+        """
+        response: dict[str, Any] | None = None
+        error: Exception | None = None
+        while True:
+            done, value = await in_thread(advanced, call, response, error) if waits else advanced(call, response, error)
+            if done:
+                result: T = value
+                return result
+            op, fields = value
+            try:
+                response, error = checked(answer_of, op, fields, await self._sandbox.ask(op, fields)), None
+            except Exception as wrong:
+                error = wrong
+
+    async def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
+                   limit: int = MOST_READ) -> bytes:
+        """
+        Read a regular file, and return its content.
+
+        Args:
+            path: the file's path.
+            offset: bytes to skip.
+            size: bytes to read; all by default.
+            lines: the first and the last line to read, counted from 1; a range beyond the file's end is cut.
+            limit: bytes to read at most; OSError with EFBIG if there are more.
+        """
+        return await self._do(file_calls.read(path, offset=offset, size=size, lines=lines, most=limit))
+
+    async def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
+        """
+        Write a file, and make the folders that lead to it. The new content replaces the old one only when it is
+        complete: until then readers see the old file.
+
+        Args:
+            path: the file's path. A link is followed.
+            data: bytes, text (written as UTF-8), a file open for reading bytes, or an iterable of bytes.
+            mode: permission bits; by default those of the file that is replaced, or the usual ones for a new file.
+            exclusive: raise FileExistsError if *path* exists.
+
+        Returns:
+            The bytes written.
+        """
+        return await self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
+                              waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
+
+    async def append(self, path: Path, data: Content) -> int:
+        """
+        Write at the end of a file, which is made if it doesn't exist.
+
+        Args:
+            path: the file's path.
+            data: as for `write`.
+
+        Returns:
+            The file's size afterwards, in bytes.
+        """
+        return await self._do(file_calls.append(path, data),
+                              waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
+
+    async def edit(self, path: Path, old: str | bytes, new: str | bytes) -> None:
+        """
+        Replace a text that occurs exactly once in a file.
+
+        Args:
+            path: the path of the file, which has at most 32 MiB.
+            old: the text to replace, at most 1 MiB.
+            new: the text that replaces *old*.
+
+        Raises:
+            EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
+                unchanged.
+        """
+        await self._do(file_calls.edit(path, old, new))
+
+    async def list(self, path: Path = ".") -> Infos:
+        """The entries of a folder, sorted by name; at most 100,000."""
+        return await self._do(file_calls.list_folder(path))
+
+    async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
+        """
+        The kind, size, mode and time of a path.
+
+        Args:
+            path: the path of a file, folder, link or anything else.
+            follow: if the path is a link, describe the file that the link leads to.
+        """
+        return await self._do(file_calls.stat(path, follow=follow))
+
+    async def exists(self, path: Path) -> bool:
+        """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
+        return await self._do(file_calls.exists(path))
+
+    async def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
+        """
+        Make a folder.
+
+        Args:
+            path: the folder's path.
+            parents: make the folders that lead to it, too.
+            exist_ok: don't raise FileExistsError if the folder exists.
+        """
+        await self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
+
+    async def move(self, path: Path, to: Path) -> None:
+        """
+        Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it.
+
+        Args:
+            path: the path of the file or folder.
+            to: the new path; the folders that lead there are made.
+        """
+        await self._do(file_calls.move(path, to))
+
+    async def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
+        """
+        Copy a file, or a folder with all that is in it, with modes and times.
+
+        Args:
+            path: the path of the file or folder.
+            to: the copy's path; the folders that lead there are made.
+            timeout: seconds, at most 300.
+        """
+        await self._do(file_calls.copy(path, to, timeout=timeout))
+
+    async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
+        """
+        Remove a file, a link, or an empty folder.
+
+        Args:
+            path: the path of the file, link or folder.
+            recursive: remove a folder with all that is in it.
+            missing_ok: don't raise FileNotFoundError if the path doesn't exist.
+            timeout: seconds, at most 300.
+        """
+        await self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
+
+    async def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
+                   timeout: float = SEARCH_S) -> Found[str]:
+        """
+        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted.
+
+        Args:
+            pattern: a pattern with `*`, `?`, `[...]`, and `**` for any number of folders.
+            path: the folder where a relative pattern begins; the returned paths begin with *path*.
+            limit: paths to return at most; no more than 4,000.
+            timeout: seconds, at most 300.
+
+        Returns:
+            A list, whose `more` says whether other paths match as well.
+        """
+        return await self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
+
+    async def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
+                   ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
+        """
+        Search for a pattern in the lines of a file, or of all text files below a folder.
+
+        Args:
+            pattern: a Python regular expression, which is matched against bytes.
+            path: the file or folder.
+            include: a pattern such as `*.py`; files of other names are skipped.
+            literal: search for *pattern* as plain text.
+            ignore_case: ignore the case of ASCII letters.
+            limit: lines to return at most; no more than 4,000.
+            timeout: seconds, at most 300. After that TimeoutError is raised.
+
+        Returns:
+            A list of the lines that match, whose `more` says whether there are others.
+        """
+        return await self._do(file_calls.grep(pattern, path=path, include=include, literal=literal, ignore_case=ignore_case,
+                                              limit=limit, timeout=timeout))
+
+    async def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
+                    timeout: float | None = None) -> AsyncIterator[FileChange]:
+        """
+        Iterate over changes below a folder. The folder is scanned again and again, so the sandbox isn't idle meanwhile.
+
+        With asyncio, use `async for change in box.files.watch()`. The first scan takes place when the iteration begins.
+
+        Args:
+            path: the folder; OSError with E2BIG if more than 4,000 names are below it.
+            interval: seconds between two scans.
+            timeout: seconds after which the iteration ends; None for no end.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        seen = FileWatch(path)
+        await self._do(seen.look())
+        # blocking: return self._changes(seen, interval, until)
+
+    # blocking: def _changes(self, seen: FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
+        while (pause := _pause(interval, until)) is not None:
+            await sleep(pause)
+            for change in await self._do(seen.look()):  # asyncio
+                yield change  # asyncio
+            # blocking: yield from self._do(seen.look())
+
+    async def upload(self, host: Path, inside: Path) -> Transfer:
+        """
+        Copy a file, or a folder with all that is in it, from this host, with modes and times.
+
+        Args:
+            host: the path on this host. Links in a folder are copied as links.
+            inside: the path in the sandbox. If that is a folder already, the entries are added to it.
+
+        Returns:
+            The counts of what was copied, and the entries that were left out.
+        """
+        return await self._do(file_trees.upload(host, inside), waits=True)
+
+    async def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
+        """
+        Copy a file, or a folder with all that is in it, to this host, with modes and times. Nothing is written outside
+        *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out.
+
+        Args:
+            inside: the path in the sandbox.
+            host: the path on this host. If that is a folder already, the entries are added to it.
+            limit: bytes of all files together; OSError with EFBIG if there are more.
+
+        Returns:
+            The counts of what was copied, and the entries that were left out.
+        """
+        return await self._do(file_trees.download(inside, host, limit=limit), waits=True)
+
+    async def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
+        """
+        Unpack a tar archive into a folder of the sandbox.
+
+        Args:
+            source: a path on this host, or a file open for reading bytes; compressed or not.
+            inside: the folder, which is made if it doesn't exist.
+
+        Returns:
+            The counts of what was unpacked, and the entries that were left out.
+
+        Raises:
+            ValueError: *source* isn't a tar archive.
+        """
+        from leeward.client import file_tars  # takes 8 ms, with tarfile
+        return await self._do(file_tars.import_tar(source, inside), waits=True)
+
+    async def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
+        """
+        Write a tar archive of a file or folder of the sandbox. Names in the archive are relative to the folder; links
+        that could lead out of the folder are left out.
+
+        Args:
+            inside: the path in the sandbox.
+            target: a path on this host, or a file open for writing bytes. The archive is compressed if the path ends in
+                .gz, .tgz, .xz or .txz.
+            limit: as for `download`.
+
+        Returns:
+            The counts of what was written, and the entries that were left out.
+        """
+        from leeward.client import file_tars  # as in `import_tar`
+        return await self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)
+
+
+def _pause(interval: float, until: float | None) -> float | None:
+    """Seconds until the next scan; None if *until*, in time.monotonic() seconds, has passed."""
+    if until is None:
+        return interval
+    left = until - time.monotonic()
+    return min(interval, left) if left > 0 else None
