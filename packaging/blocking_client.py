@@ -29,7 +29,7 @@ CLIENT = Path(__file__).resolve().parent.parent / "leeward" / "client"
 #: What is replaced, with what.
 WORDS = {
     r"\bawait ": "",
-    r"\basync (?=def |with |for )": "",
+    r"\basync (?=(?:def|with|for)\b)": "",
     r"\b(_*)Async(?=[A-Z])": r"\1",
     r"\b__a(?=(?:enter|exit|iter)__)": "__",
     r"\baio_(?=[a-z])": "",
@@ -93,17 +93,24 @@ def _with_sorted_imports(text: str) -> str:
     for body in bodies:
         for ours, run in groupby(body, lambda node: isinstance(node, ast.ImportFrom)
                                  and (node.module or "").startswith("leeward")):
-            imports = list(run) if ours else []
-            parts = [(node.module, lines[node.lineno - 1:node.end_lineno]) for node in imports
-                     if isinstance(node, ast.ImportFrom)]
+            imports = [node for node in run if ours and isinstance(node, ast.ImportFrom)]
+            parts = [(node.module, _with_sorted_names(node, lines[node.lineno - 1:node.end_lineno])) for node in imports]
             if parts:
                 lines[imports[0].lineno - 1:imports[-1].end_lineno] = [
                     line for _, part in sorted(parts, key=lambda part: part[0] or "") for line in part]
     return "".join(lines)
 
 
+def _with_sorted_names(node: ast.ImportFrom, lines: list[str]) -> list[str]:
+    """The lines of an import, with its names in order if it has one line: constants, classes, then the rest."""
+    if len(lines) > 1 or any(alias.asname for alias in node.names):
+        return lines
+    names = sorted((alias.name for alias in node.names), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    return [lines[0].partition(" import ")[0] + f" import {', '.join(names)}\n"] if "#" not in lines[0] else lines
+
+
 def _made(name: str) -> str:
     return blocking((CLIENT / f"aio_{name}.py").read_text())
 
 
-files = partial(_made, "files")
+files, process, sandbox = (partial(_made, name) for name in ("files", "process", "sandbox"))

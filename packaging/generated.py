@@ -23,6 +23,8 @@ WHOLE = {
     "leeward/capi/operations.h": "wire_files:c_header",
     "leeward/_generated_initialisers.py": "initialisers:made",
     "leeward/client/files.py": "blocking_client:files",
+    "leeward/client/process.py": "blocking_client:process",
+    "leeward/client/sandbox.py": "blocking_client:sandbox",
     "leeward/host/profiles/seccomp.json": "leeward.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "command_files:completions",

@@ -74,7 +74,7 @@ def _write(data: bytes) -> bool:
 class Asks(Protocol):
     """The part of a sandbox that its file calls need."""
 
-    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply: ...
+    def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
 
 
 class Counted:
@@ -87,8 +87,8 @@ class Counted:
         self._sandbox = sandbox
         self._bytes = self._files = 0
 
-    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
-        reply = self._sandbox.ask(op, fields, deadline)
+    def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
+        reply = self._sandbox.ask(op, fields)
         data = fields.get("data") if op == "file_write" else (reply.ok or {}).get("data") if op == "file_read" else None
         if isinstance(data, bytes):
             self._bytes += len(data)

@@ -155,17 +155,6 @@ class AsyncClient:
         reply, _ = await self._call("egress_answer", {"ask": ask, "allow": allow, "message": message}, timeout)
         return taken(reply.ok or {})
 
-    async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
-                  functions: AwaitedFunctions | None = None) -> Answer:
-        """
-        Send one request of the wire, for `AsyncSandbox`. The caller owns the descriptors of the answer.
-
-        Args:
-            seconds: the time that the call may take in all; None for no bound.
-            functions: the functions that the request's job may call.
-        """
-        return await self._call(op, fields, seconds, functions=functions)
-
     async def _call(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
                     functions: AwaitedFunctions | None = None) -> Answer:
         return (await self._within(op, fields, seconds, idempotent, functions))[0]

@@ -1,19 +1,23 @@
 """
-A process and a kernel of a live sandbox, for asyncio: the calls of `Process` and `Kernel`, with `await`.
+A process and a kernel of a live sandbox, for asyncio.
 
-Runs in:   anybody's program, in one event loop.
+Runs in:   anybody's program.
 """
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
+
+# Not `signal`, which builds enumerations: 1 ms.
+from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.aio_waiting import Lock, sleep
 from leeward.client.options import TurnOptions
 from leeward.client.sandbox_calls import (
+    CLOSE_S,
     READ_S,
     SOON_S,
     Chunk,
@@ -25,17 +29,21 @@ from leeward.client.sandbox_calls import (
     pieces,
 )
 from leeward.errors import DaemonError, ProcessOver
-from leeward.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import flag, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_sandbox import AsyncSandbox
+    from leeward.outcome import Result
 
 
 class AsyncProcess:
     """
-    A process of a sandbox. `Process` describes the calls.
+    A process of a sandbox. `AsyncSandbox.start` starts one; `AsyncSandbox.process` returns one by its number, also in
+    another program.
+
+    The process runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some 128 KiB;
+    then its writes block until a client reads.
 
     Attributes:
         number: the process's number in its sandbox.
@@ -44,11 +52,12 @@ class AsyncProcess:
     def __init__(self, sandbox: AsyncSandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
         self._chunks = ChunkReader()
-        self._reading = asyncio.Lock()
+        self._reading = Lock()
 
     async def _ask(self, op: str, **fields: Any) -> Reply:
         return await self._sandbox.ask(op, {"process": self.number, **fields})
 
+    # blocking: @property
     async def pid(self) -> int:
         """
         The process's pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
@@ -62,7 +71,7 @@ class AsyncProcess:
             pid = row.get("pid")
             if (type(pid) is int and pid > 0) or row.get("over"):
                 return pid if type(pid) is int else 0
-            await asyncio.sleep(pause)
+            await sleep(pause)
             pause *= 2
 
     async def row(self) -> Mapping[str, Any]:
@@ -101,15 +110,17 @@ class AsyncProcess:
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         """Chunks of output until the process has ended."""
         while found := await self.read():
-            for chunk in found:
-                yield chunk
+            for chunk in found:  # asyncio
+                yield chunk  # asyncio
+            # blocking: yield from found
 
     async def write(self, data: bytes | str) -> int:
         """
-        Write to the process's standard input, which `start(..., stdin=None)` has left open.
+        Write to the process's standard input, which `start(..., stdin=None)` has left open. Waits until all of *data*
+        is in the process's pipe.
 
         Returns:
-            The number of bytes that were written to the process's pipe.
+            The number of bytes that were written to the pipe.
 
         Raises:
             BrokenPipeError: the process has closed its standard input, or has ended.
@@ -126,7 +137,7 @@ class AsyncProcess:
         """Close the process's standard input: the process reads the end of the file."""
         await self._ask("process_write", end=True)
 
-    async def signal(self, number: int = signal.SIGTERM) -> bool:
+    async def signal(self, number: int = SIGTERM) -> bool:
         """
         Send a signal to the process, not to its children.
 
@@ -152,18 +163,18 @@ class AsyncProcess:
         return checked(flag, await self._ask("process_resize", rows=rows, columns=columns), "resized")
 
     async def kill(self) -> None:
-        """Kill the process and all its descendants."""
+        """Kill the process and all its descendants. `read`, `wait` and `result` can still be called afterwards."""
         await self._ask("process_kill")
 
     async def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for the end of the process.
+        Wait for the end of the process. A process with much output doesn't end unless a client reads that output.
 
         Args:
             timeout: seconds to wait; None to wait without end.
 
         Returns:
-            How the process ended, without its output; None after *timeout*.
+            How the process ended, without its output, which `read` returns; None after *timeout*.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -197,8 +208,11 @@ class AsyncProcess:
 
 class AsyncKernel:
     """
-    A Python process in a sandbox that keeps its state. `Kernel` describes the calls. Requests of several tasks run one
-    after the other. Cancelling a task whose code runs ends the process, and the state is lost; `interrupt` keeps it.
+    A Python process in a sandbox that keeps its state: variables, imports, threads. `AsyncSandbox.kernel` starts one.
+
+    Requests from several tasks run one after the other, in the order in which they arrive.
+
+    With asyncio, cancelling a task whose code runs ends the kernel's process, and the state is lost; `interrupt` keeps it.
 
     Attributes:
         number: the kernel's number in its sandbox.
@@ -209,16 +223,22 @@ class AsyncKernel:
 
     async def execute(self, code: str | bytes, **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code, and wait for its result.
+        Run code, and wait for its result. The code sees the state that earlier code left.
+
+        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit ends the code,
+        the state is lost.
 
         Raises:
             SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.
+            SandboxOver: the sandbox has ended.
+            Busy: 64 requests wait for the kernel already.
+            DaemonError: as for Client.execute. If the connection is lost while the code runs, the state is lost, too.
         """
         return await self._sandbox._execute(self.number, code, {"display": True, **options})
 
     async def interrupt(self) -> bool:
         """
-        Raise KeyboardInterrupt in the code that runs.
+        Raise KeyboardInterrupt in the code that runs; call it from another task.
 
         Returns:
             Whether code was running.
@@ -226,17 +246,32 @@ class AsyncKernel:
         return checked(flag, await self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
     async def reset(self) -> None:
-        """Replace the kernel's process by a fresh one; the state is lost."""
+        """Replace the kernel's process by a fresh one; the state is lost. Calls that wait for a result raise SessionOver."""
         await self._sandbox.ask("kernel_reset", {"kernel": self.number})
 
     async def fork(self) -> AsyncKernel:
-        """Start a second kernel with a copy of this kernel's state, after the requests that were made before."""
-        reply = await self._sandbox.ask("kernel_fork", {"kernel": self.number})
+        """
+        Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
+        before. The two kernels aren't protected from each other, and share files, limits, and the
+        offsets of open files.
+
+        Raises:
+            SessionOver: the kernel's process has ended.
+            SandboxOver, Busy, DaemonError: as for `AsyncSandbox.kernel`.
+        """
+        reply = await self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
     async def close(self) -> None:
         """End the kernel's process."""
         try:
-            await self._sandbox.ask("kernel_close", {"kernel": self.number})
+            await self._sandbox.ask("kernel_close", {"kernel": self.number}, CLOSE_S)
         except DaemonError:
             pass  # the kernel has ended, or ends with its sandbox
+
+    async def __aenter__(self) -> AsyncKernel:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()

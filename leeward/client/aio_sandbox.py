@@ -1,26 +1,26 @@
 """
-A live sandbox for asyncio: the calls of `Sandbox`, with `await`.
+A live sandbox, for asyncio: one object for its commands, its processes and their output.
 
-Runs in:   anybody's program, in one event loop. All calls share one connection, on which they wait side by side.
+Runs in:   anybody's program.
+
+Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
+of several tasks don't wait for each other: aio_free_links.py. The first call opens the sandbox; if several tasks make a
+first call at the same time, one of them opens it for all.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from leeward.client.aio import AsyncClient
-from leeward.client.aio_files import AsyncFiles
+from leeward.client.aio_free_links import AsyncFreeLinks
+from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
-from leeward.client.fetching import Fetched, Headers, fetch_fields, fetched_of
+from leeward.client.aio_waiting import Lock, shielded
 from leeward.client.host_view import add_host_view
-from leeward.client.mounts import Mount, mounts_of, open_with_await
+from leeward.client.mounts import Mount, mounts_of
 from leeward.client.options import TurnOptions, awaited_by, packages_of
-from leeward.client.results import result_of
-from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
@@ -36,29 +36,37 @@ from leeward.client.sandbox_calls import (
     id_of,
     open_fields,
     program_fields,
+    result,
     terminal_fields,
 )
-from leeward.errors import DaemonError, RequestRejected, SandboxOver, Stale
-from leeward.outcome import Result
+from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
-# Imported in functions: what not every start needs; 13 ms of processor time for all of it.
+# Imported in functions: what not every start needs; 62 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.client.changes import Changes
-    from leeward.client.folder_state import FolderState
+    from leeward.client.aio_files import AsyncFiles
+    from leeward.client.fetching import Fetched, Headers
+    from leeward.outcome import Result
+
+Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncOverlayCalls):
     """
     A sandbox that keeps its files and processes between calls, until it is closed.
 
         async with leeward.AsyncSandbox() as box:
             await box.shell("echo 40 2 > numbers")
+            added = await box.run(["awk", "{ print $1 + $2 }", "numbers"])
+            print(added.stdout_text)
 
-    `Sandbox` describes the options and the calls. Tasks may share a sandbox, and their calls run side by side.
-    Cancelling a task that waits for `run` or `shell` ends that program.
+    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without
+    `async with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the
+    user can `attach` to it.
+
+    With asyncio, cancelling a task that waits for `run` or `shell` ends that program.
 
     Args:
         socket: path of the daemon's socket; as for Client.
@@ -66,51 +74,93 @@ class AsyncSandbox:
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+
+    Keyword Args:
+        profile (str): the profile's name, which says what the sandbox sees and may do; "python" by default.
+        environment (str): the interpreter and its packages, as for Client.execute.
+        packages (Sequence[str]): requirements for pip, such as "pandas==2.2", in place of an environment. The first
+            call installs them, unless the daemon has an environment of these packages.
+        egress (str): the name of an egress policy, as for Client.execute.
+        allow_network (bool): reach all public names and addresses, as for Client.execute.
+        policy (Mapping[str, Any]): a policy as docs/egress.md describes it, in full or in its short form, which
+            narrows that of `egress`.
+        fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
+        env (Mapping[str, str]): environment variables of every process in the sandbox.
+        memory (int | str): bytes, or a size such as "512M", for all processes and files of the sandbox together.
+        processes (int): processes and threads at once.
+        timeout (float): seconds for each `run` and `shell` that sets none.
+        output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
+        overflow (str): what happens to programs and code that write more and don't say so themselves: with "cut", the
+            default, they go on, and the beginning and the end of their output are kept; "end" ends them.
+        idle (float): seconds without a call after which the daemon ends the sandbox.
+        lifetime (float): seconds after which the daemon ends the sandbox in any case.
+        show_secrets (bool): for the profile "shell": hide nothing.
+        own_home (bool): for "approved", and profiles based on it or on "agent": give it a home as "agent" has.
+        hide (Sequence[str]): with such a home: paths in its mounts to show as an unreadable file, or an empty folder.
+        protect (Sequence[str]): paths in its mounts that can't be written.
+        pin (Sequence[str]): folders in its mounts that, like those above them, can't be moved.
+        held (bool): the daemon ends the sandbox when this program ends, however it ends, until `detach`.
+        metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
-        self._blocking: Sandbox | None = None
-        self._client = AsyncClient(socket)
+        self._links = AsyncFreeLinks(socket)
         self._packages = packages_of(options.get("packages", ()))
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
-        self._states: dict[str, FolderState] = {}
-        self._opening = asyncio.Lock()
-        self._id = ""
-        self._closed = False
+        self._opening = Lock()
+        self._id, self._closed = "", False
+        self._held = False  # its processes and kernels are, by `attach`
+        self._states = {}
+        # blocking: self._applied = {}
 
     @classmethod
-    async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None) -> AsyncSandbox:
+    async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> AsyncSandbox:
         """
         The sandbox with this id, which another program of the same user has opened.
+
+        Args:
+            sandbox: the id.
+            socket: as for Sandbox.
+            held: the daemon ends the processes and kernels that this object starts when this program ends, however it
+                ends, or at `detach`.
 
         Raises:
             SandboxOver: this user has no such sandbox.
             RequestRejected: *sandbox* isn't an id.
         """
         box = cls(socket=socket)
-        box._id = id_of(sandbox)
+        box._id, box._held = id_of(sandbox), held
         try:
             await box.info()
         except BaseException:
-            await box._client.close()
+            await box._links.close()
             raise
         return box
 
     @staticmethod
     async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The `info` of each sandbox of this user, the oldest first."""
-        async with AsyncClient(socket) as client:
-            found, last = checked(page, (await client.ask("sandbox_list", {}))[0])
+        links = AsyncFreeLinks(socket)
+        try:
+            reply, _ = await links.call("sandbox_list", {})
+            found, last = checked(page, reply)
             while last:
-                more, last = checked(page, (await client.ask("sandbox_list", {"after": last}))[0], last)
+                reply, _ = await links.call("sandbox_list", {"after": last})
+                more, last = checked(page, reply, last)
                 found += more
             return found
+        finally:
+            await links.close()
 
+    # blocking: @property
     async def id(self) -> str:
         """The sandbox's id, 26 characters. The first use opens the sandbox."""
+        return await self._named()
+
+    async def _named(self) -> str:
         if not self._id:
             async with self._opening:
                 if not self._id:
@@ -122,87 +172,103 @@ class AsyncSandbox:
     @property
     def files(self) -> AsyncFiles:
         """The sandbox's files."""
+        from leeward.client.aio_files import AsyncFiles  # most programs don't need it
         return AsyncFiles(self)
 
     async def _open(self) -> Reply:
         if not self._packages:
             return await self._opened(self._fields)
-        from leeward.client import packages
+        from leeward.client.packages import wanted_packages, with_environment_async
 
-        await self._client.ask("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        status = checked(answer, (await self._client.ask("status", {}))[0])
-        wanted = packages.wanted_packages(self._packages, self._client.socket, status)
-        return await packages.with_environment_async(self._fields, wanted, self._opened)
+        await self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
+        status, _ = await self._links.call("status", {})
+        wanted = wanted_packages(self._packages, self._links.path, checked(answer, status))
+        return await with_environment_async(self._fields, wanted, self._opened)
 
-    async def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        if not self._mounts:
-            return (await self._client.ask("sandbox_open", fields))[0]
-        return await open_with_await(self._client.ask, fields, self._mounts, self._states)
+    async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
+        """
+        Send one request about this sandbox; returns the reply, without its descriptors.
 
-    async def diff(self, target: str = "") -> Changes:
-        """Call `Sandbox.diff` in a thread."""
-        return await asyncio.to_thread((await self._blocking_sandbox()).diff, target)
-
-    async def apply(self, paths: Iterable[str] | None = None, target: str = "",
-                    changes: Changes | None = None) -> Changes:
-        """Call `Sandbox.apply` in a thread, which goes on if the task is cancelled."""
-        return await asyncio.to_thread((await self._blocking_sandbox()).apply, paths, target, changes)
-
-    async def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
-        """Call `Sandbox.conflicts` in a thread."""
-        return await asyncio.to_thread((await self._blocking_sandbox()).conflicts, changes, target)
-
-    async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
-        """Call `Sandbox.discard` in a thread."""
-        return await asyncio.to_thread((await self._blocking_sandbox()).discard, paths, target)
-
-    async def checkpoint(self, name: str = "", target: str = "") -> str:
-        """Call `Sandbox.checkpoint` in a thread."""
-        return await asyncio.to_thread((await self._blocking_sandbox()).checkpoint, name, target)
-
-    async def restore(self, name: str, target: str = "") -> None:
-        """Call `Sandbox.restore` in a thread."""
-        await asyncio.to_thread((await self._blocking_sandbox()).restore, name, target)
-
-    async def _blocking_sandbox(self) -> Sandbox:
-        """A blocking Sandbox for the same sandbox, for calls that work with files of the host."""
-        if self._blocking is None:
-            self._blocking = Sandbox(socket=self._client.socket)
-            self._blocking._id = await self.id()
-            self._blocking._states, self._blocking._mounts = self._states, self._mounts
-        return self._blocking
-
-    async def ask(self, op: str, fields: Mapping[str, Any]) -> Reply:
-        """Send one request about this sandbox; returns the reply, without its descriptors."""
-        reply, descriptors = await self._client.ask(op, {"sandbox": await self.id(), **fields})
+        Args:
+            op: the request's operation.
+            fields: its fields, but for `sandbox`.
+            seconds: the time that the call may take in all; None for no bound.
+        """
+        reply, descriptors = await self._links.call(op, {"sandbox": await self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
         return reply
 
+    async def begin(self, op: str, fields: Mapping[str, Any]) -> Reply:
+        """As `ask`, for a request that starts a process or a kernel."""
+        if not self._held:
+            return await self.ask(op, fields)
+        reply, _ = await self._links.call_lasting(op, {"sandbox": await self._named(), **fields, "held": True})
+        return reply
+
+    # --- programs -------------------------------------------------------------------
+
     async def run(self, argv: Iterable[str], *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                   **options: Unpack[StartOptions]) -> Result:
-        """Run a program and wait for its end, as `Sandbox.run` does."""
+        """
+        Run a program and wait for its end.
+
+        Args:
+            argv: the program, which is looked up in PATH, and its arguments.
+            on_stdout: called with each piece of standard output as it arrives. The result has the whole output as well.
+            on_stderr: called with each piece of standard error as it arrives.
+
+        Keyword Args:
+            cwd (str): the folder to start in; /workspace by default.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
+            stdin (bytes | str): the program's standard input, at most 64 MiB. Empty by default.
+            timeout (float): seconds after which the program and all its descendants are killed.
+            output (int | str): bytes of stdout and stderr together.
+            overflow (str): what happens to a program that writes more: with "cut" it goes on, and the beginning and the
+                end of its output are kept; with "end" it is killed. By default as for the sandbox.
+            title (str): the name that `processes` shows; the first word of *argv* by default.
+            cpu_time (float): processor seconds of the program and its descendants; then `timed_out`, with limit `cpu`.
+            clean (bool): pass on only PATH of the sandbox's environment variables; *env* is added.
+            warm (bool): the daemon may start such a program in advance, since it reads all of stdin first. Not `start`.
+
+        Returns:
+            How the program ended: exit code 127 for a missing program and 126 for a file that can't be run, with a line
+            on stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's
+            end, the daemon waits 50 ms for output of children that live on.
+
+        Raises:
+            SandboxOver: the sandbox has ended.
+            Busy: the sandbox runs as many processes as it may.
+            DaemonError: as for Client.execute.
+        """
         return await self._run(argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
-        """Run a line by `/bin/sh -c`, as `Sandbox.shell` does."""
+        """Run a line by `/bin/sh -c`. The options, the result and the errors are those of `run`."""
         return await self._run(line, options, on_stdout, on_stderr)
 
     async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
                    on_stderr: OnData | None) -> Result:
         fields = program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            return result_of(*await self._client.ask("process_run", {"sandbox": await self.id(), **fields}))
-        process = await self._start(bounded_fields(fields))
+            return result(await self.run_fields(fields))
+        process = await self.start_fields(bounded_fields(fields))
         try:
             return await process.result(on_stdout, on_stderr)
         except BaseException:
             try:
-                await asyncio.shield(process.kill())
+                await shielded(process.kill)
             except DaemonError:
-                pass  # the program's own error is raised
+                pass  # the caller gets the first error
             raise
+
+    async def run_fields(self, fields: Mapping[str, Any]) -> Answer:
+        """
+        Send a process_run request with these fields. Returns the reply and the descriptors of its arenas, which the
+        caller owns.
+        """
+        return await self._links.call("process_run", {"sandbox": await self._named(), **fields})
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
@@ -210,31 +276,70 @@ class AsyncSandbox:
 
         Args:
             argv: the program and its arguments, or one line for the shell.
+
+        Keyword Args:
+            stdin (bytes | str | None): as for `run`; None leaves standard input open for `AsyncProcess.write`.
+            cwd (str): as for `run`; the options that aren't listed here are those of `run`, too.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
+            timeout (float): seconds; without it there is no limit on time.
+            output (int | str): bytes; without it there is no limit on output. The end of longer output comes as the last
+                chunks.
+            title (str): the name that `processes` shows.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
-        return await self._start({**program_fields(what, **options), **({"open": True} if opened else {})})
+        return await self.start_fields({**program_fields(what, **options), **({"open": True} if opened else {})})
 
     async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                        **options: Unpack[TerminalOptions]) -> AsyncProcess:
         """
-        Start a program on a terminal, as `Sandbox.terminal` does.
+        Start a program on a terminal, with job control, line editing and Ctrl-C. `AsyncProcess.write` types;
+        `AsyncProcess.read` returns what the terminal shows, all of it as stdout; `AsyncProcess.resize` changes the
+        terminal's size.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
             size: rows and columns, each from 1 to 65,535.
+
+        Keyword Args:
+            cwd (str): the folder to start in; /workspace by default.
+            env (Mapping[str, str]): environment variables, added to the sandbox's. TERM is xterm-256color by default.
+            timeout (float): seconds; without it there is no limit on time.
+            title (str): the name that `processes` shows.
+
+        Raises:
+            Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
+            SandboxOver, DaemonError: as for `run`.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
-        return await self._start(terminal_fields(what, size, options))
+        return await self.start_fields(terminal_fields(what, size, options))
 
-    async def _start(self, fields: Mapping[str, Any]) -> AsyncProcess:
-        return AsyncProcess(self, checked(whole, await self.ask("process_start", fields), "process", 1))
+    async def start_fields(self, fields: Mapping[str, Any]) -> AsyncProcess:
+        return AsyncProcess(self, checked(whole, await self.begin("process_start", fields), "process", 1))
 
     async def fetch(self, url: str, method: str = "GET", headers: Headers | None = None,
                     body: bytes | str = b"") -> Fetched:
-        """Send an HTTP or HTTPS request by the sandbox's policy, as `Sandbox.fetch` does."""
-        fields = {"sandbox": await self.id(), **fetch_fields(url, method, headers, body)}
-        return fetched_of(*await self._client.ask("sandbox_fetch", fields))
+        """
+        Send an HTTP or HTTPS request, if this sandbox's egress policy allows it, and return the response. The daemon's
+        broker sends the request: nothing runs in the sandbox. It follows redirects, and checks each by the policy.
+
+        Args:
+            url: http or https, at most 8,192 characters.
+            method: such as "POST".
+            headers: header fields of the request, at most 64; those of the connection can't be set.
+            body: at most 16 MiB, and no more than the policy's limit `request`.
+
+        Raises:
+            FetchFailed: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
+            Busy: 16 fetches of this user are under way.
+            SandboxOver, DaemonError: as for `run`.
+        """
+        from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
+
+        fields = {"sandbox": await self._named(), **fetch_fields(url, method, headers, body)}
+        return fetched_of(*await self._links.call("sandbox_fetch", fields))
+
+    # --- Python ---------------------------------------------------------------------
 
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
@@ -242,21 +347,49 @@ class AsyncSandbox:
 
         Args:
             code: Python source, at most 16 MiB.
+
+        Keyword Args:
+            args (Iterable[str]): `sys.argv[1:]`.
+            env (Mapping[str, str]): environment variables, added to the sandbox's.
+            files (Mapping[str, bytes]): files to write to /workspace before the code runs, by relative name.
+            stdin (bytes | str): the code's standard input, at most 64 MiB.
+            collect (Iterable[str]): glob patterns of files below /workspace to return in `Result.files`.
+            display (bool): as for Client.execute.
+            timeout (float): seconds that the code may run.
+            output (int | str): bytes of stdout and stderr together.
+            overflow (str): as for `run`.
+            name (str): the file name that tracebacks show; `<string>` by default.
+            functions (Mapping[str, Callable]): as for Client.execute.
+            call_timeout (float): as for Client.execute.
+            stop_clock (bool): as for Client.execute.
+
+        Returns:
+            How the code ended, as for Client.execute.
+
+        Raises:
+            SandboxOver, Busy, DaemonError: as for `run`.
         """
         return await self._execute(0, code, options)
 
     async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        fields = {"sandbox": await self.id(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
-        return result_of(*await self._client.ask("sandbox_execute", fields, functions=awaited_by(options)))
+        fields = {"sandbox": await self._named(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        if kernel and options == {"display": True}:  # code without options
+            return result(await self._links.execute_in_kernel(fields))
+        return result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
 
     async def kernel(self) -> AsyncKernel:
-        """Start a Python process that keeps its state between requests, as `Sandbox.kernel` does."""
-        return AsyncKernel(self, checked(whole, await self.ask("kernel_open", {}), "kernel", 1))
+        """
+        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
+
+        Raises:
+            SandboxOver, Busy, DaemonError: as for `run`.
+        """
+        return AsyncKernel(self, checked(whole, await self.begin("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, with the newest of those that have ended, as `Sandbox.processes`
-        returns them.
+        The processes that clients have started, with the newest of those that have ended. Each is a dict with
+        `process` (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
@@ -266,8 +399,14 @@ class AsyncSandbox:
         await process.row()
         return process
 
+    # --- the sandbox ----------------------------------------------------------------
+
     async def info(self) -> dict[str, Any]:
-        """The sandbox's state, as `Sandbox.info` returns it."""
+        """
+        The sandbox's state: `sandbox`, `profile`, `age`, `idle`, `unused` and `left` in seconds, `processes`,
+        `memory`, `memory_limit` and `memory_peak` in bytes, `cpu_time` in seconds, `oom_kills` (processes that the
+        kernel killed for lack of memory), `forks_refused`, `denied` (refused calls by name), `metadata`.
+        """
         return checked(answer, await self.ask("sandbox_info", {}))
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
@@ -293,41 +432,36 @@ class AsyncSandbox:
         await self.ask("sandbox_kill", {})
 
     async def close(self) -> None:
-        """`kill` the sandbox, if it was opened, and close the connection."""
+        """`kill` the sandbox, if it was opened, and close the connections."""
         async with self._opening:
             self._closed = True
         try:
             if self._id:
-                await self._client.ask("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
+                await self._links.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
         except DaemonError:
             pass  # the sandbox has ended, or ends after its idle time
         finally:
-            self._close_links()
-            await self._client.close()
-
-    def _close_links(self) -> None:
-        if self._blocking is not None:
-            self._blocking._links.close()
+            self._close_blocking()  # asyncio
+            await self._links.close()
 
     async def detach(self) -> str:
         """
-        Close the connection, and let the sandbox run on.
+        Close the connections, and let the sandbox run on.
 
         Returns:
             The sandbox's id, for `attach`.
         """
-        found = await self.id()
+        found = await self._named()
         if self._fields.get("held"):
             await self.ask("sandbox_extend", {"detach": True})
-        self._close_links()
-        await self._client.close()
+        self._close_blocking()  # asyncio
+        await self._links.close()
         return found
 
     async def __aenter__(self) -> AsyncSandbox:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

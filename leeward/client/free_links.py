@@ -7,35 +7,66 @@ Runs in:   anybody's program.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leeward.client import kernel_seats
 from leeward.client.link import Link
+from leeward.client.mounts import Mount, open_with
+from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
 
 if TYPE_CHECKING:
+    from leeward.client.folder_state import FolderState
     from leeward.client.functions import ServedFunctions
+
+Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
 
 
 class FreeLinks:
-    """A pool of connections to the daemon on *path*. Each call takes an idle one, or makes a new one."""
+    """
+    A pool of connections to the daemon. Each call takes an idle one, or makes a new one.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    Args:
+        socket: as for Client.
+    """
+
+    def __init__(self, socket: str | os.PathLike[str] | None) -> None:
+        self.path = client_socket(socket)
         self._free: list[Link] = []
-        self._lasting = Link(path)
+        self._lasting = Link(self.path)
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._lock = threading.Lock()
 
-    def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None,
-             functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+    def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
+             functions: ServedFunctions | None = None) -> Answer:
+        until = None if seconds is None else time.monotonic() + seconds
         with self.one() as link:
-            return link.call(op, fields, deadline, functions=functions)
+            return link.call(op, fields, until, functions=functions)
+
+    def call_lasting(self, op: str, fields: Mapping[str, Any]) -> Answer:
+        with self.lasting() as link:
+            return link.call(op, fields)
+
+    def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
+        """Send a sandbox_execute request for a kernel, with code and no option."""
+        with self.one() as link:
+            return kernel_seats.execute(link, fields)
+
+    def open(self, fields: Mapping[str, Any], mounts: Sequence[Mount], states: dict[str, FolderState],
+             beside: Callable[[], None] | None) -> Reply:
+        """Send a sandbox_open request; the other arguments are those of `open_with`."""
+        with self.lasting() if fields.get("held") else self.one() as link:
+            if not mounts:
+                return link.call("sandbox_open", fields)[0]
+            return open_with(link, fields, mounts, states, beside)
 
     @contextlib.contextmanager
     def lasting(self) -> Iterator[Link]:

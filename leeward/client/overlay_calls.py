@@ -1,36 +1,48 @@
 """
-The blocking calls of a live sandbox about the changes of its folders: diff, apply, discard, checkpoint, restore.
+What the blocking client of a live sandbox does with the folders of the host: it opens the sandbox with them, and has the
+calls about their changes: diff, apply, discard, checkpoint, restore.
 
 Runs in:   anybody's program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import RequestRejected, Stale
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
     from leeward.client.folder_state import FolderState
+    from leeward.client.free_links import FreeLinks
     from leeward.client.mounts import Mount
     from leeward.client.overlay import Overlay
+    from leeward.wire.replies import Reply
 
 
 class OverlayCalls:
     """The base class of `Sandbox` with the calls about overlays and compared folders."""
 
+    beside_opening: Callable[[], None] | None = None  # for `open_with`, if there are mounts
+    _links: FreeLinks
     _mounts: tuple[Mount, ...]
     #: The state at the opening of each folder with `compare`, by target.
     _states: dict[str, FolderState]
+    #: What `apply` has made of each file, by target.
+    _applied: dict[str, dict[bytes, tuple[int, int]]]
 
     @property
     def id(self) -> str:
         raise NotImplementedError
 
+    def _opened(self, fields: Mapping[str, Any]) -> Reply:
+        return self._links.open(fields, self._mounts, self._states, self.beside_opening)
+
     def _overlay(self, target: str) -> Overlay:
-        raise NotImplementedError
+        from leeward.client.overlay import Overlay  # most sandboxes have none
+
+        return Overlay(self, target)  # type: ignore[arg-type]  # it is a Sandbox
 
     def _compared(self, target: str) -> FolderState | None:
         """

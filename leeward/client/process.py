@@ -1,12 +1,12 @@
+# Made by ./dev generate
 """
-The blocking client of a process, and of a kernel, in a live sandbox.
+A process and a kernel of a live sandbox, for blocking programs.
 
 Runs in:   anybody's program.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 
 # Not `signal`, which builds enumerations: 1 ms.
@@ -28,6 +28,7 @@ from leeward.client.sandbox_calls import (
     ended_of,
     pieces,
 )
+from leeward.client.waiting import Lock, sleep
 from leeward.errors import DaemonError, ProcessOver
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import flag, whole
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 class Process:
     """
-    A process of a sandbox. `Sandbox.start` starts one; `Sandbox.process` returns one by its number, also in another
-    program.
+    A process of a sandbox. `Sandbox.start` starts one; `Sandbox.process` returns one by its number, also in
+    another program.
 
     The process runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some 128 KiB;
     then its writes block until a client reads.
@@ -52,10 +53,10 @@ class Process:
     def __init__(self, sandbox: Sandbox, number: int) -> None:
         self._sandbox, self.number = sandbox, number
         self._chunks = ChunkReader()
-        self._reading = threading.Lock()
+        self._reading = Lock()
 
-    def _ask(self, op: str, deadline: float | None = None, **fields: Any) -> Reply:
-        return self._sandbox.ask(op, {"process": self.number, **fields}, deadline)
+    def _ask(self, op: str, **fields: Any) -> Reply:
+        return self._sandbox.ask(op, {"process": self.number, **fields})
 
     @property
     def pid(self) -> int:
@@ -67,14 +68,20 @@ class Process:
         """
         pause = SOON_S
         while True:
-            row = self._row()
+            row = self.row()
             pid = row.get("pid")
             if (type(pid) is int and pid > 0) or row.get("over"):
                 return pid if type(pid) is int else 0
-            time.sleep(pause)
+            sleep(pause)
             pause *= 2
 
-    def _row(self) -> Mapping[str, Any]:
+    def row(self) -> Mapping[str, Any]:
+        """
+        The process's row in `Sandbox.processes`.
+
+        Raises:
+            ProcessOver: the sandbox doesn't list the process any more.
+        """
         for row in self._sandbox.processes():
             if row.get("process") == self.number:
                 return row
@@ -249,13 +256,13 @@ class Kernel:
             SessionOver: the kernel's process has ended.
             SandboxOver, Busy, DaemonError: as for `Sandbox.kernel`.
         """
-        return Kernel(self._sandbox, checked(whole, self._sandbox.begin("kernel_fork", {"kernel": self.number}),
-                                             "kernel", 1))
+        reply = self._sandbox.begin("kernel_fork", {"kernel": self.number})
+        return Kernel(self._sandbox, checked(whole, reply, "kernel", 1))
 
     def close(self) -> None:
         """End the kernel's process."""
         try:
-            self._sandbox.ask("kernel_close", {"kernel": self.number}, time.monotonic() + CLOSE_S)
+            self._sandbox.ask("kernel_close", {"kernel": self.number}, CLOSE_S)
         except DaemonError:
             pass  # the kernel has ended, or ends with its sandbox
 

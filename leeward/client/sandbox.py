@@ -1,26 +1,23 @@
+# Made by ./dev generate
 """
-The blocking client of a live sandbox: one object for its commands, its processes and their output.
+A live sandbox, for blocking programs: one object for its commands, its processes and their output.
 
 Runs in:   anybody's program.
 
-Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Each
-call takes a connection that no other call uses, or makes a new one, so threads don't wait for each other. The first
-call opens the sandbox; if several threads make a first call at the same time, one of them opens it for all.
+Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
+of several threads don't wait for each other: free_links.py. The first call opens the sandbox; if several threads make a
+first call at the same time, one of them opens it for all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from leeward.client import kernel_seats
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
-from leeward.client.mounts import Mount, mounts_of, open_with
+from leeward.client.mounts import Mount, mounts_of
 from leeward.client.options import TurnOptions, packages_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
@@ -37,23 +34,21 @@ from leeward.client.sandbox_calls import (
     checked,
     code_fields,
     id_of,
-    listed,
     open_fields,
     program_fields,
     result,
     terminal_fields,
 )
+from leeward.client.waiting import Lock, shielded
 from leeward.errors import DaemonError, SandboxOver
-from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
-from leeward.wire.sandbox_replies import answer, rows, sandbox_id, whole
+from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 # Imported in functions: what not every start needs; 62 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
-    from leeward.client.overlay import Overlay
     from leeward.outcome import Result
 
 Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
@@ -65,11 +60,12 @@ class Sandbox(OverlayCalls):
 
         with leeward.Sandbox() as box:
             box.shell("echo 40 2 > numbers")
-            print(box.run(["awk", "{ print $1 + $2 }", "numbers"]).stdout_text)
+            added = box.run(["awk", "{ print $1 + $2 }", "numbers"])
+            print(added.stdout_text)
 
     The first call opens the sandbox. Threads may share this object, and their calls run at the same time. Without
-    `with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the user can
-    `attach` to it.
+    `with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the
+    user can `attach` to it.
 
     Args:
         socket: path of the daemon's socket; as for Client.
@@ -106,20 +102,18 @@ class Sandbox(OverlayCalls):
         metadata (Mapping[str, str]): texts that `info` and `list` show; at most 64 entries, 16 KiB.
     """
 
-    beside_opening: Callable[[], None] | None = None  # for `open_with`, if there are mounts
-
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
-        self._links = FreeLinks(client_socket(socket))
+        self._links = FreeLinks(socket)
         self._packages = packages_of(options.get("packages", ()))
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
-        self._opening = threading.Lock()
+        self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
         self._states = {}
-        self._applied: dict[str, dict[bytes, tuple[int, int]]] = {}
+        self._applied = {}
 
     @classmethod
     def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> Sandbox:
@@ -148,12 +142,24 @@ class Sandbox(OverlayCalls):
     @staticmethod
     def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The `info` of each sandbox of this user, the oldest first."""
-        with contextlib.closing(FreeLinks(client_socket(socket))) as links:
-            return listed(lambda after: links.call("sandbox_list", after)[0])
+        links = FreeLinks(socket)
+        try:
+            reply, _ = links.call("sandbox_list", {})
+            found, last = checked(page, reply)
+            while last:
+                reply, _ = links.call("sandbox_list", {"after": last})
+                more, last = checked(page, reply, last)
+                found += more
+            return found
+        finally:
+            links.close()
 
     @property
     def id(self) -> str:
         """The sandbox's id, 26 characters. The first use opens the sandbox."""
+        return self._named()
+
+    def _named(self) -> str:
         if not self._id:
             with self._opening:
                 if not self._id:
@@ -174,18 +180,20 @@ class Sandbox(OverlayCalls):
         from leeward.client.packages import wanted_packages, with_environment
 
         self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        wanted = wanted_packages(self._packages, self._links.path, checked(answer, self._links.call("status", {})[0]))
+        status, _ = self._links.call("status", {})
+        wanted = wanted_packages(self._packages, self._links.path, checked(answer, status))
         return with_environment(self._fields, wanted, self._opened)
 
-    def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        with self._links.lasting() if fields.get("held") else self._links.one() as link:
-            if not self._mounts:
-                return link.call("sandbox_open", fields)[0]
-            return open_with(link, fields, self._mounts, self._states, self.beside_opening)
+    def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
+        """
+        Send one request about this sandbox; returns the reply, without its descriptors.
 
-    def ask(self, op: str, fields: Mapping[str, Any], deadline: float | None = None) -> Reply:
-        """Send one request about this sandbox; returns the reply, without its descriptors."""
-        reply, descriptors = self._links.call(op, {"sandbox": self.id, **fields}, deadline)
+        Args:
+            op: the request's operation.
+            fields: its fields, but for `sandbox`.
+            seconds: the time that the call may take in all; None for no bound.
+        """
+        reply, descriptors = self._links.call(op, {"sandbox": self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
         return reply
@@ -194,9 +202,8 @@ class Sandbox(OverlayCalls):
         """As `ask`, for a request that starts a process or a kernel."""
         if not self._held:
             return self.ask(op, fields)
-        asked = {"sandbox": self.id, **fields, "held": True}
-        with self._links.lasting() as link:
-            return link.call(op, asked)[0]
+        reply, _ = self._links.call_lasting(op, {"sandbox": self._named(), **fields, "held": True})
+        return reply
 
     # --- programs -------------------------------------------------------------------
 
@@ -249,8 +256,10 @@ class Sandbox(OverlayCalls):
         try:
             return process.result(on_stdout, on_stderr)
         except BaseException:
-            with contextlib.suppress(DaemonError):  # the caller gets the first error
-                process.kill()
+            try:
+                shielded(process.kill)
+            except DaemonError:
+                pass  # the caller gets the first error
             raise
 
     def run_fields(self, fields: Mapping[str, Any]) -> Answer:
@@ -258,7 +267,7 @@ class Sandbox(OverlayCalls):
         Send a process_run request with these fields. Returns the reply and the descriptors of its arenas, which the
         caller owns.
         """
-        return self._links.call("process_run", {"sandbox": self.id, **fields})
+        return self._links.call("process_run", {"sandbox": self._named(), **fields})
 
     def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> Process:
         """
@@ -278,15 +287,14 @@ class Sandbox(OverlayCalls):
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
-        if opened:
-            del options["stdin"]
         return self.start_fields({**program_fields(what, **options), **({"open": True} if opened else {})})
 
     def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                  **options: Unpack[TerminalOptions]) -> Process:
         """
-        Start a program on a terminal, with job control, line editing and Ctrl-C. `Process.write` types; `Process.read`
-        returns what the terminal shows, all of it as stdout; `Process.resize` changes the terminal's size.
+        Start a program on a terminal, with job control, line editing and Ctrl-C. `Process.write` types;
+        `Process.read` returns what the terminal shows, all of it as stdout; `Process.resize` changes the
+        terminal's size.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -302,7 +310,8 @@ class Sandbox(OverlayCalls):
             Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
             SandboxOver, DaemonError: as for `run`.
         """
-        return self.start_fields(terminal_fields(argv if isinstance(argv, str) else argv_of(argv), size, options))
+        what = argv if isinstance(argv, str) else argv_of(argv)
+        return self.start_fields(terminal_fields(what, size, options))
 
     def start_fields(self, fields: Mapping[str, Any]) -> Process:
         return Process(self, checked(whole, self.begin("process_start", fields), "process", 1))
@@ -326,8 +335,8 @@ class Sandbox(OverlayCalls):
         """
         from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
-        return fetched_of(*self._links.call("sandbox_fetch", {
-            "sandbox": self.id, **fetch_fields(url, method, headers, body)}))
+        fields = {"sandbox": self._named(), **fetch_fields(url, method, headers, body)}
+        return fetched_of(*self._links.call("sandbox_fetch", fields))
 
     # --- Python ---------------------------------------------------------------------
 
@@ -362,10 +371,9 @@ class Sandbox(OverlayCalls):
         return self._execute(0, code, options)
 
     def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        fields = {"sandbox": self.id, **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        fields = {"sandbox": self._named(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
         if kernel and options == {"display": True}:  # code without options
-            with self._links.one() as link:
-                return result(kernel_seats.execute(link, fields))
+            return result(self._links.execute_in_kernel(fields))
         return result(self._links.call("sandbox_execute", fields, functions=served_by(options)))
 
     def kernel(self) -> Kernel:
@@ -387,13 +395,8 @@ class Sandbox(OverlayCalls):
     def process(self, number: int) -> Process:
         """The process with this number in `processes`. Raises ProcessOver if the sandbox doesn't list it."""
         process = Process(self, number)
-        process._row()
+        process.row()
         return process
-
-    def _overlay(self, target: str) -> Overlay:
-        from leeward.client.overlay import Overlay
-
-        return Overlay(self, target)
 
     # --- the sandbox ----------------------------------------------------------------
 
@@ -431,10 +434,13 @@ class Sandbox(OverlayCalls):
         """`kill` the sandbox, if it was opened, and close the connections."""
         with self._opening:
             self._closed = True
-        # If the daemon refuses, the sandbox has ended, or ends after its idle time.
-        with contextlib.closing(self._links), contextlib.suppress(DaemonError):
+        try:
             if self._id:
-                self._links.call("sandbox_kill", {"sandbox": self._id}, time.monotonic() + CLOSE_S)
+                self._links.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
+        except DaemonError:
+            pass  # the sandbox has ended, or ends after its idle time
+        finally:
+            self._links.close()
 
     def detach(self) -> str:
         """
@@ -443,7 +449,7 @@ class Sandbox(OverlayCalls):
         Returns:
             The sandbox's id, for `attach`.
         """
-        found = self.id
+        found = self._named()
         if self._fields.get("held"):
             self.ask("sandbox_extend", {"detach": True})
         self._links.close()

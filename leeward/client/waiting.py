@@ -20,6 +20,6 @@ def in_thread(call: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     return call(*args, **more)
 
 
-def shield(done: T) -> T:
-    """*done*, the result of a call that no cancellation can end."""
-    return done
+def shielded(call: Callable[[], T]) -> T:
+    """The result of *call*, which no cancellation ends."""
+    return call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -115,6 +116,23 @@ def test_a_detached_sandbox_outlives_its_program(daemon: LiveDaemon) -> None:
     with leeward.Sandbox.attach(box.detach(), socket=daemon.socket) as again:
         assert b"here" == again.files.read("kept")
         assert not again.info()["held"]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_an_attached_client_for_asyncio_starts_is_held_if_it_asks_for_that(daemon: LiveDaemon, held: bool) -> None:
+    """As that of the blocking client, whose command line does so."""
+    async def go(box: leeward.Sandbox) -> None:
+        other = await leeward.AsyncSandbox.attach(box.id, socket=daemon.socket, held=held)
+        await other.start("sleep 1234")
+        await other.kernel()
+        await other.detach()
+
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        asyncio.run(go(box))
+        if held:
+            poll_until(lambda: 0 == box.info()["processes"], WHY)
+        else:
+            assert 2 == box.info()["processes"]
 
 
 def test_a_closed_connection_is_named_as_the_reason(daemon: LiveDaemon) -> None:

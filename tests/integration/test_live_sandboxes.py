@@ -297,11 +297,12 @@ def test_a_kernels_requests_wait_in_order(daemon: LiveDaemon) -> None:
     """Also before it has a process."""
     async def go() -> None:
         async with leeward.AsyncSandbox(socket=daemon.socket) as box:
-            kernel = await box.kernel()
-            results = await asyncio.gather(kernel.execute("n = []"), *(
-                kernel.execute(f"n.append({number}); print(n)") for number in range(10)))
+            async with await box.kernel() as kernel:
+                results = await asyncio.gather(kernel.execute("n = []"), *(
+                    kernel.execute(f"n.append({number}); print(n)") for number in range(10)))
             assert [f"{[*range(number + 1)]}\n" for number in range(10)] == [
                 result.stdout_text for result in results[1:]]
+            assert 0 == (await box.info())["processes"]  # the kernel was closed
 
     asyncio.run(go())
     daemon.idle()

@@ -1,0 +1,77 @@
+"""
+What the asyncio client of a live sandbox does with the folders of the host. overlay_calls.py describes the calls, which
+read and write files of the host: here each is one of the blocking client's, in a thread.
+
+Runs in:   anybody's program, in one event loop.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from leeward.client.mounts import open_with_await
+from leeward.client.sandbox import Sandbox
+from leeward.errors import RequestRejected, Stale
+from leeward.wire.replies import Reply
+
+if TYPE_CHECKING:
+    from leeward.client.aio_free_links import AsyncFreeLinks
+    from leeward.client.changes import Changes
+    from leeward.client.folder_state import FolderState
+    from leeward.client.mounts import Mount
+
+
+class AsyncOverlayCalls:
+    """The base class of `AsyncSandbox` with the calls about overlays and compared folders."""
+
+    _links: AsyncFreeLinks
+    _mounts: tuple[Mount, ...]
+    _states: dict[str, FolderState]
+    _blocking: Sandbox | None = None
+
+    async def id(self) -> str:
+        raise NotImplementedError
+
+    async def _opened(self, fields: Mapping[str, Any]) -> Reply:
+        if not self._mounts:
+            return (await self._links.call("sandbox_open", fields))[0]
+        return await open_with_await(self._links.call, fields, self._mounts, self._states)
+
+    async def diff(self, target: str = "") -> Changes:
+        """Call `Sandbox.diff` in a thread."""
+        return await to_thread((await self._blocking_sandbox()).diff, target)
+
+    async def apply(self, paths: Iterable[str] | None = None, target: str = "",
+                    changes: Changes | None = None) -> Changes:
+        """Call `Sandbox.apply` in a thread, which goes on if the task is cancelled."""
+        return await to_thread((await self._blocking_sandbox()).apply, paths, target, changes)
+
+    async def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
+        """Call `Sandbox.conflicts` in a thread."""
+        return await to_thread((await self._blocking_sandbox()).conflicts, changes, target)
+
+    async def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
+        """Call `Sandbox.discard` in a thread."""
+        return await to_thread((await self._blocking_sandbox()).discard, paths, target)
+
+    async def checkpoint(self, name: str = "", target: str = "") -> str:
+        """Call `Sandbox.checkpoint` in a thread."""
+        return await to_thread((await self._blocking_sandbox()).checkpoint, name, target)
+
+    async def restore(self, name: str, target: str = "") -> None:
+        """Call `Sandbox.restore` in a thread."""
+        await to_thread((await self._blocking_sandbox()).restore, name, target)
+
+    async def _blocking_sandbox(self) -> Sandbox:
+        """A blocking Sandbox for the same sandbox."""
+        if self._blocking is None:
+            self._blocking = Sandbox(socket=self._links.path)
+            self._blocking._id = await self.id()
+            self._blocking._states, self._blocking._mounts = self._states, self._mounts
+        return self._blocking
+
+    def _close_blocking(self) -> None:
+        if self._blocking is not None:
+            self._blocking._links.close()
