@@ -3,8 +3,8 @@ Makes modules of the blocking client from those of the asyncio client.
 
 Runs in:   a developer's shell: `./dev generate`.
 
-leeward/client/aio_NAME.py gives leeward/client/NAME.py. The words of WORDS are replaced, in code and in texts alike, and
-continued lines stay below their bracket. Besides, in the source:
+leeward/client/aio_NAME.py gives leeward/client/NAME.py, and aio.py gives blocking.py. The words of WORDS are replaced, in
+code and in texts alike, and continued lines stay below their bracket. Besides, in the source:
 
     a line that ends with `# asyncio`             is left out
     a comment `# blocking: CODE`                  gives the line CODE
@@ -33,6 +33,7 @@ WORDS = {
     r"\b(_*)Async(?=[A-Z])": r"\1",
     r"\b__a(?=(?:enter|exit|iter)__)": "__",
     r"\baio_(?=[a-z])": "",
+    r"\bclient\.aio\b": "client.blocking",
     r"\b([Tt])ask(?=s?\b)": r"\1hread",
     r"\bfor asyncio\b": "for blocking programs",
     r"\bawaited_by\b": "served_by",
@@ -110,7 +111,8 @@ def _with_sorted_names(node: ast.ImportFrom, lines: list[str]) -> list[str]:
 
 
 def _made(name: str) -> str:
-    return blocking((CLIENT / f"aio_{name}.py").read_text())
+    return blocking((CLIENT / name).read_text())
 
 
-files, process, sandbox = (partial(_made, name) for name in ("files", "process", "sandbox"))
+client, files, process, sandbox = (
+    partial(_made, name) for name in ("aio.py", "aio_files.py", "aio_process.py", "aio_sandbox.py"))

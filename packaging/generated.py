@@ -22,6 +22,7 @@ WHOLE = {
     "leeward/capi/command/options.h": "command_files:c_options",
     "leeward/capi/operations.h": "wire_files:c_header",
     "leeward/_generated_initialisers.py": "initialisers:made",
+    "leeward/client/blocking.py": "blocking_client:client",
     "leeward/client/files.py": "blocking_client:files",
     "leeward/client/process.py": "blocking_client:process",
     "leeward/client/sandbox.py": "blocking_client:sandbox",

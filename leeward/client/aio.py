@@ -1,121 +1,125 @@
 """
-The client for asyncio.
+The client of jobs, for asyncio.
 
 Runs in:   anybody's program.
-
-Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next
-call opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not
-(retry.py). A daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept
-until its pending calls are answered. A call that is refused as busy waits until an earlier one is answered; if there
-is none, it waits for some time.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
 import time
-from _socket import socket as Socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, Unpack
 
-from leeward.client.aio_connection import AsyncConnection
-from leeward.client.aio_session import Answer, AsyncSession
-from leeward.client.connecting import CONNECT_S, away, connect, started
-from leeward.client.conversation import refusal
+from leeward.client.aio_calls import AsyncCalls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
-from leeward.client.options import Options, SessionOptions, awaited_by, fields_of, requirements_of, session_fields
+from leeward.client.options import Options, awaited_by, fields_of
 from leeward.client.results import result_of
-from leeward.client.retry import Retry
-from leeward.client.session import session_number
-from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.outcome import Result
-from leeward.spec.paths import client_socket
-
-# Imported in functions: what not every start needs; 15 ms of processor time for all of it.
-
-if TYPE_CHECKING:
-    from leeward.client.aio_functions import AwaitedFunctions
-
-T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(AsyncCalls):
     """
-    Runs code in the daemon's sandboxes: many jobs at once, over one connection.
+    Runs code in the daemon's sandboxes.
 
         async with leeward.AsyncClient() as client:
-            results = await asyncio.gather(*(client.execute(code) for code in codes))
+            result = await client.execute("print(6 * 7)")
 
-    The first call connects. There may be any number of calls at once: the client sends as many as the daemon takes, and
-    the others in turn. It may be used in several event loops, one after the other or each in a thread of its own, and
-    has a connection in each.
+    The first call connects.
+
+    With asyncio, there may be any number of calls at once, over one connection: the client sends as many as the daemon
+    takes, and the others in turn. It may be used in several event loops, one after the other or each in a thread of its
+    own, and has a connection in each.
+
+    Threads may share a blocking client, but then their calls run one after the other; to run jobs in parallel give each
+    thread a client of its own, or use asyncio. After a fork, parent and child each use a connection of their own.
 
     Args:
         socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
             that of the user's own daemon.
-        retry: as for Client.
-        retry_busy: as for Client. Calls without a deadline that are refused as busy are sent again for as long
-            as others of this client are served, and 30 seconds after that.
+        retry: send a request again, over a new connection, if nothing of the request has run: the daemon is stopping
+            and refused it, or closed the connection before it received a byte. The client tries for 10 seconds, or
+            until the call's deadline. If *retry* is False, these errors are raised, except for a connection that was
+            closed while it was idle.
+        retry_busy: send a request again that the daemon refused because it is busy, after the time that the daemon
+            names or after a short pause. The client tries until the call's deadline, or for 30 seconds, which begin
+            again whenever another call of this client was served. If *retry_busy* or *retry* is False, Busy is raised
+            at once.
     """
-
-    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
-                 retry_busy: bool = True) -> None:
-        self.socket = client_socket(socket)
-        self._retry, self._retry_busy = retry, retry_busy
-        self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
 
     async def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                       **options: Unpack[Options]) -> Result:
         """
         Run code in a fresh process, and wait for its result.
 
-        Takes the options of Client.execute, and raises the same errors. Cancelling the task
-        ends the job.
+        With asyncio, cancelling the task ends the job.
 
         Args:
             code: Python source, at most 16 MiB. Either this or `module` has to be given.
             deadline: seconds that this call may take in all, time in the queue included.
+                Without it the call waits as long as the daemon is responsive; the
+                daemon bounds the time in the queue and the job's time.
+            idempotent: the job may run twice: send the request again also if the connection is lost while the job may
+                be running.
+
+        Keyword Args:
+            module (str): the name of a module, which is run as `python -m` runs it.
+            args (Iterable[str]): `sys.argv[1:]`.
+            env (Mapping[str, str]): environment variables, added to the sandbox's own.
+            files (Mapping[str, bytes | str]): files to write to /workspace before the job starts, by their names
+                relative to /workspace or absolute paths in it; text is written as UTF-8. At most 1,024 files, together
+                64 MiB.
+            stdin (bytes | str): the job's standard input, at most 64 MiB. Empty by default.
+            collect (Iterable[str]): files below /workspace to return in `Result.files`: names of files, names of
+                folders for all files in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
+                `Result.left_out` lists the files that weren't returned.
+            display (bool): collect what the code shows: the value of its last expression, `display(...)`, figures of
+                matplotlib. They are in `Result.results`, and the value's repr is `Result.value`. Not with `module`.
+            timeout (float): seconds that the job may run; time in the queue doesn't count.
+            memory (int | str): bytes, or a size such as "512M", for all the job's processes
+                and files together.
+            processes (int): processes and threads at once.
+            output (int | str): bytes of stdout and stderr together.
+            overflow (str): what happens to a job that writes more: "end", the default, ends it; with "cut" it goes on,
+                and the beginning and the end of its output are kept.
+            name (str): the file name that tracebacks show; `<string>` by default.
+            label (str): your own name for the job, at most 64 letters, digits and ._:/@-. The daemon's log and the
+                result have it. The result also has the job's number in the log.
+            functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
+                runs in this process, in a thread of its own, with arguments that the job chooses: don't trust them.
+                With asyncio a coroutine function runs in the event loop instead. Arguments and results are values of
+                JSON and bytes, 512 KiB at most. At most 64 functions; at most 16 calls run at once. Not with `module`.
+            call_timeout (float): seconds that a call of a function waits for its answer, 60 by default; then the call
+                raises TimeoutError in the job.
+            stop_clock (bool): don't count the time of calls for the job's time limit, up to the longest limit that the
+                daemon allows.
+            profile (str): the profile, which says what the sandbox shows and permits: `python`, `workdir`, or a profile
+                that the operator has configured.
+            environment (str): the name of an environment in the daemon's configuration: an interpreter and its
+                packages.
+            packages (Iterable[str]): requirements for pip, in place of `environment`, as for Sandbox. The first call
+                installs them.
+            egress (str): the name of an egress policy in the daemon's configuration; without one the job has no
+                network.
+            policy (Mapping[str, Any]): a policy as docs/egress.md describes it, which narrows the policy of `egress`.
+            allow_network (bool): reach all public names and addresses on the ports 80 and 443, if the operator has set
+                `allow_network`; in place of `egress`.
 
         Returns:
             How the job ended. A failure of the job is a Result, never an exception.
+
+        Raises:
+            DaemonAway: no daemon answers on the socket, or it closed the connection.
+            NoAnswer: *deadline* has passed, or the daemon didn't respond for 20 s.
+            Refused: the daemon refused the request; the subclass says why, such as Busy,
+                QueueTimeout or RequestRejected.
+            BadReply: the bytes received aren't leeward's protocol.
+
+        Each of these errors has the attribute `may_have_run`: whether the job may have run.
         """
+        until = None if deadline is None else time.monotonic() + deadline
+        fields, served = fields_of(code, options), awaited_by(options)
         return result_of(*await self._with_packages(
-            options, fields_of(code, options),
-            lambda fields: self._call("execute", fields, deadline, idempotent, awaited_by(options))))
-
-    async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
-                             attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
-        """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
-        requirements = requirements_of(options)
-        if not requirements:
-            return await attempt(fields)
-        from leeward.client import packages
-
-        return await packages.with_environment_async(
-            fields, packages.wanted_packages(requirements, self.socket, await self.status()), attempt)
-
-    @contextlib.asynccontextmanager
-    async def session(self, *, deadline: float | None = None,
-                      **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
-        """
-        Open a session: one process that keeps its state between jobs.
-
-        Takes the options of Client.session. A session uses this client's connection, and
-        ends with it.
-
-            async with client.session() as session:
-                await session.execute("x = 6")
-        """
-        reply, connection = await self._with_packages(
-            options, session_fields(options), lambda fields: self._within("session_open", fields, deadline))
-        session = AsyncSession(connection.call, connection.turn, self.socket, session_number(reply[0]))
-        try:
-            yield session
-        finally:
-            await session.close()
+            options, fields, lambda fields: self._call("execute", fields, until, idempotent, served)))
 
     async def ping(self, timeout: float = 5.0) -> float:
         """
@@ -126,9 +130,12 @@ class AsyncClient:
 
         Returns:
             Seconds from the request to the answer.
+
+        Raises:
+            DaemonError: as for `execute`.
         """
         start = time.monotonic()
-        await self._call("ping", {}, timeout)
+        await self._simple("ping", {}, timeout)
         return time.monotonic() - start
 
     async def status(self, timeout: float = 5.0) -> dict[str, Any]:
@@ -140,107 +147,47 @@ class AsyncClient:
 
         Returns:
             What `leeward status --json` prints; docs/wire.md lists the fields.
-        """
-        reply, _ = await self._call("status", {}, timeout)
-        assert reply.ok is not None
-        return reply.ok
-
-    async def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
-        """Ask as `Client.egress_asks` does. Other calls of this client go on while this one waits."""
-        reply, _ = await self._call("egress_asks", {"after": after, "wait": wait}, wait + 5.0)
-        return asks_of(reply.ok or {})
-
-    async def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
-        """Answer an ask, as `Client.answer_egress_ask` does."""
-        reply, _ = await self._call("egress_answer", {"ask": ask, "allow": allow, "message": message}, timeout)
-        return taken(reply.ok or {})
-
-    async def _call(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
-                    functions: AwaitedFunctions | None = None) -> Answer:
-        return (await self._within(op, fields, seconds, idempotent, functions))[0]
-
-    async def _within(self, op: str, fields: Mapping[str, Any], seconds: float | None, idempotent: bool = False,
-                      functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
-        """
-        Make a call, and return the answer with the connection that it came over.
 
         Raises:
-            Refused: the answer is a refusal.
-            NoAnswer: no answer came within *seconds*.
+            DaemonError: as for `execute`.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
-        one = _PendingCall(op, fields, idempotent, deadline, functions)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._ask(one)
-        except TimeoutError:
-            if one.refused is not None and not one.sent:
-                raise one.refused from None
-            late = NoAnswer(f"no answer from {quoted(self.socket)} before the deadline")
-            late.may_have_run = one.sent
-            raise late from None
+        return await self._simple("status", {}, timeout)
 
-    async def _ask(self, one: _PendingCall) -> tuple[Answer, AsyncConnection]:
-        state = self._state()
-        closings = state.closings
-        attempts: Retry | None = None
-        while True:
-            try:
-                connection = await self._connected(state, one.op)
-            except DaemonError as error:
-                raise (error if attempts is None else attempts.connect_error(error)) from None
-            try:
-                return await one.ask(connection), connection
-            except DaemonError as error:
-                attempts = attempts or Retry(self._retry, one.idempotent, one.deadline, self._retry_busy)
-                pause = attempts.pause(error, time.monotonic(), connection.gate.progress)
-                if pause is None or closings != state.closings:
-                    raise
-                if isinstance(error, (Busy, QueueTimeout)):
-                    one.refused = error
-                    if one.op == "execute" and connection.gate.jobs:  # the gate opens when one of them is answered
-                        pause = 0.0
-                else:
-                    state.retire(connection)
-                one.sent = one.sent and error.may_have_run
-            await asyncio.sleep(pause)
+    async def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
+        """
+        The connections and requests of sandboxes that wait for an answer, by a rule of `ask` of their policy
+        (docs/egress.md), the oldest first; for the operator alone. A call with a *wait* registers this client as a
+        listener until it is closed; without a listener such connections are refused at once.
 
-    def _state(self) -> _LoopState:
-        """The state of the running event loop. The state of closed loops is dropped."""
-        loop = asyncio.get_running_loop()
-        state = self._states.get(loop)
-        if state is None:
-            for gone in [other for other in self._states if other.is_closed()]:
-                self._states.pop(gone).close(away(self.socket, "its event loop is closed"))
-            state = self._states[loop] = _LoopState()
-        return state
+        Args:
+            after: return the asks with higher numbers than this, at most 64.
+            wait: seconds to wait if there is no ask, at most 3,600. Other threads that share this client wait, too.
 
-    async def _connected(self, state: _LoopState, op: str) -> AsyncConnection:
-        async with state.connecting:
-            if state.connection is None or state.connection.broken():
-                loop = asyncio.get_running_loop()
-                try:
-                    sock = await self._connect()
-                except DaemonAway:
-                    if not await loop.run_in_executor(None, started, self.socket, op):
-                        raise
-                    sock = await self._connect()
-                state.connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
-            return state.connection
+        Raises:
+            Forbidden: this user is a guest of the daemon.
+            DaemonError: as for `execute`.
+        """
+        return asks_of(await self._simple("egress_asks", {"after": after, "wait": wait}, wait + 5.0))
 
-    async def _connect(self) -> Socket:
-        give_up = time.monotonic() + CONNECT_S
-        while True:
-            sock = connect(self.socket, wait=False)
-            if sock is not None:
-                return sock
-            if time.monotonic() > give_up:
-                raise away(self.socket, "no program accepted the connection")
-            await asyncio.sleep(0.01)  # poll can't wait for a full backlog; connect(2), EAGAIN
+    async def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
+        """
+        Answer an ask: allow the connection or request that waits, or refuse it.
 
-    async def close(self) -> None:
-        """Close the connection. Calls that wait fail, and their jobs end. A later call opens a new one."""
-        self._state().close(away(self.socket, "this client was closed", may_have_run=True))
+        Args:
+            ask: the ask's number.
+            allow: True to allow the connection or request, False to refuse it.
+            message: the text of the answer 403 to a refused HTTP request, at most 500 characters; by default "Denied by
+                leeward (request N)".
+            timeout: seconds to wait for the daemon.
+
+        Returns:
+            False if the connection or request didn't wait any more.
+
+        Raises:
+            Forbidden, DaemonError: as for `egress_asks`.
+        """
+        fields = {"ask": ask, "allow": allow, "message": message}
+        return taken(await self._simple("egress_answer", fields, timeout))
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -248,66 +195,3 @@ class AsyncClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
         await self.close()
-
-
-class _LoopState:
-    """
-    The state of a client in one event loop.
-
-    Attributes:
-        closings: how often the client was closed in this loop. A call that began before the last `close` isn't sent
-            again.
-    """
-
-    def __init__(self) -> None:
-        self.connection: AsyncConnection | None = None
-        self._draining: set[AsyncConnection] = set()  # connections to stopping daemons that owe answers
-        self.connecting = asyncio.Lock()
-        self.closings = 0
-
-    def retire(self, connection: AsyncConnection) -> None:
-        """Make no more calls over *connection*."""
-        if connection is self.connection:
-            self.connection = None
-            self._draining.add(connection)
-            connection.end_when_answered(lambda: self._draining.discard(connection))
-
-    def close(self, error: DaemonError) -> None:
-        """Close all connections; their calls fail with *error*."""
-        self.closings += 1
-        for connection in (self.connection, *tuple(self._draining)):
-            if connection is not None:
-                connection.close(error)
-        self.connection = None
-
-
-class _PendingCall:
-    """
-    A call, with the state that its attempts share.
-
-    Attributes:
-        deadline: a time.monotonic() value, or None.
-        sent: whether the request, or a part of it, may have reached a daemon that didn't refuse it.
-        refused: the error of the last attempt, if the daemon was busy.
-    """
-
-    def __init__(self, op: str, fields: Mapping[str, Any], idempotent: bool, deadline: float | None,
-                 functions: AwaitedFunctions | None = None) -> None:
-        self.op, self._fields, self._functions = op, fields, functions
-        self.idempotent, self.deadline = idempotent, deadline
-        self.sent = False
-        self.refused: DaemonError | None = None
-
-    async def ask(self, connection: AsyncConnection) -> Answer:
-        """Make one attempt over *connection*. A refusal is raised."""
-        if self.op in ("execute", "session_open"):
-            return await connection.admitted(self.op, self._fields, self.refused is not None, self._mark_sent,
-                                             self._functions)
-        self._mark_sent()
-        reply, descriptors = await connection.call(self.op, self._fields, self._functions)
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
-
-    def _mark_sent(self) -> None:
-        self.sent = True

@@ -7,10 +7,11 @@ Runs in:   anybody's program, in one event loop.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.aio import AsyncClient
+from leeward.client.aio_calls import AsyncCalls
 from leeward.client.aio_session import Answer
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class AsyncFreeLinks:
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None) -> None:
-        self._client = AsyncClient(socket)
-        self.path = self._client.socket
+        self._calls = AsyncCalls(socket)
+        self.path = self._calls.socket
 
     async def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
                    functions: AwaitedFunctions | None = None) -> Answer:
@@ -40,7 +41,8 @@ class AsyncFreeLinks:
             seconds: the time that the call may take in all; None for no bound.
             functions: the functions that the request's job may call.
         """
-        return await self._client._call(op, fields, seconds, functions=functions)
+        until = None if seconds is None else time.monotonic() + seconds
+        return await self._calls._call(op, fields, until, functions=functions)
 
     #: What a call over the connection holds ends with it, as it stays open until `close`.
     call_lasting = call
@@ -50,4 +52,4 @@ class AsyncFreeLinks:
         return await self.call("sandbox_execute", fields)
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._calls.close()

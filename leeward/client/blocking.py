@@ -1,42 +1,34 @@
+# Made by ./dev generate
 """
-The blocking client.
+The client of jobs, for blocking programs.
 
 Runs in:   anybody's program.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
+from leeward.client.calls import Calls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
-from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, fields_of, requirements_of, served_by, session_fields
+from leeward.client.options import Options, fields_of, served_by
 from leeward.client.results import result_of
-from leeward.client.session import Session
 from leeward.outcome import Result
-from leeward.spec.paths import client_socket
-from leeward.wire.replies import Reply
-
-# Imported in functions: what not every start needs; 49 ms of processor time for all of it.
-
-T = TypeVar("T")
 
 
-class Client:
+class Client(Calls):
     """
-    Runs code in the daemon's sandboxes, one job at a time.
+    Runs code in the daemon's sandboxes.
 
         with leeward.Client() as client:
             result = client.execute("print(6 * 7)")
 
-    The first call connects. Threads may share a client, but then their calls run one
-    after the other; to run jobs in parallel give each thread a client of its own, or use
-    AsyncClient. After a fork, parent and child each use a connection of their own.
+    The first call connects.
+
+    Threads may share a blocking client, but then their calls run one after the other; to run jobs in parallel give each
+    thread a client of its own, or use asyncio. After a fork, parent and child each use a connection of their own.
 
     Args:
         socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
@@ -46,16 +38,10 @@ class Client:
             until the call's deadline. If *retry* is False, these errors are raised, except for a connection that was
             closed while it was idle.
         retry_busy: send a request again that the daemon refused because it is busy, after the time that the daemon
-            names or after a short pause. The client tries until the call's deadline, or for 30 seconds. If *retry_busy*
-            or *retry* is False, Busy is raised at once.
+            names or after a short pause. The client tries until the call's deadline, or for 30 seconds, which begin
+            again whenever another call of this client was served. If *retry_busy* or *retry* is False, Busy is raised
+            at once.
     """
-
-    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
-                 retry_busy: bool = True) -> None:
-        self.socket = client_socket(socket)
-        self._retry, self._retry_busy = retry, retry_busy
-        self._link = Link(self.socket)
-        self._lock = threading.Lock()
 
     def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                 **options: Unpack[Options]) -> Result:
@@ -95,8 +81,8 @@ class Client:
                 result have it. The result also has the job's number in the log.
             functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
                 runs in this process, in a thread of its own, with arguments that the job chooses: don't trust them.
-                Arguments and results are values of JSON and bytes, 512 KiB at most. At most 64 functions; at most 16
-                calls run at once. Not with `module`.
+                With asyncio a coroutine function runs in the event loop instead. Arguments and results are values of
+                JSON and bytes, 512 KiB at most. At most 64 functions; at most 16 calls run at once. Not with `module`.
             call_timeout (float): seconds that a call of a function waits for its answer, 60 by default; then the call
                 raises TimeoutError in the job.
             stop_clock (bool): don't count the time of calls for the job's time limit, up to the longest limit that the
@@ -125,73 +111,10 @@ class Client:
 
         Each of these errors has the attribute `may_have_run`: whether the job may have run.
         """
+        until = None if deadline is None else time.monotonic() + deadline
         fields, served = fields_of(code, options), served_by(options)
-        until = None if deadline is None else time.monotonic() + deadline
-
-        def attempt(fields: Mapping[str, Any]) -> tuple[Reply, list[int]]:
-            with self._lock:
-                return self._link.call("execute", fields, until, retry=self._retry, idempotent=idempotent,
-                                       retry_busy=self._retry_busy, functions=served)
-
-        return result_of(*self._with_packages(options, fields, attempt))
-
-    def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
-                       attempt: Callable[[Mapping[str, Any]], T]) -> T:
-        """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
-        requirements = requirements_of(options)
-        if not requirements:
-            return attempt(fields)
-        from leeward.client import packages
-
-        wanted = packages.wanted_packages(requirements, self.socket, self.status())
-        return packages.with_environment(fields, wanted, attempt)
-
-    def interrupt(self) -> None:
-        """
-        Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
-        and `execute` raises Cancelled.
-
-        Call it from another thread than the one that waits. It doesn't wait for the job to end.
-        """
-        self._link.hurry("interrupt")
-
-    def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
-        """
-        Open a session: one process that keeps its state between jobs.
-
-        The session has a connection of its own, and occupies one of the daemon's workers
-        until it is closed.
-
-            with client.session() as session:
-                session.execute("x = 6")
-                session.execute("print(x * 7)")
-
-        Args:
-            deadline: seconds that this call may take in all, also while the daemon is busy.
-
-        Keyword Args:
-            memory (int | str): bytes, or a size such as "512M", for the whole session.
-            processes (int): processes and threads at once, for the whole session.
-            timeout (float): seconds for each job that doesn't set its own.
-            output (int | str): bytes of stdout and stderr together, for each job that
-                doesn't set its own.
-            overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,
-                it goes on, and the beginning and the end of its output are kept; "end" ends it, and the state is lost.
-            idle (float): seconds without a job after which the daemon ends the session.
-            profile (str): as for `execute`.
-            environment (str): as for `execute`.
-            packages (Iterable[str]): as for `execute`.
-            egress (str): as for `execute`.
-            policy (Mapping[str, Any]): as for `execute`.
-            allow_network (bool): as for `execute`.
-
-        Raises:
-            Busy: the daemon has as many sessions as it can have, and none of them ended in time.
-            DaemonError: as for `execute`.
-        """
-        until = None if deadline is None else time.monotonic() + deadline
-        return self._with_packages(options, session_fields(options), lambda fields: Session(
-            self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
+        return result_of(*self._with_packages(
+            options, fields, lambda fields: self._call("execute", fields, until, idempotent, served)))
 
     def ping(self, timeout: float = 5.0) -> float:
         """
@@ -207,7 +130,7 @@ class Client:
             DaemonError: as for `execute`.
         """
         start = time.monotonic()
-        self._simple("ping", timeout)
+        self._simple("ping", {}, timeout)
         return time.monotonic() - start
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
@@ -223,7 +146,7 @@ class Client:
         Raises:
             DaemonError: as for `execute`.
         """
-        return self._simple("status", timeout)
+        return self._simple("status", {}, timeout)
 
     def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
         """
@@ -239,7 +162,7 @@ class Client:
             Forbidden: this user is a guest of the daemon.
             DaemonError: as for `execute`.
         """
-        return asks_of(self._simple("egress_asks", wait + 5.0, {"after": after, "wait": wait}))
+        return asks_of(self._simple("egress_asks", {"after": after, "wait": wait}, wait + 5.0))
 
     def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
         """
@@ -258,19 +181,8 @@ class Client:
         Raises:
             Forbidden, DaemonError: as for `egress_asks`.
         """
-        return taken(self._simple("egress_answer", timeout, {"ask": ask, "allow": allow, "message": message}))
-
-    def _simple(self, op: str, timeout: float, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        with self._lock:
-            reply, _ = self._link.call(op, fields or {}, time.monotonic() + timeout, retry=self._retry,
-                                       retry_busy=self._retry_busy)
-        assert reply.ok is not None
-        return reply.ok
-
-    def close(self) -> None:
-        """Close the connection. A later call opens a new one."""
-        with self._lock:
-            self._link.close()
+        fields = {"ask": ask, "allow": allow, "message": message}
+        return taken(self._simple("egress_answer", fields, timeout))
 
     def __enter__(self) -> Client:
         return self

@@ -7,6 +7,7 @@ What holds for one client holds for the other: most tests run over both.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import socket
@@ -16,13 +17,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import leeward
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
-from leeward.client import aio, aio_connection, connecting, link
+from leeward.client import aio_calls, aio_connection, connecting, link
+from leeward.client import calls as client_calls
 from leeward.client.options import Options, execute_fields
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.errors import (
@@ -81,6 +84,28 @@ def test_execute_ping_status(calls: Call, path: Path) -> None:
     assert (Outcome.FINISHED, 0) == (result.outcome, result.exit_code)
     assert 0 < pong < PATIENCE
     assert {"workers": {"total": 4}, "uptime": 1.5} == status
+
+
+def test_the_time_of_a_short_call_begins_with_its_turn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that shares the client may keep it busy for long before."""
+    order = []
+
+    class Turn(contextlib.AbstractContextManager[None]):
+        def __enter__(self) -> None:
+            order.append("turn")
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    def clock() -> float:
+        order.append("clock")
+        return time.monotonic()
+
+    with FakeDaemon(path), leeward.Client(path) as client:
+        client._lock = Turn()  # type: ignore[assignment]  # one that tells
+        monkeypatch.setattr(client_calls, "time", SimpleNamespace(monotonic=clock))
+        client.ping(PATIENCE)
+        assert ["turn", "clock"] == order
 
 
 def test_every_option_arrives(calls: Call, path: Path) -> None:
@@ -608,7 +633,7 @@ def test_closing_fails_waiting_calls(path: Path) -> None:
 
 def test_a_full_backlog_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a bounded time."""
-    monkeypatch.setattr(aio, "CONNECT_S", 0.1)
+    monkeypatch.setattr(aio_calls, "CONNECT_S", 0.1)
     monkeypatch.setattr(connecting, "CONNECT_S", 0.1)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

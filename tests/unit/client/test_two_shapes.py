@@ -15,14 +15,24 @@ from kit.features import ROOT
 from leeward.client.overlay_calls import OverlayCalls
 
 PAIRS = [(getattr(leeward, name), getattr(leeward, f"Async{name}"))
-         for name in ("Files", "Kernel", "Process", "Sandbox")]
+         for name in ("Client", "Files", "Kernel", "Process", "Sandbox", "Session", "WorkdirSandbox")]
 #: What only one shape has, with the reason.
-ONE_SHAPE: dict[str, str] = {}
-OTHER_PARAMETERS: dict[str, str] = {}
+ONE_SHAPE = {
+    "Client.interrupt": "a thread can't be cancelled, and a task can",
+    "Session.__enter__": "`AsyncClient.session` is the context",
+    "Session.__exit__": "the same",
+    "WorkdirSandbox.put_away": "an attribute in the one, a property in the other",
+}
+OTHER_PARAMETERS = {"Session.__init__": "programs don't call it: a client opens the session, each over its own connection"}
 #: Calls and classes that the shapes describe in texts of their own, with the reason.
 OTHER_TEXTS = {
+    "Client.session": "one returns the session, the other a context",
+    **dict.fromkeys(("Session", *(f"Session.{name}" for name in ("close", "execute", "interrupt", "reset"))),
+                    "a connection of its own, or the client's, on which an interrupt is answered"),
     **dict.fromkeys((f"Sandbox.{name}" for name, call in vars(OverlayCalls).items()
                      if inspect.isfunction(call) and not name.startswith("_")), "it is the blocking one's, in a thread"),
+    **dict.fromkeys(("WorkdirSandbox", *(f"WorkdirSandbox.{name}" for name in (
+        "available_tools", "diff", "exec", "exec_js", "fetch", "list_dir", "read_file", "write_file"))), "the same"),
 }
 #: How one shape says what the other says in its own way.
 NAMES = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}

@@ -1,0 +1,119 @@
+"""
+The calls of a blocking client over its connection, one after the other.
+
+Runs in:   anybody's program.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from leeward.client.link import Link
+from leeward.client.options import Options, SessionOptions, requirements_of, session_fields
+from leeward.client.session import Session
+from leeward.spec.paths import client_socket
+from leeward.wire.replies import Reply
+
+# Imported in functions: what not every start needs; 49 ms of processor time for all of it.
+
+if TYPE_CHECKING:
+    from leeward.client.functions import ServedFunctions
+
+T = TypeVar("T")
+
+#: Seconds that the daemon may take to tell its state.
+_STATUS_S = 5.0
+
+
+class Calls:
+    """
+    The base class of `Client`, which describes the arguments. It has what the shapes of the client do each in its own way:
+    the connection, and sessions.
+    """
+
+    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
+                 retry_busy: bool = True) -> None:
+        self.socket = client_socket(socket)
+        self._retry, self._retry_busy = retry, retry_busy
+        self._link = Link(self.socket)
+        self._lock = threading.Lock()
+
+    def interrupt(self) -> None:
+        """
+        Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
+        and `execute` raises Cancelled.
+
+        Call it from another thread than the one that waits. It doesn't wait for the job to end.
+        """
+        self._link.hurry("interrupt")
+
+    def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
+        """
+        Open a session: one process that keeps its state between jobs.
+
+        The session has a connection of its own, and occupies one of the daemon's workers
+        until it is closed.
+
+            with client.session() as session:
+                session.execute("x = 6")
+                session.execute("print(x * 7)")
+
+        Args:
+            deadline: seconds that this call may take in all, also while the daemon is busy.
+
+        Keyword Args:
+            memory (int | str): bytes, or a size such as "512M", for the whole session.
+            processes (int): processes and threads at once, for the whole session.
+            timeout (float): seconds for each job that doesn't set its own.
+            output (int | str): bytes of stdout and stderr together, for each job that
+                doesn't set its own.
+            overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,
+                it goes on, and the beginning and the end of its output are kept; "end" ends it, and the state is lost.
+            idle (float): seconds without a job after which the daemon ends the session.
+            profile (str): as for `execute`.
+            environment (str): as for `execute`.
+            packages (Iterable[str]): as for `execute`.
+            egress (str): as for `execute`.
+            policy (Mapping[str, Any]): as for `execute`.
+            allow_network (bool): as for `execute`.
+
+        Raises:
+            Busy: the daemon has as many sessions as it can have, and none of them ended in time.
+            DaemonError: as for `execute`.
+        """
+        until = None if deadline is None else time.monotonic() + deadline
+        return self._with_packages(options, session_fields(options), lambda fields: Session(
+            self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
+
+    def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+                       attempt: Callable[[Mapping[str, Any]], T]) -> T:
+        """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
+        requirements = requirements_of(options)
+        if not requirements:
+            return attempt(fields)
+        from leeward.client import packages
+
+        wanted = packages.wanted_packages(requirements, self.socket, self._simple("status", {}, _STATUS_S))
+        return packages.with_environment(fields, wanted, attempt)
+
+    def _simple(self, op: str, fields: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer to a request without descriptors, which has *timeout* seconds from its turn on."""
+        with self._lock:
+            reply, _ = self._link.call(op, fields, time.monotonic() + timeout, retry=self._retry,
+                                       retry_busy=self._retry_busy)
+        return reply.ok or {}
+
+    def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
+              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+        with self._lock:
+            return self._link.call(op, fields, until, retry=self._retry, idempotent=idempotent,
+                                   retry_busy=self._retry_busy, functions=functions)
+
+    def close(self) -> None:
+        """Close the connection. A later call opens a new one."""
+        with self._lock:
+            self._link.close()
