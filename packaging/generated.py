@@ -2,7 +2,7 @@
 Files of the tree that programs make: `./dev generate` makes them anew, and `./dev lint` makes them again and compares.
 
     ./dev generate [PATH...]    those whose paths begin so; all unless told
-    ./dev generate --check      say which aren't what would be made, and change nothing
+    ./dev generate --check [PATH...]    say which aren't what would be made, and change nothing
 
 Runs in:   a developer's shell.
 """
@@ -74,7 +74,7 @@ def surplus(kept: Iterable[Path]) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments != ["--check"]:
+    if arguments[:1] != ["--check"]:
         for path, text in made(tuple(arguments) or ("",)).items():
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
@@ -82,8 +82,10 @@ def main(arguments: list[str]) -> int:
             for path in surplus(made()):
                 path.unlink()
         return 0
-    texts = made()
-    wrong = [*surplus(texts), *(path for path, text in texts.items() if not path.is_file() or path.read_text() != text)]
+    beginnings = tuple(arguments[1:])
+    texts = made(beginnings or ("",))
+    wrong = [*(() if beginnings else surplus(texts)),
+             *(path for path, text in texts.items() if not path.is_file() or path.read_text() != text)]
     for path in wrong:
         print(f"{path.relative_to(ROOT)} isn't what ./dev generate makes", file=sys.stderr)
     return 1 if wrong else 0
