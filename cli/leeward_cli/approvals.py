@@ -21,7 +21,7 @@ from leeward.approvals.places import state_folder
 from leeward.approvals.rules import CATEGORIES
 from leeward.approvals.store import recover as recovered
 from leeward.errors import BadRequest
-from leeward_cli.approvals_diff import line_of, lines_of
+from leeward_cli.approvals_text import line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
 from leeward_cli.click_options import socket_option
 from leeward_cli.messages import complain

@@ -25,7 +25,7 @@ from typing import Any
 
 from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.errors import LeewardError
-from leeward_cli.approvals_diff import line_of, lines_of
+from leeward_cli.approvals_text import line_of, lines_of
 from leeward_cli.rows import plain
 
 #: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
