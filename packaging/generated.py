@@ -36,6 +36,7 @@ WHOLE = {
 }
 #: The function that makes a part of a page anew, and returns the page.
 PARTS = {
+    "docs/approvals.md": "approvals_page:made",
     "docs/architecture.md": "draw_rooms:made",
     "docs/c-api.md": "generate_c_api:made",
     "docs/kernel.md": "vm.table:made",

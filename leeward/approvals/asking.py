@@ -27,7 +27,14 @@ from leeward.errors import BadRequest
 from leeward.spec.unseen import is_hidden
 
 #: Fields that any request may have beside its own.
-_COMMON = ("category", "description", "reason", "asker", "metadata")
+COMMON = ("category", "description", "reason", "asker", "metadata")
+
+#: Those that a request of a category, or of an action about a file, may have.
+OWN: Mapping[str, tuple[str, ...]] = {
+    "network": ("host", "port"), "exec": ("command", "cwd", "timeout", "profile"), "git": ("branch",),
+    "sandbox": ("action",), "write": ("action", "path", "content", "content_base64", "mode"),
+    "edit": ("action", "path", "old", "old_base64", "new", "new_base64"), "delete": ("action", "path"),
+}
 
 
 def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -85,21 +92,21 @@ def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: s
             raise BadRequest("this sandbox works on no project, so there is no file to ask for")
         new = _file(fields, project, sandbox, common)
     elif category == "network":
-        _only(fields, "host", "port")
+        _only(fields, category)
         port = fields.get("port", 0)
         if type(port) is not int:
             raise BadRequest("a port is a number")
         new = NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
     elif category == "exec":
-        _only(fields, "command", "cwd", "timeout", "profile")
+        _only(fields, category)
         order = command_order(fields.get("command", ""), cwd=text_field(fields, "cwd", ""),
                               timeout=fields.get("timeout", EXEC_S), profile=text_field(fields, "profile", ""))
         new = replace(command_request(order, sandbox=sandbox), **common)
     elif category == "git":
-        _only(fields, "branch")
+        _only(fields, category)
         new = NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
     elif category == "sandbox":
-        _only(fields, "action")
+        _only(fields, category)
         new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
     else:
         raise BadRequest("category: one of network, filesystem, exec, git, sandbox; packages have a route of their own")
@@ -107,8 +114,8 @@ def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: s
                    project="" if project is None else project.path)
 
 
-def _only(fields: Mapping[str, Any], *names: str) -> None:
-    more = sorted(set(map(str, fields)) - {*_COMMON, *names})
+def _only(fields: Mapping[str, Any], kind: str) -> None:
+    more = sorted(set(map(str, fields)) - {*COMMON, *OWN[kind]})
     if more:
         raise BadRequest(f"no such fields of this request: {', '.join(more)[:200]}")
 
@@ -119,16 +126,16 @@ def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Map
     base, before = project.content(path)
     order: FileOrder
     if action == "write":
-        _only(fields, "action", "path", "content", "content_base64", "mode")
+        _only(fields, action)
         mode = fields.get("mode")
         if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o777):
             raise BadRequest("a mode is a number, of permission bits alone")
         order = write_order(path, base, bytes_field(fields, "content"), mode)
     elif action == "edit":
-        _only(fields, "action", "path", "old", "old_base64", "new", "new_base64")
+        _only(fields, action)
         order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
     elif action == "delete":
-        _only(fields, "action", "path")
+        _only(fields, action)
         order = delete_order(path, base)
     else:
         raise BadRequest("an action about a file is one of: write, edit, delete")

@@ -30,10 +30,15 @@ class Bodies:
              b'{"category": "filesystem", "action": "write", "path": "a/b", "content": "x\\n", "reason": "because"}')
 
     def __init__(self) -> None:
-        from leeward.approvals.web import bodies, live
+        from leeward.approvals.web import bodies, fields, live
+        from leeward.approvals.web.application import ROUTES
         from leeward.approvals.web.problems import WebProblem
 
         self._bodies, self._message, self._problem = bodies, live.message_fields, WebProblem
+        self._routes = ROUTES
+        self._checks = ((fields.text(), str), (fields.number(), (int, float)), (fields.whole(), int),
+                        (fields.SWITCH, bool), (fields.COMMAND, (str, list)), (fields.PROJECT, str),
+                        (fields.OBJECT, dict), (fields.CATEGORY, str))
 
     def seeds(self) -> Seeds:
         return [(text, pieces(text, b'{}[],: "')) for text in self.texts]
@@ -50,17 +55,15 @@ class Bodies:
             assert found == self._message(data.decode())
         except self._problem:
             assert len(data) > 65536
-        for name in found:
-            for read, kind in ((self._bodies.text, str), (self._bodies.number, (int, float)), (self._bodies.whole, int),
-                               (self._bodies.switch, bool)):
-                self._one(read, found, name, kind)
-            numbers = self._or_none(lambda name=name: self._bodies.numbers(found, name, 100))
-            assert numbers is None or all(type(each) is int for each in numbers)
+        for name, value in found.items():
+            for check, kind in self._checks:
+                read = self._or_none(lambda check=check, name=name, value=value: check.read(value, name))
+                assert read is None or isinstance(read, kind), (kind, read)
+        for route in self._routes:
+            for by_sandbox in (False, True):
+                values = self._or_none(lambda route=route, by_sandbox=by_sandbox: route.values(found, by_sandbox))
+                assert values is None or set(values) <= set(route.fields)
         return True
-
-    def _one(self, read: Callable[..., Any], found: dict[str, Any], name: str, kind: Any) -> None:
-        value = self._or_none(lambda: read(found, name))
-        assert value is None or isinstance(value, kind), (read, value)
 
     def _or_none(self, read: Callable[[], Any]) -> Any:
         try:

@@ -1,5 +1,5 @@
 """
-REST: the handlers of the routes in `leeward.approvals.routes`, by their names.
+REST: the routes for programs, each with its fields and its handler.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
 Trust:     none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
@@ -9,18 +9,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, cast
-
-from starlette.responses import JSONResponse, Response
+from typing import Any
 
 from leeward.approvals.changes import SyncOutcome
 from leeward.approvals.orders import EXEC_S
 from leeward.approvals.requests import ApprovalRequest, Resolution
-from leeward.approvals.rules import CATEGORIES, Effect
-from leeward.approvals.web import bodies
-from leeward.approvals.web.bodies import bad
-from leeward.approvals.web.calls import Handler, WebCall, WebParts
-from leeward.approvals.web.problems import WebProblem, missing
+from leeward.approvals.rules import CATEGORIES, MODES, ApprovalRule, Effect
+from leeward.approvals.web.bodies import MOST_CONTENT_BODY
+from leeward.approvals.web.calls import WebCall, WebParts
+from leeward.approvals.web.fields import (
+    CATEGORY,
+    COMMAND,
+    EFFECT,
+    OBJECT,
+    PROJECT,
+    SWITCH,
+    VALUE,
+    WebField,
+    number,
+    one_of,
+    text,
+    unchecked,
+    whole,
+    wholes,
+)
+from leeward.approvals.web.problems import WebProblem, bad, missing
+from leeward.approvals.web.routes import Row, route
 from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
 from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread, in_thread_of
 
@@ -34,39 +48,70 @@ MOST_ROWS_OF_SANDBOX = 50
 CARRIED_OUT_S = 10.0
 
 
-async def status(call: WebCall) -> Response:
+#: What every call for a request says.
+SAID = {"reason": WebField(text(), "for the person who decides", ""),
+        "asker": WebField(text(), "the name that the requester gives itself", "")}
+ALWAYS = WebField(SWITCH, "store a rule", False)
+EVERYWHERE = WebField(SWITCH, "the rule is for all projects", False)
+DECISION = {"always": ALWAYS, "everywhere": EVERYWHERE,
+            "profile": WebField(text(64), "of a sandbox in which an approved command is run", None),
+            "hunks": WebField(wholes(MOST_HUNKS), "of a file's change, if only these are approved", None)}
+WAIT = WebField(number(0, MOST_WAIT), "seconds to wait for the end", 0.0)
+RULE = WebField(text(), "its text")
+KEY = WebField(text(200), "of the configuration")
+OF_SANDBOX = WebField(text(100), "its id", operator=True)
+
+_TEXT = {"type": "string"}
+#: Of a new request; `asking.parse_request` checks which a category has.
+ASKED = {"category": WebField(unchecked(CATEGORY.schema), "of the request; packages have a route of their own"), **{
+    name: WebField(unchecked(schema), about, None) for name, schema, about in (
+        ("action", _TEXT, "`write`, `edit` or `delete` about a file, or a text about the sandbox"),
+        ("host", _TEXT, "of the network"), ("port", {"type": "integer", "minimum": 0}, "of the host"),
+        ("path", _TEXT, "of a file, in the project"), ("content", _TEXT, "of a file to write"),
+        ("content_base64", _TEXT, "in its place"), ("mode", {"type": "integer"}, "permission bits of a file to write"),
+        ("old", _TEXT, "what an edit replaces"), ("old_base64", _TEXT, "in its place"),
+        ("new", _TEXT, "what an edit puts there"), ("new_base64", _TEXT, "in its place"),
+        ("command", COMMAND.schema, "a line, or a list of arguments"), ("cwd", _TEXT, "the folder to start in"),
+        ("timeout", {"type": "number"}, "seconds"), ("profile", _TEXT, "of a sandbox for the command"),
+        ("branch", _TEXT, "to push"), ("description", _TEXT, "of the request"),
+        ("reason", _TEXT, SAID["reason"].about), ("asker", _TEXT, SAID["asker"].about),
+        ("metadata", OBJECT.schema, "what else a person should see"))}}
+
+
+@route("GET", "/api/status", "When the service was started, how long it has left, what it counts.", who="asks")
+async def status(call: WebCall) -> Row:
     found = await in_thread_of(call.sandbox, call.service.status)
     if call.sandbox:  # the numbers of other sandboxes' requests are the operator's alone
-        return JSONResponse({key: found[key] for key in ("started", "uptime", "until", "remaining") if key in found})
-    return JSONResponse(found)
+        return {key: found[key] for key in ("started", "uptime", "until", "remaining") if key in found}
+    return found
 
 
-async def requests(call: WebCall) -> Response:
-    query = call.request.query_params
-    limit = bodies.whole(query, "limit", 50, least=1, most=MOST_ROWS)
-    after = bodies.whole(query, "after", 0)
-    which, category = query.get("which", "pending"), query.get("category")
-    if which not in ("pending", "recent"):
-        raise bad("which: pending or recent")
-    if category is not None and category not in CATEGORIES:
-        raise bad(f"category: one of {', '.join(CATEGORIES)}")
-    queue, sandbox = call.service.queue, call.sandbox or query.get("sandbox")
+@route("GET", "/api/requests", "Requests: the pending ones in their order, or the recent ones.", {
+    "limit": WebField(whole(1, MOST_ROWS), f"rows at most; a sandbox gets {MOST_ROWS_OF_SANDBOX} at once", 50),
+    "after": WebField(whole(), "the id of the last one that was seen", 0),
+    "which": WebField(one_of(("pending", "recent")), "pending or recent", "pending"),
+    "category": WebField(CATEGORY, "of pending ones", None), "sandbox": WebField(text(), "its id", None, operator=True)},
+    who="asks")
+async def requests(call: WebCall, limit: int, after: int, which: str, category: str | None,
+                   sandbox: str | None = None) -> Row:
+    queue, sandbox = call.service.queue, call.sandbox or sandbox
     if call.sandbox:  # each may have 130 KiB, and the queue is held while they are read
         limit = min(limit, MOST_ROWS_OF_SANDBOX)
     if which == "pending":
         found = await in_thread_of(call.sandbox, queue.pending, limit, after, category, sandbox)
     else:
         found = await in_thread_of(call.sandbox, queue.recent, limit, sandbox)
-    return JSONResponse({"requests": [request_row(each, whole=False) for each in found]})
+    return {"requests": [request_row(each, whole=False) for each in found]}
 
 
-async def request(call: WebCall) -> Response:
-    wait = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT)
+@route("GET", "/api/requests/{id:int}", "One request, as soon as it is decided or `wait` is over.", {"wait": WAIT},
+       who="asks")
+async def request(call: WebCall, wait: float) -> Row:
     await own_request(call, call.id)
     found = await call.parts.feed.wait(call.id, wait, is_decided, call.sandbox)
     if found is None:
         raise missing("there is no such request")
-    return JSONResponse(request_row(found))
+    return request_row(found)
 
 
 async def own_request(call: WebCall, number: int) -> ApprovalRequest:
@@ -86,30 +131,27 @@ def is_decided(request: ApprovalRequest) -> bool:
     return request.status != "pending"
 
 
-async def request_detail(call: WebCall) -> Response:
+@route("GET", "/api/requests/{id:int}/detail", "What it would carry out: before and after of a file, with its hunks.")
+async def request_detail(call: WebCall) -> Row:
     await own_request(call, call.id)
-    return JSONResponse(await in_slow_thread("", call.service.detail, call.id))
+    return await in_slow_thread("", call.service.detail, call.id)
 
 
-async def ask(call: WebCall) -> Response:
-    found = await in_slow_thread(call.sandbox, call.service.ask, call.fields, call.sandbox)
-    return JSONResponse(request_row(found), 201)
+@route("POST", "/api/requests", "Ask.", ASKED, who="asks", status=201, most_body=MOST_CONTENT_BODY)
+async def ask(call: WebCall) -> Row:
+    return request_row(await in_slow_thread(call.sandbox, call.service.ask, call.fields, call.sandbox))
 
 
-async def approve(call: WebCall) -> Response:
-    return await decided(call, True)
+@route("POST", "/api/requests/{id:int}/approve", "Approve.", DECISION)
+async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
+    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always=always,
+                                           everywhere=everywhere, profile=profile, hunks=hunks))
 
 
-async def deny(call: WebCall) -> Response:
-    return await decided(call, False)
-
-
-async def decided(call: WebCall, approved: bool) -> Response:
-    return JSONResponse(resolution_row(await decide_one(
-        call.parts, call.id, approved, call.operator.by, always=bodies.switch(call.fields, "always", False),
-        everywhere=bodies.switch(call.fields, "everywhere", False),
-        profile=bodies.text(call.fields, "profile", most=64) if "profile" in call.fields else None,
-        hunks=bodies.numbers(call.fields, "hunks", MOST_HUNKS))))
+@route("POST", "/api/requests/{id:int}/deny", "Deny.", DECISION)
+async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
+    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always=always,
+                                           everywhere=everywhere, profile=profile, hunks=hunks))
 
 
 async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
@@ -155,45 +197,24 @@ async def _carried_out(parts: WebParts, resolution: Resolution, number: int | No
                 raise WebProblem(409, "stale", found.note, more={"request": request_row(found, whole=False)})
 
 
-async def bulk(call: WebCall) -> Response:
-    approved = bodies.switch(call.fields, "approved")
-    numbers, by = bodies.numbers(call.fields, "ids", MOST_IDS), call.operator.by
-    queue = call.service.queue
-    if numbers is not None:
-        found = await in_thread(queue.decide, numbers, approved, by)
-    else:
-        category = bodies.text(call.fields, "category")
-        if category not in CATEGORIES:
-            raise bad(f"category: one of {', '.join(CATEGORIES)}")
-        upto = bodies.whole(call.fields, "upto")
-        found = await in_thread(queue.decide_category, category, approved, by, upto)
-    return JSONResponse(resolution_row(found))
+def _has_no_ids(given: Mapping[str, Any]) -> bool:
+    return given.get("ids") is None
 
 
-async def rules(call: WebCall) -> Response:
-    return JSONResponse(rules_row(call.service.queue.rules()))
+@route("POST", "/api/bulk", "Decide several: `ids`, or a category up to the last request that was seen.", {
+    "approved": WebField(SWITCH, "or denied"), "ids": WebField(wholes(MOST_IDS), "of requests", None),
+    "category": WebField(CATEGORY, "without `ids`", only=_has_no_ids),
+    "upto": WebField(whole(), "the id of the last one, without `ids`", only=_has_no_ids)})
+async def bulk(call: WebCall, approved: bool, ids: list[int] | None, category: str = "", upto: int = 0) -> Row:
+    queue, by = call.service.queue, call.operator.by
+    if ids is not None:
+        return resolution_row(await in_thread(queue.decide, ids, approved, by))
+    return resolution_row(await in_thread(queue.decide_category, category, approved, by, upto))
 
 
-def effect_of(fields: Mapping[str, Any]) -> Effect:
-    effect = bodies.text(fields, "effect")
-    if effect not in ("allow", "deny"):
-        raise bad("effect: allow or deny")
-    return cast("Effect", effect)
-
-
-def project_in(fields: Mapping[str, Any]) -> str | None:
-    """
-    The project in which a rule holds: "" for all projects, None if the field is missing.
-
-    Raises:
-        WebProblem: the field is no absolute path.
-    """
-    if fields.get("project") is None:
-        return None
-    found = bodies.text(fields, "project", most=4096)
-    if found and not found.startswith("/"):
-        raise bad("project: the absolute path of a project, or nothing for all projects")
-    return found
+@route("GET", "/api/rules", "Rules and modes.")
+async def rules(call: WebCall) -> Row:
+    return rules_row(call.service.queue.rules())
 
 
 def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: Any) -> None:
@@ -202,80 +223,76 @@ def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: An
     call.parts.feed.rules_changed()
 
 
-async def add_rule(call: WebCall) -> Response:
-    rule, resolution = await in_thread(call.service.queue.add_rule, bodies.text(call.fields, "rule"),
-                                       effect_of(call.fields), project_in(call.fields) or "")
-    rules_were_changed(call, "rule", "added", rule=f"{rule.effect} {rule.text}", project=rule.project)
-    return JSONResponse({**rule_row(rule), "resolution": resolution_row(resolution)}, 201)
+@route("POST", "/api/rules", "Store a rule.", {
+    "rule": RULE, "effect": WebField(EFFECT, "of the rule"),
+    "project": WebField(PROJECT, "its path, if the rule isn't for all projects", None)}, status=201)
+async def add_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> Row:
+    made, resolution = await store_rule(call, rule, effect, project)
+    return {**rule_row(made), "resolution": resolution_row(resolution)}
 
 
-async def remove_rule(call: WebCall) -> Response:
-    text, project = bodies.text(call.fields, "rule"), project_in(call.fields)
-    if not await in_thread(call.service.queue.remove_rule, text, project):
+async def store_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> tuple[ApprovalRule, Resolution]:
+    made, resolution = await in_thread(call.service.queue.add_rule, rule, effect, project or "")
+    rules_were_changed(call, "rule", "added", rule=f"{made.effect} {made.text}", project=made.project)
+    return made, resolution
+
+
+@route("DELETE", "/api/rules", "Remove a rule.", {
+    "rule": RULE, "project": WebField(PROJECT, "its path, if the rule isn't to be removed everywhere", None)})
+async def remove_rule(call: WebCall, rule: str, project: str | None) -> Row:
+    if not await in_thread(call.service.queue.remove_rule, rule, project):
         raise missing("there is no such rule")
-    rules_were_changed(call, "rule", "removed", rule=text, project=project)
-    return JSONResponse({})
+    rules_were_changed(call, "rule", "removed", rule=rule, project=project)
+    return {}
 
 
-async def set_mode(call: WebCall) -> Response:
-    category, mode = bodies.text(call.fields, "category"), bodies.text(call.fields, "mode")
+@route("PUT", "/api/modes", "Set the mode of a category.", {
+    "category": WebField(text(), f"one of {', '.join(CATEGORIES)}"), "mode": WebField(text(), f"one of {', '.join(MODES)}")})
+async def set_mode(call: WebCall, category: str, mode: str) -> Row:
     found = await in_thread(call.service.queue.set_mode, category, mode)
     rules_were_changed(call, "mode", "set", category=category, mode=mode)
-    return JSONResponse(resolution_row(found))
+    return resolution_row(found)
 
 
-async def config(call: WebCall) -> Response:
-    return JSONResponse(await in_thread_of(call.sandbox, call.service.config))
+@route("GET", "/api/config", "The configuration.", who="asks")
+async def config(call: WebCall) -> Row:
+    return await in_thread_of(call.sandbox, call.service.config)
 
 
-def key_and_value(fields: Mapping[str, Any]) -> tuple[str, Any]:
-    if "value" not in fields:
-        raise bad("value: of the key")
-    return bodies.text(fields, "key", most=200), fields["value"]
-
-
-async def set_config(call: WebCall) -> Response:
-    key, value = key_and_value(call.fields)
+@route("PUT", "/api/config", "Set one key.", {"value": WebField(VALUE, "for it"), "key": KEY})
+async def set_config(call: WebCall, key: str, value: Any) -> Row:
     found = await in_slow_thread("", call.service.set_config, key, value)
     rules_were_changed(call, "config", "set", key=key, value=value)
-    return JSONResponse(found)
+    return found
 
 
-async def propose(call: WebCall) -> Response:
-    found = await in_slow_thread(call.sandbox, call.service.propose_config, *key_and_value(call.fields),
-                                 **_said(call))
-    return JSONResponse(request_row(found), 201)
+@route("POST", "/api/propose", "Ask for a key to be set.", {"value": WebField(VALUE, "for it"), "key": KEY, **SAID},
+       who="asks", status=201)
+async def propose(call: WebCall, key: str, value: Any, reason: str, asker: str) -> Row:
+    return request_row(await in_slow_thread(call.sandbox, call.service.propose_config, key, value, reason=reason,
+                                            sandbox=call.sandbox, asker=asker))
 
 
-def _said(call: WebCall) -> dict[str, str]:
-    """The fields that every call for a request has."""
-    return {"reason": bodies.text(call.fields, "reason", ""), "sandbox": call.sandbox,
-            "asker": bodies.text(call.fields, "asker", "")}
+@route("POST", "/api/exec", "Ask for a command.", {
+    "command": WebField(COMMAND, "a line, or a list of arguments"), "cwd": WebField(text(), "the folder to start in", ""),
+    "timeout": WebField(number(0.001), "seconds", EXEC_S),
+    "profile": WebField(text(100), "of a sandbox for the command, which a sandbox can't choose", ""), **SAID},
+       who="asks", status=201)
+async def exec_(call: WebCall, command: str | list[str], cwd: str, timeout: float, profile: str, reason: str,
+                asker: str) -> Row:
+    return request_row(await in_slow_thread(
+        call.sandbox, call.service.submit_exec, command, cwd=cwd, timeout=timeout, profile=profile, reason=reason,
+        sandbox=call.sandbox, asker=asker))
 
 
-def _command(fields: Mapping[str, Any]) -> str | list[str]:
-    command = fields.get("command")
-    if isinstance(command, str):
-        return command
-    if isinstance(command, list) and all(isinstance(each, str) for each in command):
-        return command
-    raise bad("command: a line, or a list of arguments")
+@route("GET", "/api/exec", "The commands that were run, the newest first.")
+async def runs(call: WebCall) -> Row:
+    return {"runs": await in_thread(call.service.runs)}
 
 
-async def run_command(call: WebCall) -> Response:
-    found = await in_slow_thread(
-        call.sandbox, call.service.submit_exec, _command(call.fields), cwd=bodies.text(call.fields, "cwd", ""),
-        timeout=bodies.number(call.fields, "timeout", EXEC_S, least=0.001),
-        profile=bodies.text(call.fields, "profile", "", 100), **_said(call))
-    return JSONResponse(request_row(found), 201)
-
-
-async def runs(call: WebCall) -> Response:
-    return JSONResponse({"runs": await in_thread(call.service.runs)})
-
-
-async def run(call: WebCall) -> Response:
-    wait, number = bodies.number(call.request.query_params, "wait", 0, most=MOST_WAIT), call.id
+@route("GET", "/api/exec/{id:int}", "One command: how far it is, and its output.", {"wait": WAIT}, who="asks")
+async def run(call: WebCall, wait: float) -> Row:
+    number = call.id
     found: ApprovalRequest | None = await own_request(call, number)
     if wait:  # on the event loop: no thread blocks on a person or a command
         found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
@@ -284,91 +301,89 @@ async def run(call: WebCall) -> Response:
         found = await call.parts.feed.wait(number, wait, is_over, call.sandbox)
     # The request is finished a moment before the run has its exit code.
     rest = 1.0 if wait and found is not None and is_over(found) else 0.0
-    return JSONResponse(await in_slow_thread(call.sandbox, call.service.run, number, rest))
+    return await in_slow_thread(call.sandbox, call.service.run, number, rest)
 
 
 def is_over(request: ApprovalRequest) -> bool:
     return request.status != "pending" and request.stage not in ("due", "applying")
 
 
-async def packages(call: WebCall) -> Response:
-    found = await in_slow_thread(call.sandbox, call.service.submit_packages, _command(call.fields), **_said(call))
-    return JSONResponse({"requests": [request_row(each) for each in found]}, 201)
+@route("POST", "/api/packages", "Ask for packages; the answer has a request for each.", {
+    "command": WebField(COMMAND, "of a package manager"), **SAID}, who="asks", status=201)
+async def packages(call: WebCall, command: str | list[str], reason: str, asker: str) -> Row:
+    found = await in_slow_thread(call.sandbox, call.service.submit_packages, command, reason=reason,
+                                 sandbox=call.sandbox, asker=asker)
+    return {"requests": [request_row(each) for each in found]}
 
 
-async def sync_files(call: WebCall) -> Response:
-    if call.sandbox or not bodies.switch(call.fields, "over", False):
-        return await _synced(call, call.service.sync_files)
-    return await _synced(call, functools.partial(call.service.collect_files,
-                                                 again=bodies.switch(call.fields, "again", False)))
+@route("POST", "/api/sync/files", "Make requests of what a sandbox has changed in its copy of the project.", {
+    "over": WebField(SWITCH, "its work is over: take all there is room for", False, operator=True),
+    "again": WebField(SWITCH, "with `over`, leave out what the calls before have asked for", False, operator=True,
+                   only=lambda given: given.get("over") in (True, "true")),
+    **SAID, "sandbox": OF_SANDBOX}, who="asks", status=201)
+async def sync_files(call: WebCall, reason: str, asker: str, over: bool = False, again: bool = False,
+                     sandbox: str = "") -> Row:
+    sync = functools.partial(call.service.collect_files, again=again) if over else call.service.sync_files
+    return await _synced(call, sync, sandbox, reason, asker)
 
 
-async def sync_git(call: WebCall) -> Response:
-    return await _synced(call, call.service.sync_git)
+@route("POST", "/api/sync/git", "Make requests of the branches that were pushed inside.", {**SAID, "sandbox": OF_SANDBOX},
+       who="asks", status=201)
+async def sync_git(call: WebCall, reason: str, asker: str, sandbox: str = "") -> Row:
+    return await _synced(call, call.service.sync_git, sandbox, reason, asker)
 
 
-async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome]) -> Response:
-    said = _said(call)
-    sandbox = call.sandbox or bodies.text(call.fields, "sandbox", most=100)
+async def _synced(call: WebCall, sync: Callable[[str, str, str], SyncOutcome], sandbox: str, reason: str,
+                  asker: str) -> Row:
     # A sandbox can make its own git take as long as it likes, so it gets one thread alone.
     if call.sandbox and call.sandbox in call.parts.syncing:
         raise WebProblem(429, "busy", "another call is reading this sandbox's changes already", retry_after=1)
     own = {call.sandbox} - {""}
     call.parts.syncing.update(own)
     try:
-        found = await in_long_thread(sync, sandbox, said["reason"], said["asker"])
+        found = await in_long_thread(sync, call.sandbox or sandbox, reason, asker)
     finally:
         call.parts.syncing.difference_update(own)
-    return JSONResponse({"requests": [request_row(each, whole=False) for each in found.requests[:MOST_IDS]],
-                         "refused": [{"path": path, "reason": reason} for path, reason in found.refused[:1000]],
-                         "pending": sum(each.status == "pending" for each in found.requests),
-                         "left_out": found.left_out, "more": found.more, "again": found.again}, 201)
+    return {"requests": [request_row(each, whole=False) for each in found.requests[:MOST_IDS]],
+            "refused": [{"path": path, "reason": reason} for path, reason in found.refused[:1000]],
+            "pending": sum(each.status == "pending" for each in found.requests),
+            "left_out": found.left_out, "more": found.more, "again": found.again}
 
 
-async def sandboxes(call: WebCall) -> Response:
-    return JSONResponse({"sandboxes": await in_slow_thread("", call.service.sandboxes)})
+@route("GET", "/api/sandboxes", "The sandboxes that can ask.")
+async def sandboxes(call: WebCall) -> Row:
+    return {"sandboxes": await in_slow_thread("", call.service.sandboxes)}
 
 
-async def open_sandbox(call: WebCall) -> Response:
-    options = call.fields.get("options", {})
-    if not isinstance(options, dict):
-        raise bad("options: an object")
-    found = await in_slow_thread("", call.service.open_sandbox, bodies.text(call.fields, "path"), options)
-    return JSONResponse(found, 201)
+@route("POST", "/api/sandboxes", "Open one.", {
+    "options": WebField(OBJECT, "as of `leeward approvals run`", {}), "path": WebField(text(), "of a project")}, status=201)
+async def open_sandbox(call: WebCall, options: dict[str, Any], path: str) -> Row:
+    return await in_slow_thread("", call.service.open_sandbox, path, options)
 
 
-async def close_sandbox(call: WebCall) -> Response:
-    stays = await in_slow_thread("", functools.partial(
-        call.service.close_sandbox, left=bodies.switch(call.fields, "left", False)),
-        call.request.path_params["sandbox"][:100])
-    return JSONResponse({"stays": stays})
+@route("DELETE", "/api/sandboxes/{sandbox}", "End one.", {
+    "left": WebField(SWITCH, "not before all its changes are decided", False)})
+async def close_sandbox(call: WebCall, left: bool) -> Row:
+    return {"stays": await in_slow_thread("", functools.partial(call.service.close_sandbox, left=left),
+                                          call.request.path_params["sandbox"][:100])}
 
 
-async def audit(call: WebCall) -> Response:
-    query = call.request.query_params
-    found = await in_slow_thread("", call.service.audit, bodies.whole(query, "limit", 100, least=1, most=1000),
-                                 query.get("sandbox", "")[:100])
-    return JSONResponse({"rows": found})
+@route("GET", "/api/audit", "Lines of the record, the newest first.", {
+    "limit": WebField(whole(1, 1000), "lines at most", 100), "sandbox": WebField(text(), "its id", "")})
+async def audit(call: WebCall, limit: int, sandbox: str) -> Row:
+    return {"rows": await in_slow_thread("", call.service.audit, limit, sandbox[:100])}
 
 
-async def login_link(call: WebCall) -> Response:
+@route("POST", "/api/login-links", "A path for a browser on this machine that logs in once, within five minutes.", status=201)
+async def login_link(call: WebCall) -> Row:
     token = call.parts.access.login_token()
     call.service.changed(call.operator.by, "login link", "made")
-    return JSONResponse({"path": f"/login?token={token}"}, 201)
+    return {"path": f"/login?token={token}"}
 
 
-async def program_token(call: WebCall) -> Response:
+@route("POST", "/api/tokens", "A token for a program that comes by TCP (`Authorization: Bearer`), until the service ends.",
+       status=201)
+async def program_token(call: WebCall) -> Row:
     token = call.parts.access.program_token()
     call.service.changed(call.operator.by, "token", "made")
-    return JSONResponse({"token": token}, 201)
-
-
-#: By the name of the route. The WebSocket `live` is in live.py.
-HANDLERS: Mapping[str, Handler] = {
-    "status": status, "requests": requests, "ask": ask, "request": request, "request_detail": request_detail,
-    "approve": approve, "deny": deny, "bulk": bulk, "rules": rules, "add_rule": add_rule, "remove_rule": remove_rule,
-    "config": config, "set_config": set_config, "propose": propose, "exec": run_command, "runs": runs, "run": run,
-    "packages": packages, "sync_files": sync_files, "sync_git": sync_git, "sandboxes": sandboxes,
-    "open_sandbox": open_sandbox, "close_sandbox": close_sandbox, "audit": audit, "set_mode": set_mode,
-    "login_link": login_link, "program_token": program_token,
-}
+    return {"token": token}

@@ -1,5 +1,5 @@
 """
-The app: the routes of both tables (`routes.ROUTES`, `pages.PAGES`) behind the gate.
+The app: all routes behind the gate.
 
 Runs in:   the operator's program that decides. One app answers all of its listeners: the operator's socket and the
            sandboxes' bridges, which identify the caller, and TCP, where the gate identifies the caller.
@@ -15,18 +15,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from leeward.approvals.routes import ROUTES
 from leeward.approvals.service import ApprovalService
-from leeward.approvals.web import api, pages
+from leeward.approvals.web import api, openapi, pages  # noqa: F401  # they declare routes
 from leeward.approvals.web.access import PageAccess
 from leeward.approvals.web.calls import WebParts, answered
 from leeward.approvals.web.feed import LiveFeed
 from leeward.approvals.web.gate import WebGate
 from leeward.approvals.web.live import live
-from leeward.approvals.web.openapi import openapi
+from leeward.approvals.web.routes import ROUTES
 
-#: Routes whose body may have a file's content.
-WITH_CONTENT = ("ask",)
+#: The module has imported whatever declares routes, so its ROUTES are all of them.
+__all__ = ["ROUTES", "application"]
 
 
 def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
@@ -45,19 +44,9 @@ def application(service: ApprovalService, access: PageAccess | None = None, feed
     async def look_on(socket: WebSocket) -> None:
         await live(parts, socket)
 
-    handlers = {**api.HANDLERS, "openapi": openapi}
-    routes: list[BaseRoute] = []
-    for route in ROUTES:
-        if route.method == "WEBSOCKET":
-            routes.append(WebSocketRoute(route.path, look_on))
-            continue
-        answer = answered(parts, handlers[route.name], who="asks" if route.asks else "operator",
-                          content=route.name in WITH_CONTENT)
-        routes.append(Route(route.path, answer, methods=[route.method], name=route.name))
-    for route in pages.PAGES:
-        answer = answered(parts, pages.HANDLERS[route.name],
-                          who="anyone" if route.name in pages.FOR_ANYONE else "operator", page=True)
-        routes.append(Route(route.path, answer, methods=[route.method], name=route.name))
+    routes: list[BaseRoute] = [
+        WebSocketRoute(route.path, look_on) if route.method == "WEBSOCKET" else
+        Route(route.path, answered(parts, route), methods=[route.method], name=route.name) for route in ROUTES]
     app = Starlette(routes=routes, middleware=[Middleware(WebGate, access=parts.access)],
                     exception_handlers={HTTPException: _no_route, Exception: _failed})
     app.router.redirect_slashes = False

@@ -1,5 +1,5 @@
 """
-Reads the body of a call within bounds of bytes and time, and checks the types of its fields.
+Reads the body of a call within bounds of bytes and time.
 
 Runs in:   the operator's program that decides.
 Trust:     none. Any bytes give a value or WebProblem.
@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-from leeward.approvals.web.problems import WebProblem, too_large
+from leeward.approvals.web.problems import WebProblem, bad, too_large
 
 #: Bytes of a body, at most: of most calls, and of one with a file's content.
 MOST_BODY, MOST_CONTENT_BODY = 1 << 16, 24 << 20
@@ -29,10 +28,6 @@ BODY_S = 30.0
 
 #: Fields of a form, at most.
 MOST_FIELDS = 1000
-
-
-def bad(message: str) -> WebProblem:
-    return WebProblem(400, "bad_request", message)
 
 
 class BodyReader:
@@ -110,82 +105,3 @@ def form_fields(body: bytes) -> dict[str, Any]:
                               max_num_fields=MOST_FIELDS, errors="strict"))
     except ValueError:
         raise bad("this isn't a form of the page") from None
-
-
-def text(fields: Mapping[str, Any], name: str, default: str | None = None, most: int = 70000) -> str:
-    """
-    The text in a field.
-
-    Raises:
-        WebProblem: the field is missing without a default, is no text, or has more than *most* characters.
-    """
-    value = fields.get(name, default)
-    if not isinstance(value, str):
-        raise bad(f"{name}: a text")
-    if len(value) > most:
-        raise bad(f"{name}: {most} characters at most")
-    return value
-
-
-def number(fields: Mapping[str, Any], name: str, default: float | None = None, *, least: float = 0,
-           most: float = 2**53) -> float:
-    """
-    The number in a field.
-
-    Raises:
-        WebProblem: the field is missing without a default, is no number, or isn't between *least* and *most*.
-    """
-    value = fields.get(name, default)
-    if isinstance(value, str):  # of a query or a form
-        try:
-            value = float(value[:30])
-        except ValueError:
-            value = None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise bad(f"{name}: a number from {least:g} to {most:g}")
-    return value
-
-
-def whole(fields: Mapping[str, Any], name: str, default: int | None = None, *, least: int = 0,
-          most: int = 2**53) -> int:
-    """
-    The whole number in a field.
-
-    Raises:
-        WebProblem: as for `number`, or the number isn't whole.
-    """
-    value = number(fields, name, default, least=least, most=most)
-    if value != int(value):
-        raise bad(f"{name}: a whole number")
-    return int(value)
-
-
-def switch(fields: Mapping[str, Any], name: str, default: bool | None = None) -> bool:
-    """
-    The boolean in a field.
-
-    Raises:
-        WebProblem: the field is missing without a default, or is neither true nor false.
-    """
-    value = fields.get(name, default)
-    if isinstance(value, str) and value in ("true", "false"):  # of a form
-        return value == "true"
-    if not isinstance(value, bool):
-        raise bad(f"{name}: true or false")
-    return value
-
-
-def numbers(fields: Mapping[str, Any], name: str, most: int) -> list[int] | None:
-    """
-    The list of whole numbers in a field; None if it is missing.
-
-    Raises:
-        WebProblem: the field is no such list, or has more than *most* numbers.
-    """
-    value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) > most or not all(
-            isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 2**53 for each in value):
-        raise bad(f"{name}: a list of {most} whole numbers at most")
-    return value

@@ -2,8 +2,8 @@
 One call: the caller's rights, the body, and the answer if the call fails.
 
 Runs in:   the operator's program that decides, on its event loop.
-Holds:     each route goes through `answered`, with the mark of the route's row: a sandbox can call only the routes that
-           are marked for it, and a change by a browser needs the session's CSRF token.
+Holds:     each route goes through `answered`: a sandbox can call only the routes that
+           are for it, and a change by a browser needs the session's CSRF token.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from leeward.approvals.credentials import AskingSandbox, Credential, Operator, credential_of
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.access import BrowserSession, PageAccess
-from leeward.approvals.web.bodies import MOST_BODY, MOST_CONTENT_BODY, BodyReader, form_fields, json_fields
+from leeward.approvals.web.bodies import MOST_BODY, BodyReader, form_fields, json_fields
 from leeward.approvals.web.feed import LiveFeed
 from leeward.approvals.web.gate import SAFE, SESSION_KEY
 from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
+from leeward.approvals.web.routes import WebRoute
 from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import LeewardError
 
@@ -91,29 +92,19 @@ class WebCall:
         return int(self.request.path_params["id"])
 
 
-Handler = Callable[[WebCall], Awaitable[Response]]
-
-
-def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = False,
-             page: bool = False) -> Callable[[Request], Awaitable[Response]]:
+def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[Response]]:
     """
-    The endpoint of a route: checks the caller and the body, and calls the handler.
-
-    Args:
-        parts: what all routes share.
-        handler: of the route.
-        who: who may call it: "operator"; "asks" for sandboxes as well; "anyone" also without a credential.
-        content: whether the body may have a file's content.
-        page: whether it is a page for a browser: without a session the answer redirects to /login.
+    The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call without
+    a session the answer redirects to /login.
     """
     async def answer(request: Request) -> Response:
         caller = ""
         try:
             credential = credential_of(request.scope)
-            if credential is None and who != "anyone":
+            if credential is None and route.who != "anyone":
                 raise unauthorized()
             if isinstance(credential, AskingSandbox):
-                if who not in ("asks", "anyone"):
+                if route.who == "operator":
                     raise forbidden("a sandbox asks, and doesn't decide")
                 caller = credential.sandbox or "?"
                 if parts.calls[caller] >= MOST_CALLS:
@@ -122,15 +113,18 @@ def answered(parts: WebParts, handler: Handler, *, who: str, content: bool = Fal
                                      retry_after=1)
                 parts.calls[caller] += 1
             session = request.scope.get(SESSION_KEY)
-            fields = await _fields(parts, request, caller, MOST_CONTENT_BODY if content else MOST_BODY)
+            fields = await _fields(parts, request, caller, route.most_body)
             if session is not None and request.method not in SAFE:
                 _check_csrf(request, session, fields)
-            return await handler(WebCall(parts, request, credential, session, fields))
+            values = route.values(request.query_params if request.method in SAFE else fields,
+                                  isinstance(credential, AskingSandbox))
+            found = await route.handler(WebCall(parts, request, credential, session, fields), **values)
+            return found if isinstance(found, Response) else JSONResponse(found, route.status)
         except LeewardError as error:
             problem = problem_of(error)
             if problem.status == 500:
                 _log.exception("%s failed", request.url.path)
-            return _reply_to(problem, request, page)
+            return _reply_to(problem, request, route.page)
         finally:
             if caller:
                 parts.calls[caller] -= 1

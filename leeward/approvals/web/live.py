@@ -19,12 +19,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from leeward.approvals.credentials import Operator, credential_of
 from leeward.approvals.web import bodies
-from leeward.approvals.web.api import decide_one
-from leeward.approvals.web.bodies import bad
+from leeward.approvals.web.api import ALWAYS, EVERYWHERE, decide_one
 from leeward.approvals.web.calls import WebParts, is_csrf
 from leeward.approvals.web.feed import LiveViewer
+from leeward.approvals.web.fields import WebField, whole
 from leeward.approvals.web.gate import SESSION_KEY
-from leeward.approvals.web.problems import WebProblem, forbidden, problem_of
+from leeward.approvals.web.problems import WebProblem, bad, forbidden, problem_of
+from leeward.approvals.web.routes import route
 from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread
 from leeward.errors import LeewardError
@@ -42,6 +43,12 @@ SEND_S = 10.0
 LOOK_S = 30.0
 
 
+#: Of a message.
+FIELDS = {"id": WebField(whole(), "of the request"), "always": ALWAYS, "everywhere": EVERYWHERE}
+
+
+@route("WEBSOCKET", "/api/live", "Sends init, request, resolve, rules, output, shutdown, error; takes approve and deny.",
+       FIELDS)
 async def live(parts: WebParts, socket: WebSocket) -> None:
     """Answer a WebSocket."""
     credential = credential_of(socket.scope)
@@ -137,10 +144,10 @@ async def _decide(parts: WebParts, socket: WebSocket, credential: Operator, fiel
     session = socket.scope.get(SESSION_KEY)
     if session is not None and (not is_csrf(session, fields.get("csrf")) or parts.access.is_over(session)):
         raise forbidden("it lacks the session's CSRF token, or the session is over")
-    number = bodies.whole(fields, "id")
+    number = FIELDS["id"].read(fields, "id")
     try:
-        await decide_one(parts, number, kind == "approve", credential.by, always=bodies.switch(fields, "always", False),
-                         everywhere=bodies.switch(fields, "everywhere", False))
+        await decide_one(parts, number, kind == "approve", credential.by, always=ALWAYS.read(fields, "always"),
+                         everywhere=EVERYWHERE.read(fields, "everywhere"))
     except WebProblem as problem:
         problem.more.setdefault("id", number)
         raise

@@ -1,5 +1,5 @@
 """
-The handlers of the page: its tabs, and its forms, which work without a script.
+The page's routes: its tabs, and its forms, which work without a script.
 
 Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
 Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
@@ -18,17 +18,16 @@ from starlette.responses import RedirectResponse, Response
 
 from leeward.approvals.generating import generate_rule
 from leeward.approvals.requests import ApprovalRequest, CollapsedRow, collapsed
-from leeward.approvals.routes import ServiceRoute
-from leeward.approvals.rules import CATEGORIES
-from leeward.approvals.web import bodies
-from leeward.approvals.web.api import decide_one, effect_of, project_in, rules_were_changed
-from leeward.approvals.web.bodies import bad
-from leeward.approvals.web.calls import Handler, WebCall
+from leeward.approvals.rules import CATEGORIES, Effect
+from leeward.approvals.web.api import decide_one, remove_rule, rules_were_changed, store_rule
+from leeward.approvals.web.calls import WebCall
 from leeward.approvals.web.diffs import hunks_of
 from leeward.approvals.web.drawing import draw
+from leeward.approvals.web.fields import CATEGORY, EFFECT, PROJECT, WebField, one_of, text, whole
 from leeward.approvals.web.gate import cookie_name
 from leeward.approvals.web.marking import MOST_FULL, MOST_SHOWN
-from leeward.approvals.web.problems import WebProblem, missing
+from leeward.approvals.web.problems import WebProblem, bad, missing
+from leeward.approvals.web.routes import route
 from leeward.approvals.web.rows import rules_row, subject_title
 from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError
@@ -36,26 +35,11 @@ from leeward.errors import LeewardError
 #: Requests of one list, at most, before rows of one sandbox are collapsed.
 MOST_LISTED = 100
 
-PAGES = (
-    ServiceRoute("home", "GET", "/", "Leads to the queue."),
-    ServiceRoute("queue_page", "GET", "/queue", "What waits for a decision."),
-    ServiceRoute("request_page", "GET", "/queue/{id:int}", "One request."),
-    ServiceRoute("decide_form", "POST", "/queue/{id:int}/decide", "Approve or deny."),
-    ServiceRoute("bulk_form", "POST", "/bulk", "Decide a category up to the last request that was seen."),
-    ServiceRoute("rules_page", "GET", "/rules", "Rules and modes."),
-    ServiceRoute("rule_form", "POST", "/rules", "Add or remove a rule."),
-    ServiceRoute("mode_form", "POST", "/modes", "Set a mode."),
-    ServiceRoute("config_page", "GET", "/config", "The configuration."),
-    ServiceRoute("config_form", "POST", "/config", "Set a key."),
-    ServiceRoute("sandboxes_page", "GET", "/sandboxes", "The sandboxes that can ask."),
-    ServiceRoute("history_page", "GET", "/history", "What was decided, and the record."),
-    ServiceRoute("login_page", "GET", "/login", "Uses a login link up, or says where there is one."),
-    ServiceRoute("logout_form", "POST", "/logout", "Ends the session."),
-    ServiceRoute("static_file", "GET", "/static/{name}", "A style, a script, an icon."),
-)
+ANSWERS = ("approve", "deny", "always-allow", "always-deny", "hunks", "profile")
 
-#: The routes of PAGES that need no credential.
-FOR_ANYONE = ("login_page", "static_file")
+#: Of the list of pending requests.
+LISTED = {"category": WebField(one_of(("", *CATEGORIES), f"one of {', '.join(CATEGORIES)}"), "of them", ""),
+          "after": WebField(whole(), "the id of the last one of the page before", 0)}
 
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
@@ -69,24 +53,23 @@ async def common(call: WebCall, tab: str) -> dict[str, Any]:
             "about": call.request.query_params.get("about", "")[:20]}
 
 
+@route("GET", "/", "Leads to the queue.", page=True)
 async def home(call: WebCall) -> Response:
     return RedirectResponse("/queue", 303)
 
 
-async def _listed(call: WebCall) -> dict[str, Any]:
+async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
     query = call.request.query_params
-    category, after = query.get("category") or None, bodies.whole(query, "after", 0)
-    if category is not None and category not in CATEGORIES:
-        raise bad(f"category: one of {', '.join(CATEGORIES)}")
-    found = await in_thread(call.service.queue.pending, MOST_LISTED, after, category)
+    found = await in_thread(call.service.queue.pending, MOST_LISTED, after, category or None)
     rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
-    return {"rows": rows, "category": category, "title_of": subject_title, "after": after, "is_all": "all" in query,
+    return {"rows": rows, "category": category or None, "title_of": subject_title, "after": after, "is_all": "all" in query,
             "more": found[-1].id if len(found) == MOST_LISTED else None, "upto": found[-1].id if found else 0,
             "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
 
 
-async def queue_page(call: WebCall) -> Response:
-    values = await common(call, "queue") | await _listed(call)
+@route("GET", "/queue", "What waits for a decision.", LISTED, page=True)
+async def queue_page(call: WebCall, category: str, after: int) -> Response:
+    values = await common(call, "queue") | await _listed(call, category, after)
     part = call.request.query_params.get("part")
     if part == "list":
         return draw("list.html", values | {"request": None})
@@ -95,14 +78,15 @@ async def queue_page(call: WebCall) -> Response:
     return draw("queue.html", values | {"request": first, "alone": False} | shown)
 
 
-async def request_page(call: WebCall) -> Response:
+@route("GET", "/queue/{id:int}", "One request.", LISTED, page=True)
+async def request_page(call: WebCall, category: str, after: int) -> Response:
     found = await in_thread(call.service.queue.get, call.id) if call.id < 2**63 else None
     if found is None:
         raise missing("there is no such request; what was decided long ago is in the record")
     values = await common(call, "queue") | await _shown(call, found) | {"request": found, "alone": True}
     if call.request.query_params.get("part") == "detail":
         return draw("detail.html", values)
-    return draw("queue.html", values | await _listed(call))
+    return draw("queue.html", values | await _listed(call, category, after))
 
 
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
@@ -158,11 +142,10 @@ def _back(said: str, about: object = "") -> Response:
     return RedirectResponse(f"/queue?{urlencode({'said': said, 'about': str(about)})}", 303)
 
 
-async def decide_form(call: WebCall) -> Response:
-    answer = bodies.text(call.fields, "answer", most=20)
-    if answer not in ("approve", "deny", "always-allow", "always-deny", "hunks", "profile"):
-        raise bad("answer: approve, deny, always-allow, always-deny, hunks or profile")
-    profile = bodies.text(call.fields, "profile", most=64) if answer == "profile" else None
+@route("POST", "/queue/{id:int}/decide", "Approve or deny.", {
+    "answer": WebField(one_of(ANSWERS, f"{', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}"), "of the person"),
+    "profile": WebField(text(64), "of the answer `profile`", only=lambda given: given.get("answer") == "profile")}, page=True)
+async def decide_form(call: WebCall, answer: str, profile: str | None = None) -> Response:
     hunks = None
     if answer == "hunks":
         hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
@@ -175,39 +158,44 @@ async def decide_form(call: WebCall) -> Response:
     return _back("approved" if approved else "denied", call.id)
 
 
-async def bulk_form(call: WebCall) -> Response:
-    category, answer = bodies.text(call.fields, "category", most=20), bodies.text(call.fields, "answer", most=20)
-    if category not in CATEGORIES or answer not in ("approve", "deny"):
-        raise bad("a category, and approve or deny")
-    found = await in_thread(call.service.queue.decide_category, category, answer == "approve", call.operator.by,
-                            bodies.whole(call.fields, "upto"))
+@route("POST", "/bulk", "Decide a category up to the last request that was seen.", {
+    "category": WebField(CATEGORY, "of requests"), "answer": WebField(one_of(("approve", "deny")), "of the person"),
+    "upto": WebField(whole(), "the last one that was seen")}, page=True)
+async def bulk_form(call: WebCall, category: str, answer: str, upto: int) -> Response:
+    found = await in_thread(call.service.queue.decide_category, category, answer == "approve", call.operator.by, upto)
     return _back("approved-all" if answer == "approve" else "denied-all", len(found.decided))
 
 
+@route("GET", "/rules", "Rules and modes.", page=True)
 async def rules_page(call: WebCall) -> Response:
     return draw("rules.html", await common(call, "rules") | {"rules": rules_row(call.service.queue.rules())})
 
 
-async def rule_form(call: WebCall) -> Response:
-    queue, text = call.service.queue, bodies.text(call.fields, "rule", most=10000)
-    if call.fields.get("answer") == "remove":
-        project = project_in(call.fields)
-        if not await in_thread(queue.remove_rule, text, project):
-            raise missing("there is no such rule")
-        rules_were_changed(call, "rule", "removed", rule=text, project=project)
+def _adds(given: Mapping[str, Any]) -> bool:
+    return given.get("answer") != "remove"
+
+
+@route("POST", "/rules", "Add or remove a rule.", {
+    "rule": WebField(text(10000), "its text"), "effect": WebField(EFFECT, "of a rule to add", only=_adds),
+    "project": WebField(PROJECT, "its path, if not everywhere", None)},
+    page=True)
+async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effect = "deny") -> Response:
+    if _adds(call.fields):
+        await store_rule(call, rule, effect, project)
     else:
-        rule, _ = await in_thread(queue.add_rule, text, effect_of(call.fields), project_in(call.fields) or "")
-        rules_were_changed(call, "rule", "added", rule=f"{rule.effect} {rule.text}", project=rule.project)
+        await remove_rule(call, rule, project)
     return RedirectResponse("/rules", 303)
 
 
-async def mode_form(call: WebCall) -> Response:
-    category, mode = bodies.text(call.fields, "category", most=20), bodies.text(call.fields, "mode", most=20)
+@route("POST", "/modes", "Set a mode.", {
+    "category": WebField(text(20), "of rules"), "mode": WebField(text(20), "for it")}, page=True)
+async def mode_form(call: WebCall, category: str, mode: str) -> Response:
     await in_thread(call.service.queue.set_mode, category, mode)
     rules_were_changed(call, "mode", "set", category=category, mode=mode)
     return RedirectResponse("/rules", 303)
 
 
+@route("GET", "/config", "The configuration.", page=True)
 async def config_page(call: WebCall) -> Response:
     found, why = dict[str, Any](), ""
     try:
@@ -220,17 +208,19 @@ async def config_page(call: WebCall) -> Response:
         "why": why, "proposals": proposals, "title_of": subject_title})
 
 
-async def config_form(call: WebCall) -> Response:
-    key, text = bodies.text(call.fields, "key", most=200), bodies.text(call.fields, "value", most=200)
+@route("POST", "/config", "Set a key.", {
+    "key": WebField(text(200), "of the configuration"), "value": WebField(text(200), "for it")}, page=True)
+async def config_form(call: WebCall, key: str, value: str) -> Response:
     try:
-        value: Any = float(text)
+        new: float | str = float(value)
     except ValueError:
-        value = text
-    await in_slow_thread("", call.service.set_config, key, value)
-    rules_were_changed(call, "config", "set", key=key, value=value)
+        new = value
+    await in_slow_thread("", call.service.set_config, key, new)
+    rules_were_changed(call, "config", "set", key=key, value=new)
     return RedirectResponse("/config", 303)
 
 
+@route("GET", "/sandboxes", "The sandboxes that can ask.", page=True)
 async def sandboxes_page(call: WebCall) -> Response:
     found, runs, why = list[dict[str, Any]](), list[dict[str, Any]](), ""
     try:
@@ -241,6 +231,7 @@ async def sandboxes_page(call: WebCall) -> Response:
     return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
 
 
+@route("GET", "/history", "What was decided, and the record.", page=True)
 async def history_page(call: WebCall) -> Response:
     recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
     lines, why = list[dict[str, Any]](), ""
@@ -252,6 +243,7 @@ async def history_page(call: WebCall) -> Response:
         "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
 
 
+@route("GET", "/login", "Uses a login link up, or says where there is one.", who="anyone", page=True)
 async def login_page(call: WebCall) -> Response:
     token = call.request.query_params.get("token", "")
     # HEAD, by which a program may look ahead, doesn't use the link up.
@@ -265,6 +257,7 @@ async def login_page(call: WebCall) -> Response:
     return made
 
 
+@route("POST", "/logout", "Ends the session.", page=True)
 async def logout_form(call: WebCall) -> Response:
     if call.session is not None:
         call.parts.access.log_out(call.session)
@@ -273,19 +266,10 @@ async def logout_form(call: WebCall) -> Response:
     return made
 
 
+@route("GET", "/static/{name}", "A style, a script, an icon.", who="anyone", page=True)
 async def static_file(call: WebCall) -> Response:
     name = call.request.path_params["name"]
     if name not in _STATIC:
         raise WebProblem(404, "not_found", "there is no such file")
     content = resources.files("leeward.approvals.web").joinpath("static", name).read_bytes()
     return Response(content, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})
-
-
-#: By the name of the route.
-HANDLERS: Mapping[str, Handler] = {
-    "home": home, "queue_page": queue_page, "request_page": request_page, "decide_form": decide_form,
-    "bulk_form": bulk_form, "rules_page": rules_page, "rule_form": rule_form, "mode_form": mode_form,
-    "config_page": config_page, "config_form": config_form, "sandboxes_page": sandboxes_page,
-    "history_page": history_page,
-    "login_page": login_page, "logout_form": logout_form, "static_file": static_file,
-}

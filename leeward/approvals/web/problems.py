@@ -51,6 +51,10 @@ def forbidden(message: str) -> WebProblem:
     return WebProblem(403, "forbidden", message)
 
 
+def bad(message: str) -> WebProblem:
+    return WebProblem(400, "bad_request", message)
+
+
 def missing(message: str) -> WebProblem:
     return WebProblem(404, "not_found", message)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
+from inspect import Parameter, signature
 
 import pytest
 from starlette.applications import Starlette
@@ -12,34 +12,62 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from kit.approvals_page import BASE, PageService, as_caller, browser, tcp_client
-from kit.features import ROOT
+from leeward.approvals.asking import COMMON, OWN, parse_request
 from leeward.approvals.credentials import AskingSandbox, Operator
-from leeward.approvals.routes import ROUTES, ServiceRoute
-from leeward.approvals.web import api, pages
-from leeward.approvals.web.openapi import BODIES, QUERIES, document
+from leeward.approvals.web.application import ROUTES
+from leeward.approvals.web.openapi import document
+from leeward.approvals.web.problems import WebProblem
+from leeward.approvals.web.routes import WebRoute
+from leeward.dataclass import MISSING
+from leeward.errors import BadRequest
 
-ALL = [route for route in (*ROUTES, *pages.PAGES) if "WEBSOCKET" != route.method]
+#: `live` alone stays open.
+ALL = [route for route in ROUTES if "WEBSOCKET" != route.method]
+API = [route for route in ALL if not route.page]
 
 
-def path_of(route: ServiceRoute, number: int = 1) -> str:
+def path_of(route: WebRoute, number: int = 1) -> str:
     return route.path.replace("{id:int}", str(number)).replace("{sandbox}", "box").replace("{name}", "page.css")
 
 
-def by_name(route: ServiceRoute) -> str:
+def by_name(route: WebRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def test_every_route_has_a_function_and_every_function_a_route() -> None:
-    named = {route.name for route in ROUTES if "WEBSOCKET" != route.method}
-
-    assert named == {*api.HANDLERS, "openapi"}
-    assert {route.name for route in pages.PAGES} == set(pages.HANDLERS)
-    assert len({(route.method, route.path) for route in ALL}) == len(ALL)
-    # What decides is the operator's alone; a row that says otherwise has to be noticed here.
-    assert {route.name for route in ROUTES if route.asks} == {
+def test_what_decides_is_the_operators_alone() -> None:
+    """A route that says otherwise has to be noticed here."""
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES) == len({route.name for route in ROUTES})
+    assert {route.name for route in ROUTES if "asks" == route.who} == {
         "status", "requests", "ask", "request", "config", "propose", "exec", "run", "packages", "sync_files",
         "sync_git", "openapi"}
-    assert ("login_page", "static_file") == pages.FOR_ANYONE
+    assert {"login_page", "static_file"} == {route.name for route in ROUTES if "anyone" == route.who}
+
+
+def test_a_handler_takes_the_checked_fields_of_its_route() -> None:
+    """Those that may be left out have a default; a field that may be is no more needed by the handler than by the route."""
+    for route in ALL:
+        taken = dict(list(signature(route.handler).parameters.items())[1:])
+        given = {name: field for name, field in route.fields.items() if field.check.read is not None}
+
+        assert set(given) == set(taken), by_name(route)
+        for name, field in given.items():
+            may_lack = field.operator or field.only is not None
+            assert may_lack == (taken[name].default is not Parameter.empty), (by_name(route), name)
+
+
+def test_each_field_is_checked_and_described() -> None:
+    """The default of a field is one of its values; what has none, and isn't left to another field, has to be given."""
+    for name, field in itertools.chain(*(route.fields.items() for route in ROUTES)):
+        assert field.about, name
+        if field.check.read is None:
+            continue
+        if field.default is MISSING:
+            with pytest.raises(WebProblem):
+                field.read({}, name)
+        elif field.default is not None:
+            assert field.default == field.check.read(field.default, name)
+        with pytest.raises(WebProblem):
+            field.read({name: object()}, name) if "value" != name else field.read({}, name)
 
 
 def test_c326_a_sandbox_reaches_only_the_routes_that_ask(app: Starlette, service: PageService) -> None:
@@ -48,10 +76,10 @@ def test_c326_a_sandbox_reaches_only_the_routes_that_ask(app: Starlette, service
     for route in ALL:
         answer = client.request(route.method, path_of(route), json={} if route.method != "GET" else None)
 
-        if route.asks:
+        if "asks" == route.who:
             assert 403 != answer.status_code, by_name(route)
         else:
-            assert (200 if route.name in pages.FOR_ANYONE else 403) == answer.status_code, by_name(route)
+            assert (200 if "anyone" == route.who else 403) == answer.status_code, by_name(route)
     assert {"pending"} == {each.status for each in service.queue.recent()}
 
 
@@ -62,9 +90,9 @@ def test_c329_no_client_is_served_by_tcp_without_a_session(app: Starlette, servi
     for route, headers in itertools.product(ALL, wrong):
         answer = client.request(route.method, path_of(route), headers={"Origin": BASE, **headers},
                                 json={} if route.method != "GET" else None)
-        if route.name in pages.FOR_ANYONE:
+        if "anyone" == route.who:
             assert 200 == answer.status_code
-        elif route in ROUTES:
+        elif not route.page:
             assert (401, "unauthorized") == (answer.status_code, answer.json()["error"]), by_name(route)
         else:
             assert (303, "/login") == (answer.status_code, answer.headers["location"]), by_name(route)
@@ -148,19 +176,25 @@ def test_the_description_has_every_route() -> None:
     operations = {operation["operationId"]: operation
                   for methods in described["paths"].values() for operation in methods.values()}
 
-    assert {route.name for route in ROUTES if "WEBSOCKET" != route.method} == set(operations)
-    assert {*BODIES, *QUERIES} <= set(operations)
-    for route in ROUTES:
-        if route.method in ("POST", "PUT", "DELETE") and "close_sandbox" != route.name:
-            assert "requestBody" in operations[route.name], route.name
+    assert {route.name for route in API} == set(operations)
+    for route in API:
+        operation = operations[route.name]
+        assert [str(route.status)] == [status for status in operation["responses"] if status.startswith("2")]
+        if "GET" == route.method:
+            assert set(route.fields) == {each["name"] for each in operation.get("parameters", ()) if "query" == each["in"]}
+        else:
+            body = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert list(route.fields) == list(body["properties"])
+            assert {name for name, field in route.fields.items() if field.is_needed} == set(body["required"])
+    assert {"type": "integer", "minimum": 1, "maximum": 500, "default": 50} == {
+        name: value for each in operations["requests"]["parameters"] if "limit" == each["name"]
+        for name, value in each["schema"].items() if "description" != name}
     json.dumps(described)
 
 
-def test_the_document_has_every_route() -> None:
-    """With whether a sandbox may call it."""
-    text = (ROOT / "docs" / "approvals.md").read_text()
-    named = {(method, path): asks for method, path, asks in re.findall(r"^\| `([A-Z]+) (/api[^`]*)` \| (yes|) \|", text,
-                                                                       re.MULTILINE)}
-
-    assert named == {(route.method.replace("WEBSOCKET", "GET"), route.path.replace(":int", "")): "yes" * route.asks
-                     for route in ROUTES}
+def test_the_fields_of_a_new_request_are_those_that_its_categories_have() -> None:
+    """One that isn't is refused by the name, so the description would lie about it."""
+    ask = next(route for route in API if "ask" == route.name)
+    with pytest.raises(BadRequest, match="no such fields of this request: host, zzz"):
+        parse_request({"category": "git", "host": "a", "zzz": 1}, None)
+    assert {*COMMON, *itertools.chain(*OWN.values())} == set(ask.fields)

@@ -1,0 +1,35 @@
+"""
+The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web.
+
+Runs in:   a developer's shell: `./dev generate`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leeward.approvals.web.application import ROUTES
+from leeward.approvals.web.fields import WebField
+from leeward.approvals.web.routes import WebRoute
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "approvals.md"
+
+BEGIN, END = "<!-- routes: made by ./dev generate -->\n", "<!-- end -->"
+
+
+def made() -> str:
+    """docs/approvals.md as it should be, made from what it is."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    rows = "".join(map(row, (each for each in ROUTES if not each.page)))
+    return f"{before}{BEGIN}| route | for sandboxes | | fields |\n|---|---|---|---|\n{rows}{END}{rest.partition(END)[2]}"
+
+
+def row(route: WebRoute) -> str:
+    method, path = route.method.replace("WEBSOCKET", "GET"), route.path.replace(":int", "")
+    fields = "; ".join(said(name, field) for name, field in route.fields.items())
+    return f"| `{method} {path}` | {'yes' if route.who == 'asks' else ''} | {route.about} | {fields} |\n"
+
+
+def said(name: str, field: WebField) -> str:
+    """What the table says of a field; a star is one that has to be given."""
+    return f"`{name}`{'*' if field.is_needed else ''} {field.about}{', from the operator alone' if field.operator else ''}"
