@@ -1,5 +1,6 @@
 """
-A client of the operator's socket, one request at a time, for the command line and for programs on the host.
+A client of the operator's socket, one request at a time, for the command line and for programs on the host. Each has a
+connection of its own: none is sent on one that the service closes at that moment.
 
 Runs in:   a program of the operator's.
 Trust:     none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.

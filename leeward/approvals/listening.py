@@ -38,6 +38,11 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 #: Seconds that a bridge's request may take, and bytes of an answer.
 _ANSWER_S, _MOST_ANSWER = 60.0, 4 << 20
 
+#: Seconds after which a connection without a request is closed, and those for which clients are told to keep it: a
+#: client whose request meets the close can't know whether the request was taken.
+IDLE_S, TOLD_IDLE_S = 120, 115
+
+
 class OwnerOnly(H11Protocol):
     """HTTP for the operator's processes. A connection of any other is closed before a byte of it is read."""
 
@@ -148,13 +153,28 @@ def bind_loopback(port: int) -> socket.socket:
     return made
 
 
+def telling_idle(app: Application) -> Application:
+    """*app*, whose answers to known callers say how long the connection stays open without a request (RFC 2068, 19.7.1.1)."""
+    async def called(scope: Scope, receive: Receive, send: Send) -> None:
+        async def told(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start" and SCOPE_KEY in scope:
+                message["headers"] = [*message["headers"], (b"connection", b"keep-alive"),
+                                      (b"keep-alive", b"timeout=%d" % TOLD_IDLE_S)]
+            await send(message)
+
+        await app(scope, receive, told)
+
+    return called
+
+
 def server_of(app: Application, protocol: type[asyncio.Protocol] | str = "auto") -> QuietServer:
     """A server of *app*; its `serve` takes the sockets."""
     for name in ("uvicorn.error", "leeward.approvals", "asyncio"):
         logging.getLogger(name).addFilter(_TOLD)
-    return QuietServer(uvicorn.Config(app, http=protocol, ws="auto", lifespan="off", log_config=None,
+    return QuietServer(uvicorn.Config(telling_idle(app), http=protocol, ws="auto", lifespan="off", log_config=None,
                                       access_log=False, server_header=False, date_header=False, proxy_headers=False,
-                                      timeout_graceful_shutdown=2, ws_max_size=1 << 20, ws_ping_interval=20.0))
+                                      timeout_keep_alive=IDLE_S, timeout_graceful_shutdown=2, ws_max_size=1 << 20,
+                                      ws_ping_interval=20.0))
 
 
 def answering_of(app: Application, loop: asyncio.AbstractEventLoop) -> Callable[[str], Answering]:

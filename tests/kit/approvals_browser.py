@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kit.approvals_page import PageService
+from leeward.approvals.listening import server_of
 from leeward.approvals.web.application import application
 from leeward.approvals.web.connections import BoundedConnection
 
@@ -45,8 +45,7 @@ class ServedPage:
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen(128)
         self.port = int(self._socket.getsockname()[1])
-        self._server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off",
-                                                     http=BoundedConnection, ws="auto", timeout_graceful_shutdown=1))
+        self._server = server_of(self.app, BoundedConnection)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
 

@@ -4,9 +4,9 @@ Connections over TCP, which any user of the host can open: a bounded number at o
 Runs in:   the operator's program that decides, on its event loop.
 
 Connections of the operator's user and of root, and those on which a session or a token was shown, have a bound of
-their own. All others are strangers, and few: each has a short time, and where there are too many, the oldest one of the
-user who has most makes room. So no other user keeps the operator away, also where the operator's browser has another
-user's id, as in a container.
+their own; where it is reached, the one that has been without a request for longest makes room. All others are strangers,
+and few: each has a short time, and where there are too many, the oldest one of the user who has most makes room. So no
+other user keeps the operator away, also where the operator's browser has another user's id, as in a container.
 """
 
 from __future__ import annotations
@@ -46,13 +46,23 @@ class BoundedConnection(H11Protocol):
         """Whether there is room for this connection, or has been made."""
         strangers: list[Any] = [one for one in self.connections if is_stranger(one)]
         if not is_stranger(self):
-            return len(self.connections) - len(strangers) < MOST_CONNECTIONS
+            return len(self.connections) - len(strangers) < MOST_CONNECTIONS or self._closes_an_idle_one()
         if len(strangers) >= MOST_STRANGERS:
             [(most, _)] = Counter(one.uid for one in [*strangers, self]).most_common(1)
             oldest = min((one for one in strangers if one.uid == most), key=lambda one: one.since)
             self.connections.discard(oldest)
             oldest.transport.abort()
         return True
+
+    def _closes_an_idle_one(self) -> bool:
+        """Close the known connection that has been without a request for longest; False if each has one."""
+        idle = [(one.timeout_keep_alive_task.when(), one) for one in self.connections
+                if isinstance(one, H11Protocol) and one.timeout_keep_alive_task is not None and not is_stranger(one)]
+        if idle:
+            _, longest = min(idle, key=lambda each: each[0])
+            self.connections.discard(longest)
+            longest.timeout_keep_alive_handler()
+        return bool(idle)
 
     def _late(self) -> None:
         # h11_impl sets the cycle at the first request.
