@@ -13,11 +13,10 @@ import io
 import os
 import sys
 import traceback
-import types
-from collections.abc import Callable, Sequence
-from functools import partial
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
 from typing import Any
+
+from leeward.inside import imports
 
 _PYPLOT = "matplotlib.pyplot"
 
@@ -38,31 +37,11 @@ def prepare(show_one: Callable[[object], object]) -> None:
         os.environ["MPLBACKEND"] = "Agg"  # read when matplotlib is imported
         if "matplotlib" in sys.modules and _PYPLOT not in sys.modules:
             sys.modules["matplotlib"].use("Agg")
-    if _PYPLOT in sys.modules:
-        sys.modules[_PYPLOT].show = show  # type: ignore[attr-defined]  # a module has any
-    else:
-        sys.meta_path.insert(0, _Pyplot())
+    imports.after(_PYPLOT, _install)
 
 
-class _Pyplot:
-    """An import hook that finds `matplotlib.pyplot` by the other finders, once, and installs our `show` in it."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None,
-                  target: types.ModuleType | None = None) -> ModuleSpec | None:
-        if name != _PYPLOT:
-            return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None and spec.loader is not None:
-                loader: Any = spec.loader
-                loader.exec_module = partial(_with_show, loader.exec_module)
-                return spec
-        return None
-
-
-def _with_show(execute: Callable[[types.ModuleType], object], module: types.ModuleType) -> None:
-    execute(module)
-    module.show = show  # type: ignore[attr-defined]  # a module has any
+def _install(pyplot: Any) -> None:
+    pyplot.show = show
 
 
 def is_figure(thing: object) -> bool:

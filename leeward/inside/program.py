@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leeward.dataclass import dataclass
-from leeward.inside import files, tracebacks
+from leeward.inside import awaiting, files, tracebacks
 
 #: The file name in tracebacks for code without a name.
 NAME = "<string>"
@@ -84,9 +84,10 @@ class Interrupts:
         self.on = self.wanted = False
 
     def __call__(self, number: int, frame: types.FrameType | None) -> None:
-        if self.on:
+        if not self.on:
+            self.wanted = True
+        elif not awaiting.took_interrupt():
             raise KeyboardInterrupt
-        self.wanted = True
 
 
 def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts,

@@ -25,7 +25,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, branching, collecting, files, functions, program, showing, tracebacks
+from leeward.inside import answer, awaiting, branching, collecting, files, functions, program, showing, tracebacks
 from leeward.wire import job as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
@@ -40,7 +40,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
     _leave_stdin_open()
-    signal.signal(signal.SIGURG, program.nudged)
+    signal.signal(signal.SIGURG, awaiting.nudged)
     signal.signal(signal.SIGINT, interrupts)
     me = os.getpid()
     number = 0
@@ -83,6 +83,7 @@ def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.E
         if not doorway.fork(job_fd, reply_fd):
             return program.IN_ORDER
         threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
+        awaiting.separate()
     except BaseException as error:  # also from a hook that an earlier job left
         if os.getpid() != me:
             os._exit(_LOST)
@@ -122,12 +123,12 @@ def _run(body: bytes, name: str, main: types.ModuleType,
             fields = wire.read_job(body)
             files.lay(fields["files"], files.WORKSPACE)
             code, name, wanted = _prepare(fields, name)
-            shown = showing.Showing() if fields["display"] else None
+            shown = showing.Showing(goes_on=True) if fields["display"] else None
             channel = functions.wanted(fields, *pipes)
             if channel is not None:
                 main.__dict__.update(channel.functions)
         elif wire.shows(body):
-            shown = showing.Showing()
+            shown = showing.Showing(goes_on=True)
         sources.add(code, name)
     except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
         end = program.unprepared(error)
@@ -168,6 +169,7 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
     """The payload of the next job's frame; None if the daemon has closed the pipe."""
     while True:
         try:
+            _let_tasks_go_on(job_fd)
             head = read(job_fd, wire.HEADER.size)
             break
         except BaseException:  # out of a signal handler that a job left
@@ -178,3 +180,11 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
         return None
     interrupts.wanted = False
     return read(job_fd, wire.HEADER.unpack(head)[0])
+
+
+def _let_tasks_go_on(job_fd: int) -> None:
+    """Until the next frame is there."""
+    try:
+        awaiting.turn_until_readable(job_fd)
+    except BaseException as error:  # of a task that leaves the interpreter, or of a loop that a job has broken
+        program.raised(error, None, program.NAME)

@@ -17,10 +17,10 @@ import re
 import threading
 import traceback
 import types
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from leeward.inside import figures, program
+from leeward.inside import awaiting, figures, program
 from leeward.wire import bundles
 
 # Imported in functions: what not every start needs; 32 ms of processor time for all of it.
@@ -38,7 +38,6 @@ _MOST_LEFT_OUT = 64
 
 _TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, whose module isn't there yet
 _ONLY_AST = 0x400          # ast.PyCF_ONLY_AST
-_IS_COROUTINE = 0x80       # inspect.CO_COROUTINE
 
 #: Hints by the beginning of a line that isn't Python. The patterns aren't compiled in advance, because few jobs need
 #: them.
@@ -50,13 +49,10 @@ HINTS = (
     (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: there are no magics here"),
 )
 
-#: The event loop of top-level `await`, from the first one on.
-_loop: Any = None
-
 #: The results of the running job.
 _current: Showing | None = None
 
-program.ours.append(globals())
+program.ours += [globals(), vars(awaiting)]
 
 
 class Shown(NamedTuple):
@@ -68,9 +64,15 @@ class Shown(NamedTuple):
 
 
 class Showing:
-    """What one job shows."""
+    """
+    What one job shows.
 
-    def __init__(self) -> None:
+    Args:
+        goes_on: other jobs follow in this process.
+    """
+
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self._goes_on = goes_on
         self._results: list[bundles.Bundle] = []
         self._left_out: list[tuple[str, str]] = []
         self._value: str | None = None
@@ -85,10 +87,7 @@ class Showing:
         builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
         figures.prepare(self._show_figure)
         try:
-            for code in _compiled(source, name):
-                value = eval(code, namespace)  # what leeward is for; the locks are on
-                if code.co_flags & _IS_COROUTINE:
-                    value = _awaited(value)
+            value = awaiting.run(_compiled(source, name), namespace, goes_on=self._goes_on)
             if value is not None:
                 self._show_value(value)
         finally:
@@ -216,7 +215,7 @@ def display(*things: object, raw: bool = False, **_ignored: object) -> None:
             _current.add(thing, raw=raw)
 
 
-def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
+def _compiled(source: bytes, name: str) -> list[types.CodeType]:
     """The code of *source*, and, if it ends with an expression whose value has to be shown, the code of that expression."""
     try:
         tree: Any = compile(source, name, "exec", _TOP_LEVEL_AWAIT | _ONLY_AST, dont_inherit=True)
@@ -224,16 +223,13 @@ def _compiled(source: bytes, name: str) -> Iterator[types.CodeType]:
 
         last = tree.body[-1] if tree.body else None
         if not isinstance(last, ast.Expr) or _is_quiet(source, last):
-            return iter([compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True), _NOTHING])
+            return [compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True)]
         del tree.body[-1]
-        return iter([compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True),
-                     compile(ast.Expression(last.value), name, "eval", _TOP_LEVEL_AWAIT, dont_inherit=True)])
+        return [compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True),
+                compile(ast.Expression(last.value), name, "eval", _TOP_LEVEL_AWAIT, dont_inherit=True)]
     except SyntaxError as error:
         _hint(error, source)
         raise
-
-
-_NOTHING = compile("None", "<nothing>", "eval", dont_inherit=True)
 
 
 def _is_quiet(source: bytes, last: Any) -> bool:
@@ -252,34 +248,6 @@ def _hint(error: SyntaxError, source: bytes) -> None:
         if re.match(begins, line):
             error.add_note(hint)
             return
-
-
-def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await a value in a loop that is kept: tasks go on whenever something is awaited."""
-    global _loop
-    import asyncio
-
-    if _loop is None or _loop.is_closed():
-        _loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(_loop)
-    task = _loop.create_task(_ended(coroutine))
-    try:
-        value, error = _loop.run_until_complete(task)
-    except BaseException:  # for instance, an interrupt
-        task.cancel()
-        _loop.run_until_complete(task)
-        raise
-    if error is not None:
-        raise error
-    return value
-
-
-async def _ended(coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """The result or the exception of *coroutine* as a value, so that the traceback has no frame of the loop."""
-    try:
-        return await coroutine, None
-    except BaseException as error:  # a job may raise anything
-        return None, error
 
 
 def _shortened(text: str) -> str:

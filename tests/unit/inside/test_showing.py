@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leeward.inside import figures, showing
+from leeward.inside import awaiting, figures, imports, showing
 from leeward.inside.showing import Showing, Shown
 from leeward.wire import bundles
 
@@ -22,6 +22,7 @@ from leeward.wire import bundles
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr(figures, "_show_one", None)
+    monkeypatch.setattr(imports, "_acts", {})
     monkeypatch.setattr(showing, "_current", None)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield
@@ -187,7 +188,7 @@ def test_the_last_value_has_its_text_where_no_form_has_room() -> None:
 
 def test_the_compilers_flags_are_those_of_ast() -> None:
     assert (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, ast.PyCF_ONLY_AST, inspect.CO_COROUTINE) == (
-        showing._TOP_LEVEL_AWAIT, showing._ONLY_AST, showing._IS_COROUTINE)
+        showing._TOP_LEVEL_AWAIT, showing._ONLY_AST, awaiting._IS_COROUTINE)
 
 
 def test_threads_that_show_at_the_same_time_keep_to_the_bounds() -> None:

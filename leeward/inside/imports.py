@@ -1,0 +1,51 @@
+"""
+Acts on modules when a job imports them, so that nothing of them is imported before.
+
+Runs in:   the job's process, after the last lock, for a job with `display`.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+Act = Callable[[types.ModuleType], object]
+
+_acts: dict[str, Act] = {}
+
+
+def after(name: str, act: Act) -> None:
+    """Call *act* with the module *name*: now if it is loaded, otherwise right after its first import."""
+    if name in sys.modules:
+        act(sys.modules[name])
+        return
+    _acts[name] = act
+    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds the modules by the other finders, and has their loaders call the acts."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None,
+                  target: types.ModuleType | None = None) -> ModuleSpec | None:
+        if name not in _acts:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                loader: Any = spec.loader
+                loader.exec_module = partial(_executed, loader.exec_module, name)
+                return spec
+        return None
+
+
+def _executed(execute: Act, name: str, module: types.ModuleType) -> None:
+    execute(module)
+    act = _acts.pop(name, None)
+    if act is not None:
+        act(module)
