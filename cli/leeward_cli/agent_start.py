@@ -263,28 +263,16 @@ def _keep_copy(run: AgentRun) -> None:
 
 def _save(run: AgentRun, found: Changes | None = None) -> None:
     """Save the agent's changes to a folder of the user's state, since nobody is there to decide about them."""
-    import shlex
-
-    from leeward.agents.places import kept_changes
-    from leeward.agents.state_files import own_folder
     from leeward.client.overlay import Overlay
+    from leeward_cli.kept import save_changes
 
     assert run.box is not None
     run.end_processes()
     overlay = Overlay(run.box, "")
     found = overlay.diff() if found is None else found
-    if not found:
-        return
-    folder = kept_changes(os.environ, run.name)
-    own_folder(os.path.dirname(folder))
-    left = overlay.save(found, folder)
-    for error in left[:_SHOWN]:
-        complain(f"not saved: {str(error).removesuffix(': leave it out')}")
-    gone = any(change.kind == "deleted" for change in found)
-    complain(f"{len(found) - len(left)} changes are not applied, but kept in {_plain(folder)}: copy what is in `files` to the"
-             f" project (`cp -a {_plain(shlex.quote(folder))}/files/. .`)" + (
-                 f", and remove what `deleted` names (`xargs -0r rm -rd -- <{_plain(shlex.quote(folder))}/deleted`)"
-                 if gone else "") + "; --apply applies them without a question, --no-apply discards them")
+    if found:
+        save_changes(overlay, found, run.name, "the project",
+                     "; --apply applies them without a question, --no-apply discards them")
 
 
 def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:

@@ -6,8 +6,10 @@ Runs in:   the CLI.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
@@ -25,18 +27,26 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
         raise click.UsageError("--terminal: standard input and output are not a terminal")
     box = attached(name, socket) if name is not None else opened(socket, given)
     try:
-        if ours.is_ours() if terminal is None else terminal:
-            return ours.attend(ours.start(box, argv, cwd))
-        return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
-    except AskedToEnd as ended:
-        number = int(ended.args[0])
+        with ended(box, given) if name is None else contextlib.nullcontext():
+            if ours.is_ours() if terminal is None else terminal:
+                return ours.attend(ours.start(box, argv, cwd))
+            return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
+    except AskedToEnd as asked:
+        number = int(asked.args[0])
     finally:
         if name is not None:
             box.detach()
-        else:
-            box.close()
 
     return die_by(signal.Signals(number).name)
+
+
+def ended(box: Sandbox, given: Mapping[str, Any]) -> AbstractContextManager[object]:
+    """A context at whose end *box* ends, which this command has opened with the options *given*."""
+    if given.get("workdir") is None and not given.get("mounts"):
+        return contextlib.closing(box)
+    from leeward_cli.kept import has_copies, keeping  # few sandboxes have a copy of a folder
+
+    return keeping(box) if has_copies(given) else contextlib.closing(box)
 
 
 def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, list[str]]:

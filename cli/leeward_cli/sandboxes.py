@@ -26,7 +26,7 @@ from leeward_cli.messages import complain
 from leeward_cli.opening import open_by_json
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
-from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words
+from leeward_cli.sandbox_command import attached, ended, in_sandbox, opened, split_words
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -231,14 +231,15 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     given = _given(options)
     if name is not None and given:
         raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    box = attached(name, socket) if name is not None else opened(socket, given)
-    try:
-        return main(box, raw)
-    finally:
-        if name is not None:
+    if name is not None:
+        box = attached(name, socket)
+        try:
+            return main(box, raw)
+        finally:
             box.detach()
-        else:
-            box.close()
+    box = opened(socket, given)
+    with ended(box, given):
+        return main(box, raw)
 
 
 def _as_json(*rows: Any) -> None:

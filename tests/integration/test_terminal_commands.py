@@ -130,6 +130,40 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(daemon: LiveDaemon, numb
     daemon.idle()
 
 
+@pytest.mark.parametrize(("words", "end", "status"), [
+    (["shell", "--workdir", "PROJECT", "--overlay", "--", "sh", "-c", "rm old; echo new >made; exit 3"], None, 3),
+    (["shell", "--mount", "PROJECT:/p:overlay", "--", "sh", "-c", "rm /p/old; echo new >/p/made; echo begun; sleep 60"],
+     signal.SIGTERM, -signal.SIGTERM),
+    (["python", "--workdir", "PROJECT", "--overlay"], None, 0)])
+def test_changes_in_a_copy_are_kept_at_the_end(daemon: LiveDaemon, tmp_path: Path, words: list[str],
+                                               end: signal.Signals | None, status: int) -> None:
+    """Nobody can decide about them later, since the sandbox ends with the command."""
+    project, state = tmp_path / "project", tmp_path / "state"
+    project.mkdir()
+    (project / "old").touch()
+    code = "import os; os.remove('old'); print('new', file=open('made', 'w'), flush=True)"
+    with subprocess.Popen(command(*(word.replace("PROJECT", str(project)) for word in words)), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment(daemon.socket, XDG_STATE_HOME=str(state))) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        if end is not None:
+            assert "begun\n" == shell.stdout.readline()
+            shell.send_signal(end)
+        _, said = shell.communicate(code, timeout=PATIENCE)
+    assert status == shell.returncode
+    folder, = (state / "leeward/agents/kept").iterdir()
+    assert f"2 changes are not applied, but kept in {folder}" in said
+    assert "new\n" == (folder / "files/made").read_text()
+    assert "old\0" == (folder / "deleted").read_text()
+    assert ["old"] == [each.name for each in project.iterdir()]
+
+
+def test_a_copy_without_changes_ends_in_silence(daemon: LiveDaemon, tmp_path: Path) -> None:
+    done = run(daemon.socket, "shell", "--workdir", str(tmp_path), "--overlay", "--", "true")
+    assert (0, b"") == (done.returncode, done.stderr)
+
+
 def test_a_shell_can_be_stopped_and_goes_on(on_terminal: Callable[..., OperatorTerminal]) -> None:
     """SIGTSTP from outside: the terminal is as before meanwhile."""
     with on_terminal("shell", "--", "cat") as screen:
