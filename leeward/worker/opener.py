@@ -1,5 +1,6 @@
 """
-The opener, seen from the daemon: started once the daemon is ready, sent orders, and started again when it has died.
+The opener, seen from the daemon: started once the daemon is ready, sent orders, reaped when it has died, and started
+again for the next order.
 
 Runs in:   the daemon.
 Owns:      the process, its channel, and one socket for each order that has no answer yet.
@@ -123,13 +124,17 @@ class Opener:
     def _there(self) -> socket.socket:
         if self._channel is None:
             self._process, self._channel = bare.start(_entry)
+            self._reactor.watch(self._channel.fileno(), READ, self._gone)
         return self._channel
+
+    def _gone(self, _events: int) -> None:
+        self._end()  # the opener sends nothing on the channel, so this is its end
 
     def _end(self) -> None:
         channel, self._channel = self._channel, None
         process, self._process = self._process, None
         if channel is not None:
-            channel.close()
+            in_any_case(partial(self._reactor.forget, channel.fileno()), channel.close)
         if process is not None:
             process.kill()
             process.wait()

@@ -81,6 +81,7 @@ def test_killed_openers_leave_no_zombie(daemon: LiveDaemon, tmp_path: Path) -> N
     project.mkdir()
 
     def opened() -> None:
+        _census(daemon)  # nothing has to happen for that
         with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
             assert box.id
 
