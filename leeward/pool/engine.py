@@ -136,7 +136,7 @@ class Engine:
         return True
 
     def _note_layers(self) -> None:
-        seen = next((worker.report for worker in self.pool.workers if worker.report), {})
+        seen = next((worker.arming.report for worker in self.pool.workers if worker.arming.report), {})
         for layer, text in seen.items():
             if layer in self.confinement.layers:
                 self.confinement.layers[layer]["self_check"] = text

@@ -25,8 +25,7 @@ from leeward.pool.workforce import Workforce
 from leeward.pool.zygotes import pause_after
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
-from leeward.worker.states import WorkerState
-from leeward.worker.worker import Worker
+from leeward.worker.worker import Worker, WorkerState
 from leeward.worker.zygote import PENDING, Zygote
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class FreshZygotes:
             self._place_order(single)
         # At the start only the first zygote runs, until its worker can take a job.
         most = self._most if self._workforce.runners_made else 1
-        free = most - sum(each.worker is None or each.worker.pid < 0 for each in self._there)
+        free = most - sum(each.worker is None or each.worker.keeper.pid < 0 for each in self._there)
         warming = sum(each.worker is None for each in self._there)
         for _ in range(0 if self._rests else min(free, len(self._waiting) - warming)):
             self._start()
@@ -175,7 +174,7 @@ class FreshZygotes:
         self._lost = 0
         single.quiet()
         worker = single.worker
-        if worker is not None and worker.pid < 0 and worker in self._workforce.workers:
+        if worker is not None and worker.keeper.pid < 0 and worker in self._workforce.workers:
             worker.made(message, pidfd)
         else:
             os.close(pidfd)  # its worker retired meanwhile; the keeper reads end of file and goes
@@ -185,7 +184,7 @@ class FreshZygotes:
         self._engine.blame(message.layer, message.message)
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
         worker = single.worker
-        if worker is not None and worker.pid < 0:
+        if worker is not None and worker.keeper.pid < 0:
             self._workforce.worker_failed(worker, message.layer, message.message)
             worker.retire(message.message)
         self._reactor.soon(self._go_on)
@@ -204,7 +203,7 @@ class FreshZygotes:
         self._there.discard(single)
         single.zygote.process.wait()
         worker = single.worker
-        if self._stopped or (worker is not None and worker.pid >= 0):
+        if self._stopped or (worker is not None and worker.keeper.pid >= 0):
             return
         if single.words:
             self._engine.blame("", single.words.strip())

@@ -32,11 +32,11 @@ def memory_of(worker: Worker) -> int:
         if isinstance(group, V1Worker):
             memory = group.parents["memory"]
             # The leaves of all workers have the same parent. The keeper is in none of them, but in the daemon's group.
-            return _resident(worker.pid) + sum(int(memory.read(f"{name}/memory.usage_in_bytes"))
+            return _resident(worker.keeper.pid) + sum(int(memory.read(f"{name}/memory.usage_in_bytes"))
                                                for name in memory.children() if name.startswith(f"w{worker.slot}."))
     except (KernelRefusal, OSError, ValueError):  # it retires meanwhile
         return 0
-    return sum(map(_resident, _tree(worker.pid)))
+    return sum(map(_resident, _tree(worker.keeper.pid)))
 
 
 def _resident(pid: int) -> int:

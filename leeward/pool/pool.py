@@ -117,7 +117,7 @@ class Pool:
         worker = self.workforce.offers[start.runner]
         self._backlog.started(worker.slot, start.started)
         try:
-            execution = worker.job_started(ticket, start)
+            execution = worker.leasing.job_started(ticket, start)
         except BaseException:
             ticket.done = None  # its connection ends
             self._forget(ticket)
@@ -152,16 +152,16 @@ class Pool:
         self._running.add(ticket)
         self._backlog.started(worker.slot, self.now())
         try:
-            execution = worker.run(ticket)
+            execution = worker.leasing.run(ticket)
         except Exception as error:
             self._forget(ticket)
             self._fail(ticket, error)
-            self._reactor.barrier.caught(worker.run, error)  # it retires
+            self._reactor.barrier.caught(worker.leasing.run, error)  # it retires
             return
         if not execution.over:  # otherwise its runner was lost at once, and it may already run elsewhere
             ticket.execution = execution
             ticket.runner = worker.running
-            worker.lent(ticket)
+            worker.leasing.lent(ticket)
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
         """Give *worker* to a session."""
@@ -171,10 +171,10 @@ class Pool:
             if not worker.busy:  # otherwise `lease_over` follows
                 self._ledger.end(ticket.user, ticket.job.limits.memory)
             self._fail(ticket, error)
-            self._reactor.barrier.caught(worker.lease, error)
+            self._reactor.barrier.caught(worker.leasing.lease, error)
             return
         if taken:
-            worker.lent(ticket)
+            worker.leasing.lent(ticket)
             self._hold(1)
         else:
             self._ledger.end(ticket.user, ticket.job.limits.memory)

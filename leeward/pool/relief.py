@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
-from leeward.worker.states import WorkerState
+from leeward.worker.worker import WorkerState
 
 if TYPE_CHECKING:
     from leeward.worker.worker import Worker

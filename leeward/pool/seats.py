@@ -59,7 +59,7 @@ class Seat:
 
     def _take(self, worker: Any) -> bool:
         try:
-            self._runner = worker.open(self._limits, self._ended)
+            self._runner = worker.leasing.open(self._limits, self._ended)
         except LeewardError:
             return False
         self._wait = None

@@ -151,7 +151,7 @@ class PoolSession:
                 self._lease = None
                 self._lose(why)
         try:
-            lease = self._lease = worker.lease(self.limits, lost, self.egress)
+            lease = self._lease = worker.leasing.lease(self.limits, lost, self.egress)
         except LeewardError:
             return False
         self._wait = None

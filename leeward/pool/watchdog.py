@@ -236,7 +236,7 @@ class Watchdog:
             self._reactor.rouse = None
 
     def _busy(self) -> bool:
-        return any(worker.tenant is not None for worker in list(self._workers()))
+        return any(worker.leasing.execution is not None for worker in list(self._workers()))
 
     def look(self) -> float:
         """Take one look, and act where that is needed; returns the seconds until the next one."""
@@ -279,11 +279,11 @@ class Watchdog:
     def _hold_limits(self, now: float, since: float, still: Standstill) -> None:
         workers = list(self._workers())
         for worker in workers:
-            for each in deadlines(worker.tenant):
+            for each in deadlines(worker.leasing.execution):
                 if now > each.ends + LATE_S and self._end(each.target, Stop.TIME):
                     still.timed_out += 1
             # A job that the fast path has started in this turn, and of which Python doesn't know yet: if it has one.
-            runner = worker.runner_on_offer
+            runner = worker.leasing.offered
             if runner is not None and now > since + self._time + LATE_S and self._end(runner, Stop.TIME):
                 still.timed_out += 1
         for runner in self._ticks():
@@ -292,7 +292,7 @@ class Watchdog:
 
     def _ticks(self) -> Iterator[Runner]:
         for worker in list(self._workers()):
-            tenant = worker.tenant
+            tenant = worker.leasing.execution
             if tenant is not None:
                 runner = runner_of(tenant)
                 if runner.leaf.needs_ticks:

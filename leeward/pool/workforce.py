@@ -12,17 +12,18 @@ that number, and are replaced one after the other when there is one again.
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.errors import LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
-from leeward.loop.reactor import Reactor
-from leeward.pool.refill import Refill
+from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
-from leeward.worker.states import WorkerState
-from leeward.worker.worker import Worker
+from leeward.worker.arming import Arming
+from leeward.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
     from leeward.pool.branch import Branch
@@ -34,11 +35,16 @@ _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
 
+#: An arming that takes longer (its keeper may be stopped) no longer delays the others; and it gets a full share of
+#: processor time, so that it ends on a busy host, too.
+PATIENCE_S = 0.1
+
 
 class Workforce:
     """
     Attributes:
         by_slot: the workers.
+        refill: which of them may arm a runner.
         offers: workers by the number of their runner that is on offer to the fast path.
         recycled: workers that have ended.
         runners_made: the number of runners that were armed since the start.
@@ -66,7 +72,7 @@ class Workforce:
         self.offers: dict[int, Worker] = {}
         self._failures: dict[int, int] = {}
         self._resting: set[int] = set()  # slots in which a worker is made again later
-        self._refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
+        self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
         self._offering, self._grows = not grows, grows
@@ -150,7 +156,7 @@ class Workforce:
         if self._outdated:
             self._relieve()
         self._work.worker_free(worker)
-        worker.offer()
+        worker.leasing.offer()
         if self._overrun and not worker.jobs:
             self.renew()
 
@@ -179,7 +185,7 @@ class Workforce:
 
     def stop_offering(self) -> None:
         """Withdraw the runners on offer to the fast path, and offer no more."""
-        self._reactor.barrier.steps(*(worker.withdraw for worker in list(self.offers.values())))
+        self._reactor.barrier.steps(*(worker.leasing.withdraw for worker in list(self.offers.values())))
         self._offering = False
 
     # --- arming ---------------------------------------------------------------
@@ -188,14 +194,6 @@ class Workforce:
         """For a worker: another runner is armed."""
         self.runners_made += 1
         self._maker.runner_made()
-
-    def runner_wanted(self, worker: Worker) -> None:
-        """For a worker: it has a runner to arm, when its turn has come."""
-        self._refill.want(worker)
-
-    def arming_over(self, runner: int) -> None:
-        """For a worker: see Refill.over."""
-        self._refill.over(runner)
 
     def _stocked(self) -> bool:
         return sum([worker.armed for worker in self.by_slot.values()]) >= self.size
@@ -226,7 +224,7 @@ class Workforce:
     def outdate(self) -> None:
         """Another zygote has taken over: replace the workers of the old one."""
         for worker in self.by_slot.values():
-            worker.outdated = worker.pid >= 0  # otherwise the new zygote makes it
+            worker.outdated = worker.keeper.pid >= 0  # otherwise the new zygote makes it
         self._outdated = True
         self._relieve()
 
@@ -313,6 +311,59 @@ class Workforce:
             "workers": {"total": max(self.size, len(workers)), **self.states()},
             "runners_made": self.runners_made,
             "runners_armed": sum(worker.armed for worker in workers),
-            "runners_kept": sum(worker.kept for worker in workers),
-            "runners_arming": sum(worker.arming for worker in workers),
+            "runners_kept": sum(worker.arming.kept for worker in workers),
+            "runners_arming": sum(worker.arming.count for worker in workers),
         }
+
+
+class Refill:
+    """
+    Which worker may arm a runner: few at a time, so that arming doesn't delay requests. A queue, in which each is at
+    most once.
+
+    Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A request that comes
+    while as many runners are being armed as there are processors waits for one of them. So while there is a runner in
+    store for every worker, one is armed at a time, with idle processor time alone; when the store runs low, as many as
+    there are processors.
+
+    Args:
+        most: armings at once when the store is low.
+        stocked: returns whether every worker has a runner in store.
+    """
+
+    def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:
+        self._reactor = reactor
+        self._most = most
+        self._stocked = stocked
+        self._waiting: deque[Arming] = deque()
+        self._arming: dict[int, Timer] = {}  # by the runner's number: when others don't wait for it any more
+
+    def want(self, arming: Arming) -> None:
+        """A worker needs a runner; `arm` of its *arming* is called when its turn has come."""
+        self._waiting.append(arming)
+        self._go_on()
+
+    def over(self, runner: int) -> None:
+        """This runner is armed, or has failed. May be called repeatedly."""
+        timer = self._arming.pop(runner, None)
+        if timer is not None:
+            timer.cancel()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._arming) < self._most:
+            stocked = self._stocked()
+            if stocked and self._arming:
+                return
+            arming = self._waiting.popleft()
+            try:
+                runner = arming.arm(patient=stocked)
+            except Exception as error:  # its own loss: others wait behind it
+                self._reactor.barrier.caught(arming.arm, error)
+                continue
+            if runner is not None:
+                self._arming[runner] = self._reactor.after(PATIENCE_S, partial(self._lose_patience, arming, runner))
+
+    def _lose_patience(self, arming: Arming, runner: int) -> None:
+        arming.hurry(runner)
+        self.over(runner)

@@ -25,9 +25,8 @@ from leeward.pool.workforce import Workforce
 from leeward.protocols import Protocol
 from leeward.wire import control
 from leeward.worker.hatch import Hatched
-from leeward.worker.states import WorkerState
 from leeward.worker.succession import Succession, Term, ZygoteDuties
-from leeward.worker.worker import Worker
+from leeward.worker.worker import Worker, WorkerState
 from leeward.worker.zygote import PENDING, Zygote
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Zygotes:
     def _on_order(self) -> list[Worker]:
         """The workers whose keepers were ordered and aren't made yet."""
         return [worker for worker in self._workforce.workers
-                if worker.state is WorkerState.MAKING and worker.pid < 0 and worker not in self._waiting]
+                if worker.state is WorkerState.MAKING and worker.keeper.pid < 0 and worker not in self._waiting]
 
     # --- signs of life --------------------------------------------------------
 
@@ -178,7 +177,7 @@ class Zygotes:
     def _on_made(self, message: control.Made, pidfd: int) -> None:
         self._lost = 0
         for worker in self._workforce.workers:
-            if worker.slot == message.slot and worker.pid < 0:
+            if worker.slot == message.slot and worker.keeper.pid < 0:
                 worker.made(message, pidfd)
                 break
         else:
@@ -190,7 +189,7 @@ class Zygotes:
         self._engine.blame(message.layer, message.message)
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
         for worker in self._workforce.workers:
-            if worker.slot == message.number and worker.pid < 0 and worker not in self._waiting:
+            if worker.slot == message.number and worker.keeper.pid < 0 and worker not in self._waiting:
                 self._workforce.worker_failed(worker, message.layer, message.message)
                 worker.retire(message.message)
         self._heard()

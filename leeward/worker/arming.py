@@ -18,15 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.errors import LeewardError
+from leeward.errors import SHORT, KernelRefusal, LeewardError
+from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor, Timer
 from leeward.run.births import attend
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.wire import control
-from leeward.worker.removal import Removal
-from leeward.worker.stumbles import Stumbles, pause_after, pause_of
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
@@ -37,6 +36,19 @@ _numbers = itertools.count(1)
 
 #: The init's pidfd, and the daemon's ends of the pipes for job, reply, stdout and stderr.
 _RUNNERS_FDS = 5
+
+#: Seconds until another runner is tried after one that couldn't be armed, because descriptors were short or its group
+#: was removed from outside; doubled with each failure up to the second figure. After a removed group up to the third:
+#: a program that removes groups again and again misses one now and then, so many tries are needed.
+_AGAIN_S, AGAIN_MOST_S, _REMOVED_MOST_S = 0.02, 1.0, 0.1
+
+#: Seconds after which a worker that couldn't arm a runner, and has none in store, is replaced. Not sooner, because a
+#: new worker has more groups that somebody could remove than a runner has.
+_STUMBLES_S = 12.0
+
+#: The longest pause before another runner is tried, by errno; errors that aren't listed are the worker's own fault.
+_PAUSES: dict[int | None, float] = {
+    **dict.fromkeys(SHORT, AGAIN_MOST_S), **dict.fromkeys(REMOVED, _REMOVED_MOST_S)}
 
 
 class Arming:
@@ -51,10 +63,8 @@ class Arming:
 
     costs = "worker"
 
-    def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce,
-                 removal: Removal) -> None:
+    def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce) -> None:
         self._reactor, self._worker, self._terms, self._pool = reactor, worker, terms, pool
-        self._removal = removal
         self.runners: dict[int, Runner] = {}
         self.store: deque[Runner] = deque()
         self.report: dict[str, str] = {}
@@ -79,7 +89,7 @@ class Arming:
         if self._waits or not self.wanted() or self.count:
             return
         self._waits = True
-        self._worker.want_turn()
+        self._pool.refill.want(self)
 
     def wanted(self) -> bool:
         """Whether another runner is wanted."""
@@ -158,7 +168,7 @@ class Arming:
                                     hurried=self._pool.crowded, proved=keeper.proved), fds)
         except BaseException:
             del self.runners[number]
-            self._removal.dispose(runner)
+            self._worker.removal.dispose(runner)
             raise
         finally:
             there.close()
@@ -198,7 +208,9 @@ class Arming:
         runner.proves()
         self.store.append(runner)
         self._stumbles.over()
-        self._worker.stocked()
+        self._pool.runner_made()
+        if self._worker.free:
+            self._pool.worker_free(self._worker)
         self.refill()
 
     def _check_armed(self, runner: Runner) -> None:
@@ -212,7 +224,7 @@ class Arming:
         if was_arming or event is RunnerEvent.EMPTY:
             self._clear_deadline(runner)
         if was_arming:
-            self._pool.arming_over(runner.number)
+            self._pool.refill.over(runner.number)
 
     def set_deadline(self, runner: Runner, seconds: float, missed: Callable[[Runner], None]) -> None:
         """Call *missed* in *seconds*, unless *runner* is ready (if it is being armed) or gone (if it was killed) by then."""
@@ -232,7 +244,7 @@ class Arming:
         runner = self.runners.get(number)
         pause = None if runner is None else pause_of(runner)
         if runner is not None and runner.state in (RunnerState.ARMING, RunnerState.ARMED):
-            self._worker.withdraw()
+            self._worker.leasing.withdraw()
             self.move(runner, RunnerEvent.ENDED)
             runner.kill()
         self._stumble(layer, text, pause)
@@ -246,7 +258,7 @@ class Arming:
         Handle a failure to arm a runner. Another runner is tried after at most *pause* seconds; or, if *pause* is None
         because the worker is the cause, the worker is given up.
         """
-        self._worker.stumbled(layer, text, passing=pause is not None)
+        self._pool.worker_failed(self._worker, layer, text, passing=pause is not None)
         again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))
         if again is None:
             self._worker.doom(f"{layer or 'runner'}: {text}")
@@ -261,3 +273,49 @@ class Arming:
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback has raised *error*, so the worker retires."""
         self._worker.broken(error)
+
+
+class Stumbles:
+    """Successive failures of one worker to arm a runner: how soon another is tried, and when the worker is given up. Pure."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._since = 0.0
+
+    def over(self) -> None:
+        """Forget the failures: a runner is armed."""
+        self._count = 0
+
+    def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
+        """
+        Count a failure. Returns the seconds until another runner is tried, or None if the worker has to be given up.
+
+        Args:
+            now: seconds, of the reactor's clock.
+            pause: the longest pause, or None if the worker is the cause.
+            store: there are armed runners.
+        """
+        if not self._count:
+            self._since = now
+        self._count += 1
+        if pause is None or (now - self._since > _STUMBLES_S and not store):
+            return None
+        return min(pause, _AGAIN_S * 2.0 ** min(self._count, 10))
+
+
+def pause_after(error: Exception) -> float | None:
+    """Return the longest pause before another runner is tried after *error*; None if the worker is its cause."""
+    return _PAUSES.get(getattr(error, "errno", None))
+
+
+def pause_of(runner: Runner) -> float | None:
+    """
+    Return the longest pause before another runner is tried after *runner* has failed because its descriptors were lost
+    or its group was removed from outside; None for all other causes, which are the worker's.
+    """
+    try:
+        if runner.cut:
+            return AGAIN_MOST_S
+        return None if runner.leaf.is_there() else _REMOVED_MOST_S
+    except KernelRefusal:
+        return None

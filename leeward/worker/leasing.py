@@ -31,11 +31,11 @@ from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
 from leeward.wire import control
 from leeward.worker.arming import Arming
-from leeward.worker.keeper import Keeper
 from leeward.worker.orphans import reap_orphans
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
+    from leeward.pool.ticket import Ticket
     from leeward.pool.workforce import Workforce
     from leeward.worker.worker import Worker
 
@@ -75,7 +75,9 @@ class Leasing:
     # --- the fast path --------------------------------------------------------
 
     def offer(self) -> None:
-        """Offer the next runner to the fast path."""
+        """Offer the next runner to the fast path, if the worker is free."""
+        if self.offered is not None or not self._worker.free:
+            return
         fast_path = self._pool.fast_path
         if fast_path is None or self.terms.ways_out.listeners:  # the broker has to hear of a job before it runs
             return
@@ -95,21 +97,21 @@ class Leasing:
 
     # --- ways out -------------------------------------------------------------
 
-    def stands(self, keeper: Keeper, fds: list[int]) -> bool:
+    def stands(self, fds: list[int]) -> bool:
         """
         Give *fds* to the keeper, which has sent them and serves. Returns whether it has all its listeners and files; if
         not, the worker retires.
         """
         ways_out = self.terms.ways_out
         try:
-            why = "" if keeper.ready(fds, ways_out.listeners, ways_out.certificates) else _NO_LISTENERS
+            why = "" if self._worker.keeper.ready(fds, ways_out.listeners, ways_out.certificates) else _NO_LISTENERS
         except OSError as error:
             why = f"its file of certificates: {error}"
         if why:
-            self._worker.stumbled("egress", why, passing=False)
+            self._pool.worker_failed(self._worker, "egress", why)
             self._worker.retire(why)
             return False
-        ways_out.stand(self._worker, keeper.listeners)
+        ways_out.stand(self._worker, self._worker.keeper.listeners)
         return True
 
     def emptied(self) -> None:
@@ -148,7 +150,7 @@ class Leasing:
             self._reactor, runner, self, caller, alone=not self._pool.crowded, fast_path=self._pool.fast_path)
         return execution
 
-    def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None) -> Lease:
+    def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
         """
         Give an armed runner to a session. Call only when `free`.
 
@@ -170,24 +172,21 @@ class Leasing:
             raise
         return lease
 
-    def open(self, limits: Limits, lost: Callable[[str], None], keeper: Keeper,
-             owner: tuple[int, int]) -> LiveRunner:
+    def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
         """
         Keep an armed runner open for more processes. Call only when `free`.
 
         Args:
             lost: called once, with the reason, when the runner isn't open any more.
-            keeper: the keeper that gets orders.
-            owner: the keeper's uid and gid on the host.
 
         Raises:
             LeewardError: the runner is gone, or can't be held to *limits*.
         """
         self.withdraw()
         runner = self._take()
-        live = LiveRunner(self._reactor, runner, self.terms, owner, keeper, over=partial(self.give_back, runner),
-                          killed=partial(self.killed, runner), lost=lost, collect=reap_orphans,
-                          rested=partial(self._rested, keeper), fast_path=lambda: self._pool.fast_path)
+        live = LiveRunner(self._reactor, runner, self.terms, self._worker.ids, self._worker.keeper,
+                          over=partial(self.give_back, runner), killed=partial(self.killed, runner), lost=lost,
+                          collect=reap_orphans, rested=self._rested, fast_path=lambda: self._pool.fast_path)
         self.execution = live
         try:
             live.open(limits)
@@ -196,9 +195,13 @@ class Leasing:
             raise
         return live
 
-    def _rested(self, keeper: Keeper) -> None:
+    def lent(self, owner: Ticket) -> None:
+        """Note that the runner which has been taken belongs to *owner*."""
+        self.terms.ways_out.owned(self._worker.running, owner)
+
+    def _rested(self) -> None:
         """For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need."""
-        in_any_case(self._arming.go_without, self._worker.group.rest, keeper.rest)
+        in_any_case(self._arming.go_without, self._worker.group.rest, self._worker.keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """

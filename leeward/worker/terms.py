@@ -14,9 +14,9 @@ from leeward.protocols import Protocol
 from leeward.run.awake import Awake
 from leeward.run.runner import Denials
 from leeward.spec.limits import Limits
-from leeward.worker.patience import Patience
 
 if TYPE_CHECKING:
+    from leeward.pool.begin import Patience
     from leeward.pool.ticket import Ticket
 
 

@@ -10,42 +10,68 @@ answer, and the next job's code is sent only when that runner's init is gone: tw
 user and network namespaces, so they must not overlap.
 
 Any failure of a keeper retires the whole worker, and its owner makes another. So does an exception in one of our own
-callbacks. Each step of retiring can be repeated, and is repeated while anything is left.
+callbacks. The keeper is killed and its channel closed. Its runners die with it; their inits' pidfds show that, since
+the keeper can't report it any more. The worker is gone when no process and no group is left. Each step can be repeated,
+and all are repeated as long as something is left, because an exception in a callback may have come between two of them.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leeward.errors import KernelRefusal, PeerError
-from leeward.isolation.cgroup.entry import WorkerGroup
+from leeward.errors import KernelRefusal, LeewardError, PeerError
+from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import READ, Reactor
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.points import point
 from leeward.run.births import stop_listening
-from leeward.run.execution import Execution
-from leeward.run.holder import Caller
-from leeward.run.lease import Lease
-from leeward.run.live import LiveRunner
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState, after
 from leeward.run.verdict import bug
-from leeward.spec.limits import Limits
 from leeward.wire import control
-from leeward.worker.arming import Arming
+from leeward.worker.arming import AGAIN_MOST_S, Arming, pause_of
 from leeward.worker.keeper import make_keeper
 from leeward.worker.leasing import Leasing
-from leeward.worker.retirement import Retirement
-from leeward.worker.states import WORKER, WorkerEvent, WorkerState
-from leeward.worker.stumbles import pause_of
+from leeward.worker.orphans import reap, reap_orphans
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
-    from leeward.pool.ticket import Ticket
     from leeward.pool.workforce import Workforce
+
+#: Failed removals of groups, by errors other than EBUSY, after which a group is given up; and seconds between tries.
+_REMOVES, _REMOVE_S = 100, 0.05
+
+#: Seconds after which the steps of retiring are taken again when a callback has failed.
+_MEND_S = 0.5
+
+#: Seconds after a keeper's death until its inits, which die with it, are looked for.
+_ORPHANS_S = 0.1
+
+class WorkerState(enum.Enum):
+    """The life of a worker."""
+
+    MAKING = "making"      # the zygote was asked for a keeper
+    SERVING = "serving"    # the keeper is ready for orders
+    RETIRING = "retiring"  # its channel is closed; its processes are ending
+    GONE = "gone"
+
+
+class WorkerEvent(enum.Enum):
+    READY = "ready"
+    RETIRED = "retired"  # by us, or by the keeper's death
+    EMPTY = "empty"      # keeper and all runners are gone
+
+
+WORKER: Mapping[tuple[WorkerState, WorkerEvent], WorkerState] = {
+    (WorkerState.MAKING, WorkerEvent.READY): WorkerState.SERVING,
+    (WorkerState.MAKING, WorkerEvent.RETIRED): WorkerState.RETIRING,
+    (WorkerState.SERVING, WorkerEvent.RETIRED): WorkerState.RETIRING,
+    (WorkerState.RETIRING, WorkerEvent.RETIRED): WorkerState.RETIRING,
+    (WorkerState.RETIRING, WorkerEvent.EMPTY): WorkerState.GONE,
+}
 
 
 class Worker:
@@ -53,7 +79,11 @@ class Worker:
     Attributes:
         slot: its number in the pool; the cgroup and the host uid follow from it.
         jobs: how many jobs the worker has run.
-        runners: by number, all runners that may have processes.
+        ids: the host's uid and gid of its processes.
+        keeper: makes its runners.
+        arming: the runners until they are in store.
+        leasing: the job, session or live sandbox that has one.
+        removal: removes the groups of runners that have ended.
         outdated: another zygote has followed the one that made this worker's keeper.
     """
 
@@ -62,30 +92,22 @@ class Worker:
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
                  owner: Workforce) -> None:
-        """
-        Args:
-            ids: the host's uid and gid of its processes.
-        """
         self.slot, self.group = slot, group
         self.jobs = 0
         self.state = WorkerState.MAKING
         self.keeper = make_keeper(reactor, terms.limits)
         self._reactor = reactor
-        self._ids = ids
+        self.ids = ids
         self._terms = terms
         self._owner = owner
-        self._retirement = Retirement(reactor, self)
-        self._arming = Arming(reactor, self, terms, owner, self._retirement.removal)
-        self.runners, self._armed = self._arming.runners, self._arming.store
-        self._leasing = Leasing(reactor, self, terms, owner, self._arming)
+        self.removal = Removal(reactor, self._check, self._group_stays, self.broken)
+        self.arming = Arming(reactor, self, terms, owner)
+        self.leasing = Leasing(reactor, self, terms, owner, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
+        self._reason = ""  # to retire
+        self._mending: Timer | None = None
 
     # --- making ---------------------------------------------------------------
-
-    @property
-    def pid(self) -> int:
-        """The keeper's pid; -1 until it was made."""
-        return self.keeper.pid
 
     def order(self) -> tuple[control.MakeKeeper, list[int]]:
         """Return the message that orders the keeper, and its descriptors. Call `ordered` when it was sent."""
@@ -98,11 +120,11 @@ class Worker:
     def made(self, message: control.Made, pidfd: int) -> None:
         """Write the id maps of the keeper, which exists now, and let it continue."""
         self.keeper.made(message.pid, pidfd)
-        self._reactor.watch(pidfd, READ, self._retirement.on_keeper_end)
+        self._reactor.watch(pidfd, READ, self._on_keeper_end)
         if self.state is not WorkerState.MAKING:
             return
         try:
-            self.keeper.map(self._terms.uid, self._ids)
+            self.keeper.map(self._terms.uid, self.ids)
         except (KernelRefusal, OSError) as error:
             # Reported as a failure: maps that can't be written once can't be written the next time, so the next try has
             # to wait.
@@ -125,64 +147,27 @@ class Worker:
         message, fds = received
         match message:
             case control.Ready():
-                if self._leasing.stands(self.keeper, fds):
+                if self.leasing.stands(fds):
                     self._happen(WorkerEvent.READY)
-                    self._arming.refill()
+                    self.arming.refill()
             case control.Armed(number, pid):
-                self._arming.armed(number, pid, fds)
+                self.arming.armed(number, pid, fds)
             case control.Ended(number, status, spent):
                 self.runner_ended(number, status, "its init was killed", spent)
             case control.Failed(number, layer, text):
-                self._arming.failed(number, layer, text)
+                self.arming.failed(number, layer, text)
                 self.runner_ended(number, None, text)  # the runner was never made, so no end is reported
             case control.Started() | control.Unstarted() | control.Exited():
-                self._leasing.heard(message, fds)
+                self.leasing.heard(message, fds)
             case _:
                 self.retire(f"keeper says {type(message).__name__}")
 
     # --- its runners ----------------------------------------------------------
 
-    def want_turn(self) -> None:
-        """For `Arming`: a runner is wanted, so ask the pool for a turn."""
-        self._owner.runner_wanted(self)
-
-    def stocked(self) -> None:
-        """For `Arming`: one more runner is in store."""
-        self._owner.runner_made()
-        if self.free:
-            self._owner.worker_free(self)
-
-    def stumbled(self, layer: str, text: str, *, passing: bool) -> None:
-        """For `Arming`: a runner couldn't be armed."""
-        self._owner.worker_failed(self, layer, text, passing=passing)
-
-    def arm(self, *, patient: bool) -> int | None:
-        """For the pool: this worker's turn has come. See Arming.arm."""
-        return self._arming.arm(patient=patient)
-
-    def hurry(self, number: int) -> None:
-        """For the pool: give this runner a full share of processor time. See Arming.hurry."""
-        self._arming.hurry(number)
-
-    @property
-    def report(self) -> dict[str, str]:
-        """The results of its first runner's self-check."""
-        return self._arming.report
-
     @property
     def armed(self) -> int:
         """How many runners wait for a job."""
-        return len(self._armed)
-
-    @property
-    def kept(self) -> int:
-        """The number of runners that should wait for a job. See Arming.kept."""
-        return self._arming.kept
-
-    @property
-    def arming(self) -> int:
-        """The number of runners that are being armed, or wait for their turn."""
-        return self._arming.count
+        return len(self.arming.store)
 
     # --- jobs -----------------------------------------------------------------
 
@@ -190,8 +175,8 @@ class Worker:
     @point("worker.free")
     def free(self) -> bool:
         """Whether a job may start here now."""
-        return (self.state is WorkerState.SERVING and self._doomed is None and self._leasing.running is None
-                and not self._leasing.clearing and bool(self._armed) and not self._spent)
+        return (self.state is WorkerState.SERVING and self._doomed is None and self.leasing.running is None
+                and not self.leasing.clearing and bool(self.arming.store) and not self._spent)
 
     @property
     def _spent(self) -> bool:  # has run `recycle_after` jobs, and the pool can replace it
@@ -209,51 +194,12 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return self._leasing.execution is not None
-
-    @property
-    def tenant(self) -> Execution | Lease | LiveRunner | None:
-        """The job, session or live sandbox that has a runner."""
-        return self._leasing.execution
+        return self.leasing.execution is not None
 
     @property
     def running(self) -> int:
         """The number of the runner that has a job, or that had the last job and still has processes; 0 for none."""
-        return 0 if self._leasing.running is None else self._leasing.running.number
-
-    @property
-    def runner_on_offer(self) -> Runner | None:
-        """The runner to which the fast path may give a job."""
-        return self._leasing.offered
-
-    def offer(self) -> None:
-        """For the pool: offer the next runner to the fast path."""
-        if self._leasing.offered is None and self.free:
-            self._leasing.offer()
-
-    def withdraw(self) -> None:
-        """Withdraw the offer: only Python uses this worker's next runner."""
-        self._leasing.withdraw()
-
-    def job_started(self, caller: Caller, start: JobStart) -> Execution:
-        """Take over the job of *caller*, which the fast path has given to the runner on offer."""
-        return self._leasing.job_started(caller, start)
-
-    def run(self, caller: Caller) -> Execution:
-        """Lease an armed runner to the job of *caller*. Call only when `free`."""
-        return self._leasing.run(caller)
-
-    def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
-        """Give an armed runner to a session. Call only when `free`. See Leasing.lease."""
-        return self._leasing.lease(limits, lost, policy)
-
-    def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
-        """Keep an armed runner open for more processes. Call only when `free`. See Leasing.open."""
-        return self._leasing.open(limits, lost, self.keeper, self._ids)
-
-    def lent(self, owner: Ticket) -> None:
-        """For the pool: the runner that `run`, `lease` or `open` has taken belongs to *owner*."""
-        self._leasing.terms.ways_out.owned(self.running, owner)
+        return 0 if self.leasing.running is None else self.leasing.running.number
 
     def reconsider(self) -> None:
         """For the pool: call `go_on` soon, because a zygote serves again, or another worker was replaced."""
@@ -263,19 +209,19 @@ class Worker:
         """Take the next step: retire, report to the pool that a job may start, or arm another runner."""
         if self.state is not WorkerState.SERVING:
             return
-        if self._doomed is not None and self._leasing.execution is None:
+        if self._doomed is not None and self.leasing.execution is None:
             self.retire(self._doomed)
             return
-        if self._leasing.running is None and self._spent:
+        if self.leasing.running is None and self._spent:
             self.retire("")
             return
         if self.free:
             self._owner.worker_free(self)  # a waiting job comes before the arming of another runner
-        self._arming.refill()
+        self.arming.refill()
 
     def runner_ended(self, number: int, status: int | None, reason: str, spent: float = 0.0) -> None:
         """Release this runner: no process of it is left. By its init they took *spent* seconds of processor time."""
-        runner = self.runners.pop(number, None)
+        runner = self.arming.runners.pop(number, None)
         if runner is None:
             return
         was_arming = runner.state is RunnerState.ARMING
@@ -284,33 +230,33 @@ class Worker:
             self._take_off(runner, spent)
         finally:
             try:
-                if runner is self._leasing.running and self._leasing.execution is not None:
-                    self._leasing.execution.emptied(status, reason)
+                if runner is self.leasing.running and self.leasing.execution is not None:
+                    self.leasing.execution.emptied(status, reason)
             finally:
-                if runner is self._leasing.running:
-                    self._leasing.emptied()
-                self._retirement.removal.dispose(runner)
+                if runner is self.leasing.running:
+                    self.leasing.emptied()
+                self.removal.dispose(runner)
         if was_arming and self.state is WorkerState.SERVING:
-            self._arming.ended(pause)
-            self._retirement.check()
+            self.arming.ended(pause)
+            self._check()
             return
         self.go_on()
-        self._retirement.check()
+        self._check()
 
     def _take_off(self, runner: Runner, spent: float) -> None:
         """Remove *runner*, which can have no further job; its processes took *spent* seconds of processor time."""
-        if runner is self._leasing.offered:
-            self.withdraw()
-        if runner in self._armed:
-            self._armed.remove(runner)
-        if runner is self._leasing.running and self.keeper.sockets():
+        if runner is self.leasing.offered:
+            self.leasing.withdraw()
+        if runner in self.arming.store:
+            self.arming.store.remove(runner)
+        if runner is self.leasing.running and self.keeper.sockets():
             # A socket whose descriptor is in flight in its own queue is freed only by the kernel's garbage collector,
             # milliseconds later; until then the next job would see its abstract name.
             self._doomed = "a job left sockets in its network namespace"
-        if runner is self._leasing.running:
+        if runner is self.leasing.running:
             self._show_default()
         stop_listening(self._reactor, runner)
-        self._arming.move(runner, RunnerEvent.EMPTY)
+        self.arming.move(runner, RunnerEvent.EMPTY)
         runner.leaf.ended(spent)
 
     def _show_default(self) -> None:
@@ -324,10 +270,10 @@ class Worker:
 
     def doom(self, reason: str) -> None:
         """Retire once the running job has ended: only another runner has failed, so the job isn't disturbed."""
-        self.withdraw()
+        self.leasing.withdraw()
         if self._doomed is None:
             self._doomed = reason
-        if self._leasing.execution is None:
+        if self.leasing.execution is None:
             self.retire(reason)
 
     def retire(self, reason: str) -> None:
@@ -337,28 +283,128 @@ class Worker:
         if self.state is WorkerState.MAKING:
             self.keeper.abandon()
         self._happen(WorkerEvent.RETIRED)
-        self._retirement.start(reason)
+        self._reason = reason
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Take all steps of retiring that are left."""
+        in_any_case(self.leasing.withdraw, self.keeper.close, self.keeper.kill,
+                    *(partial(self._let_go, runner) for runner in list(self.arming.runners.values())),
+                    partial(self._reactor.soon, self._check))
+
+    def _let_go(self, runner: Runner) -> None:
+        stop_listening(self._reactor, runner)
+        if runner.pidfd >= 0:
+            # The keeper can't report any more, so the end of the init is noticed by its pidfd.
+            runner.kill()
+            self._reactor.forget(runner.pidfd)
+            self._reactor.watch(runner.pidfd, READ, partial(self._on_orphan_end, runner))
+        else:
+            # The keeper hasn't reported this runner: it reads end of file on its pipes, or dies with the keeper.
+            self.runner_ended(runner.number, None, self._reason)
+
+    def _on_orphan_end(self, runner: Runner, _events: int) -> None:
+        self._reactor.forget(runner.pidfd)
+        reap(runner.pidfd)
+        self.runner_ended(runner.number, None, self._reason)
+
+    def _on_keeper_end(self, _events: int) -> None:
+        """Collect the keeper, which has ended, and retire the worker if it doesn't retire already."""
+        in_any_case(self.keeper.collect, self.leasing.orphaned,
+                    partial(self._reactor.after, _ORPHANS_S, self._reap_orphans),
+                    partial(self.retire, "its keeper is gone"), self._check)
+
+    def _reap_orphans(self) -> None:
+        # Repeated while there are runners: a frozen process may die later, and its init waits for its end.
+        if not reap_orphans() or self.arming.runners:
+            self._reactor.after(AGAIN_MOST_S, self._reap_orphans)
+
+    def _group_stays(self, message: str) -> None:
+        self._owner.worker_failed(self, "cgroup", message)
+
+    def _check(self) -> None:
+        """If nothing is left, the worker is gone."""
+        if self.state is WorkerState.RETIRING and self.keeper.gone and not self.arming.runners and not self.removal:
+            if not self.removal.removed(self.group):
+                self._reactor.after(_REMOVE_S, self._check)
+                return
+            self._happen(WorkerEvent.EMPTY)
+            self._terms.ways_out.gone(self)
+            self._owner.worker_gone(self)
+
+    def _happen(self, event: WorkerEvent) -> None:
+        self.state = after("worker", WORKER, self.state, event)
+
+    # --- when a callback has failed -------------------------------------------
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""
         if self.state in (WorkerState.MAKING, WorkerState.SERVING):
             in_any_case(partial(self._owner.worker_failed, self, "", bug(error)), partial(self.retire, bug(error)))
-        elif self.state is WorkerState.RETIRING:
-            self._retirement.mend()
+        elif self.state is WorkerState.RETIRING and self._mending is None:
+            self._mending = self._reactor.after(_MEND_S, self._mend)
 
-    def keeper_ended(self) -> None:
-        """For `Retirement`: the keeper has ended, so only the daemon can reap processes that it has left."""
-        self._leasing.orphaned()
+    def _mend(self) -> None:
+        """Take the steps again: a callback has failed while the worker retires."""
+        self._mending = None
+        if self.state is WorkerState.RETIRING:
+            in_any_case(self.removal.again, self._end_all)
 
-    def group_stays(self, message: str) -> None:
-        """For `Retirement`: a group can't be removed."""
-        self._owner.worker_failed(self, "cgroup", message)
 
-    def gone(self) -> None:
-        """For `Retirement`: nothing of the worker is left."""
-        self._happen(WorkerEvent.EMPTY)
-        self._terms.ways_out.gone(self)
-        self._owner.worker_gone(self)
+class Removal:
+    """
+    The groups of one worker's runners.
 
-    def _happen(self, event: WorkerEvent) -> None:
-        self.state = after("worker", WORKER, self.state, event)
+    Args:
+        emptied: called when a group was removed that couldn't be removed at first.
+        failed: called with the reason why a group can't be removed.
+        broken: called with an exception that a callback has raised.
+    """
+
+    costs = "worker"
+
+    def __init__(self, reactor: Reactor, emptied: Callable[[], None], failed: Callable[[str], None],
+                 broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._emptied, self._failed = reactor, emptied, failed
+        self._broken = broken
+        self._left: list[Runner] = []
+        self._refusals = 0
+
+    def __bool__(self) -> bool:
+        """Whether any group is left."""
+        return bool(self._left)
+
+    def dispose(self, runner: Runner) -> None:
+        """Release everything of *runner*, which has no processes left."""
+        removed = False
+        try:
+            if runner.pidfd >= 0:
+                self._reactor.forget(runner.pidfd)
+            runner.dispose()
+            removed = self.removed(runner.leaf)
+        finally:
+            if not removed:
+                self._left.append(runner)
+                self._reactor.after(_REMOVE_S, self.again)
+
+    def again(self) -> None:
+        """Try to remove the groups that are left."""
+        self._left = [runner for runner in self._left if not self.removed(runner.leaf)]
+        if self._left:
+            self._reactor.after(_REMOVE_S, self.again)
+        self._emptied()
+
+    def removed(self, group: Leaf | WorkerGroup) -> bool:
+        """Try to remove a group. Returns True when it was removed, or was given up after some tries."""
+        try:
+            return group.remove()
+        except (LeewardError, OSError) as error:
+            self._refusals += 1
+            if self._refusals < _REMOVES:
+                return False
+            self._failed(f"a group stays: {error}")
+            return True
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: a callback has raised *error*, which is reported to the worker."""
+        self._broken(error)

@@ -322,20 +322,20 @@ def test_c166_half_a_job_is_none(sent: str):
     """The daemon dies while it writes: the runner reads end of file and goes, and nothing of the code has run."""
     with Box() as box:
         (worker,) = box.engine.pool.workers
-        box.reactor.run(lambda: 2 == len(worker._armed))
-        runner, other = worker._armed
+        box.reactor.run(lambda: 2 == len(worker.arming.store))
+        runner, other = worker.arming.store
         frame = job_frame(Job(code=b"print('ran', flush=True)"))
         os.write(other.job, frame)
         os.set_blocking(other.out, True)
         with control():  # a whole one runs
             assert b"ran\n" == os.read(other.out, 100)
         other.kill()
-        box.reactor.run(lambda: other not in worker._armed)
+        box.reactor.run(lambda: other not in worker.arming.store)
         os.write(runner.job, {"half a header": frame[:2], "half a job": frame[:-1], "nothing": b""}[sent])
         os.close(runner.job)
         runner.job = -1
         out = os.dup(runner.out)
-        box.reactor.run(lambda: runner not in worker._armed)
+        box.reactor.run(lambda: runner not in worker.arming.store)
         box.reactor.run(lambda: box.engine.pool.any_free)
 
         assert b"" == os.read(out, 100)
@@ -358,7 +358,7 @@ def _two_in_one(locks: frozenset[str] | None) -> bytes:
     RUNS.append(Run(locks))
     with Box(locks=locks) as box:
         (worker,) = box.engine.pool.workers
-        original = worker._armed[0].job
+        original = worker.arming.store[0].job
         reports: list[Report] = []
         code = b"import os\nprint('first')\ntry: print(os.read(3, 1000))\nexcept OSError: pass"
         box.engine.pool.submit(Job(code=code), reports.append, 5.0)

@@ -269,7 +269,7 @@ def test_c049_cannot_signal_a_process_outside(box: Box, only: Only) -> None:
     def said(sandbox: Box) -> object:
         sandbox.settle()  # one whose time ran out while nobody turned its reactor is made anew
         (worker,) = sandbox.engine.pool.workers
-        return within(sandbox, SIGNAL, pid=worker.pid)
+        return within(sandbox, SIGNAL, pid=worker.keeper.pid)
 
     with control():  # it works without the lock
         assert ["", ""] == said(only())
@@ -390,10 +390,10 @@ def test_c048_a_thread_from_before_would_be_free_and_there_is_none(box: Box, onl
 
     box.settle()
     (worker,) = box.engine.pool.workers
-    armed, zygote = worker._armed[0], box.engine.zygotes.current
+    armed, zygote = worker.arming.store[0], box.engine.zygotes.current
     assert isinstance(armed, Runner)
     assert zygote is not None
-    for pid in (job_of(armed.pid), worker.pid, zygote.pid):
+    for pid in (job_of(armed.pid), worker.keeper.pid, zygote.pid):
         assert "1" == status(pid)["Threads"]
 
     path, text = secret

@@ -341,7 +341,7 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
     unified = next((each.mount for each in hierarchy.here() if 2 == each.version), "none")
     only().settle()
     (worker,) = only().engine.pool.workers
-    armed = worker._armed[0]
+    armed = worker.arming.store[0]
     assert isinstance(armed, Runner)
     folders = features.own_cgroups(Path("/proc/self/mountinfo").read_text(),
                                    Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text())
@@ -372,7 +372,7 @@ def test_c065_cannot_fork_before_it_is_counted(held: Box, held_alone: Box, unlim
     for box in (held, held_alone):
         box.settle()  # by another worker, where nobody turned this reactor for as long as a keeper may take
         (worker,) = box.engine.pool.workers
-        armed = worker._armed[0]
+        armed = worker.arming.store[0]
         assert isinstance(armed, Runner)
         groups = Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text().splitlines()
         limited = [line for line in groups if {"memory", "pids", "cpu", ""} & set(line.split(":")[1].split(","))]

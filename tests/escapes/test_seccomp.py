@@ -373,10 +373,10 @@ box = Box(locks={locks!r})
 box.__enter__()
 box.engine.pool.submit(Job(code=sys.stdin.buffer.read(), limits=Limits()), print, 60.0)
 (worker,) = [worker for worker in box.engine.pool.workers if worker.busy]
-output = worker._leasing.execution.output.out
+output = worker.leasing.execution.output.out
 box.reactor.run(lambda: bool(output.head))
-os.kill(worker.pid, signal.SIGSTOP)
-print(worker.pid, worker._leasing.running.pid, output.fd, flush=True)
+os.kill(worker.keeper.pid, signal.SIGSTOP)
+print(worker.keeper.pid, worker.leasing.running.pid, output.fd, flush=True)
 while True:
     signal.pause()
 """

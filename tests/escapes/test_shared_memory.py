@@ -505,7 +505,7 @@ def test_c073_a_daemon_without_descriptors_answers_and_recovers(few_descriptors:
     """There is no arena for a large output: the job is told so. Afterwards all is as before."""
     with Box() as box:
         (worker,) = box.engine.pool.workers
-        box.reactor.run(lambda: 2 == len(worker._armed))  # nothing else is under way
+        box.reactor.run(lambda: 2 == len(worker.arming.store))  # nothing else is under way
         unlimited = resource.getrlimit(resource.RLIMIT_NOFILE)
         few_descriptors()
         starved = box.run(f"print('x' * {LARGE})")
@@ -707,12 +707,12 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
     RUNS.append(Run(locks))
     with Box(locks=locks, pool_size=2, recycle_after=3) as box:
         workers = box.engine.pool.workers
-        box.reactor.run(lambda: all(worker.free and 2 == len(worker._armed) for worker in workers))
+        box.reactor.run(lambda: all(worker.free and 2 == len(worker.arming.store) for worker in workers))
         hoarder: list[Report] = []
         ticket = box.engine.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
         busy = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert busy._leasing.execution is not None
-        stream = busy._leasing.execution.output.out
+        assert busy.leasing.execution is not None
+        stream = busy.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert errno.ETOOMANYREFS == int(stream.head)
         uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()
@@ -720,9 +720,9 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
             assert errno.ETOOMANYREFS == send_one_as(uid, 256)
         assert 0 == send_one_as(uid, 4096)
 
-        busy._armed[0].kill()  # the spare of its own worker, and so of its user id: another is armed in its place
-        box.reactor.run(lambda: 0 == len(busy._armed))
-        box.reactor.run(lambda: 1 == len(busy._armed) or bool(box.log.of("worker failed")))
+        busy.arming.store[0].kill()  # the spare of its own worker, and so of its user id: another is armed in its place
+        box.reactor.run(lambda: 0 == len(busy.arming.store))
+        box.reactor.run(lambda: 1 == len(busy.arming.store) or bool(box.log.of("worker failed")))
         if not (lost := len(box.log.of("worker failed"))):
             for number in range(8):  # which recycles the other worker twice
                 assert f"{number}\n".encode() == box.run(f"print({number})").stdout

@@ -374,11 +374,11 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
         alive: list[Report] = []
         box.engine.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert worker._leasing.execution is not None
-        stream = worker._leasing.execution.output.out
+        assert worker.leasing.execution is not None
+        stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert len(named(comm)) >= 3  # while it runs the host sees them
-        worker._leasing.execution.stop(Stop.CANCELLED)
+        worker.leasing.execution.stop(Stop.CANCELLED)
         box.reactor.run(lambda: bool(alive) and box.engine.pool.any_free)
         assert [] == named(comm)
 
@@ -479,11 +479,11 @@ for _ in range(20):
             os._exit(0)
 print("done")
 """)
-    box.reactor.run(lambda: worker.free and 2 == len(worker._armed))
+    box.reactor.run(lambda: worker.free and 2 == len(worker.arming.store))
 
     assert b"done\n" == got.stdout or b"BlockingIOError" in got.stderr
     assert worker in box.engine.pool.workers
-    assert children(worker.pid) == {runner.pid for runner in worker.runners.values() if runner.pid > 0}
+    assert children(worker.keeper.pid) == {runner.pid for runner in worker.arming.runners.values() if runner.pid > 0}
 
 
 #: Fills whatever it has open beyond its own, and then its output.
@@ -514,10 +514,10 @@ def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
 def _fill(locks: frozenset[str] | None) -> tuple[Outcome, bool]:
     """How such a job ends, and whether its worker was kept."""
     with Box(locks=locks) as box:
-        before = [worker.pid for worker in box.engine.pool.workers]
+        before = [worker.keeper.pid for worker in box.engine.pool.workers]
         got = box.run(FILL)
         box.reactor.run(lambda: box.engine.pool.any_free)
 
-        kept = before == [worker.pid for worker in box.engine.pool.workers]
+        kept = before == [worker.keeper.pid for worker in box.engine.pool.workers]
         serves(box)
         return got.outcome, kept

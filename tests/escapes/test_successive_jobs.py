@@ -299,8 +299,8 @@ def _look_beside(locks: set[str] | None) -> None:
         ticket = box.engine.pool.submit(
             Job(code=(PLANT + "os.write(1, b'planted')\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert worker._leasing.execution is not None
-        stream = worker._leasing.execution.output.out
+        assert worker.leasing.execution is not None
+        stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         reach = box.run(REACH)
 
@@ -418,8 +418,8 @@ def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str)
         reports: list[Report] = []
         ticket = box.engine.pool.submit(Job(code=(EXHAUST % end).encode()), reports.append, 9.0)
         worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-        assert worker._leasing.execution is not None
-        stream = worker._leasing.execution.output.out
+        assert worker.leasing.execution is not None
+        stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: b"\n" in stream.head or bool(reports))
         with control():  # A itself gets no more
             assert b"full" in stream.head
@@ -561,7 +561,7 @@ def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPa
             assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome
         box.reactor.run(lambda: box.engine.pool.any_free)
         (worker,) = box.engine.pool.workers
-        runner = worker._armed[0]
+        runner = worker.arming.store[0]
         assert isinstance(runner, Runner)
         # As if days had gone by since it was armed. The clock runs on: what the daemon tries again waits for a timer.
         now = box.reactor.now
@@ -581,11 +581,11 @@ def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.
     with Box() as box:
         (worker,) = box.engine.pool.workers
         for limits, has_it in (({}, True), ({"memory": 64 << 20}, False), ({"memory": 192 << 20}, True)):
-            box.reactor.run(lambda: 2 == len(worker._armed))  # nobody is armed for this job in particular
+            box.reactor.run(lambda: 2 == len(worker.arming.store))  # nobody is armed for this job in particular
             assert has_it is (b"has it\n" == box.run(TAKES, limits=limits).stdout)
 
         monkeypatch.setattr(Runner, "limit", lambda self, limits: None)
-        box.reactor.run(lambda: 2 == len(worker._armed))
+        box.reactor.run(lambda: 2 == len(worker.arming.store))
         with control():  # nothing else sets them
             assert b"has it\n" == box.run(TAKES, limits={"memory": 64 << 20}).stdout
 
@@ -608,14 +608,14 @@ print(json.dumps([when(name) for name in ("changed", "gone", "new", "loaded")]))
     with Box(python_env=str(folder), preload=("loaded",)) as box:
         (worker,) = box.engine.pool.workers
         assert ["before", "before", "", "before"] == json.loads(box.run(look).stdout)
-        box.reactor.run(lambda: 2 == len(worker._armed))
-        parked = [runner.number for runner in worker._armed]
+        box.reactor.run(lambda: 2 == len(worker.arming.store))
+        parked = [runner.number for runner in worker.arming.store]
         for name in ("loaded", "changed", "new"):
             (packages / f"{name}.py").write_text("when = 'afterwards'\n")
         (packages / "gone.py").unlink()
         got = json.loads(box.run(look).stdout)
 
-        assert parked[0] not in [runner.number for runner in worker._armed]  # it was that one
+        assert parked[0] not in [runner.number for runner in worker.arming.store]  # it was that one
     assert ["afterwards", "", "afterwards"] == got[:3]
     with control():  # what was read before the change is stale until the daemon starts anew
         assert "before" == got[3]

@@ -15,10 +15,9 @@ from leeward.errors import LeewardError, Unsupported
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor
 from leeward.pool import confinement
-from leeward.pool.begin import Bootstrap, Settings, begin
+from leeward.pool.begin import Bootstrap, Patience, Settings, begin
 from leeward.pool.engine import Engine
 from leeward.wire import control
-from leeward.worker.patience import Patience
 
 SETTINGS = Settings(pool_size=1, allow_degraded=MISSING)
 

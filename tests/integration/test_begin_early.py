@@ -83,7 +83,7 @@ def test_an_interrupt_before_the_first_line_is_reported(hurried: None, times: in
     with Box(spares=0) as box:
         box.settle()
         (worker,) = box.engine.pool.workers
-        (runner,) = worker.runners.values()
+        (runner,) = worker.arming.runners.values()
         for _ in range(times):
             assert runner.signal(signal.SIGINT)
         got = box.run("print('not here')")

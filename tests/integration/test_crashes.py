@@ -25,7 +25,7 @@ from kit.box import PATIENCE_S, Box
 from kit.live_daemon import LiveDaemon, descendants, watched
 from leeward.client import conversation
 from leeward.isolation.cgroup import hierarchy
-from leeward.worker.states import WorkerState
+from leeward.worker.worker import WorkerState
 from leeward.worker.zygote import Zygote
 
 #: Moments at which a daemon is killed. The long run has enough for a rare one to be met.
@@ -172,7 +172,7 @@ def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lam
             box.reactor.turn()
             during()
         (worker,) = box.engine.pool.workers
-        makers = {parent_of(worker.pid)}
+        makers = {parent_of(worker.keeper.pid)}
         assert b"1\n" == box.run("print(1)").stdout
     assert {zygote_of(box).pid} == makers
 

@@ -37,9 +37,9 @@ from leeward.pool import branch as branch_module
 from leeward.pool import pool as pool_module
 from leeward.pool import workforce as workforce_module
 from leeward.pool import zygotes as zygotes_module
+from leeward.pool.begin import Patience
 from leeward.wire.frames import FrameReader, decode, encode
-from leeward.worker import retirement as retirement_module
-from leeward.worker.patience import Patience
+from leeward.worker import worker as worker_module
 
 pytestmark = pytest.mark.faults("they are what this is about")
 
@@ -54,7 +54,7 @@ QUICK = [
     (reactor_module, "_PAUSE_S", 0.005), (reactor_module, "_PAUSE_MOST_S", 0.05),
     (pool_module, "_MEND_S", 0.01), (pool_module, "_AGAIN_S", 0.1), (workforce_module, "_BACKOFF_S", 0.005),
     (workforce_module, "_BACKOFF_MOST_S", 0.1),
-    (retirement_module, "_MEND_S", 0.01), (branch_module, "_MEND_S", 0.01), (zygotes_module, "_BACKOFF_S", 0.01),
+    (worker_module, "_MEND_S", 0.01), (branch_module, "_MEND_S", 0.01), (zygotes_module, "_BACKOFF_S", 0.01),
     (server_module, "_PAUSE_S", 0.01), (server_module, "SWEEP_S", 0.05), (exporter_module, "LIFE_S", 0.5),
     (ending, "FLUSH_S", 0.1), (ending, "SETTLE_S", 0.1), (ending, "DRAIN_S", 0.5),
 ]
@@ -225,8 +225,8 @@ class Stage:
         assert self.wait(lambda: not (pool.sessions or pool._running or len(pool.queue) or server.connections
                                       or server.shares), PATIENCE_S), vars(pool)
         assert self.wait(lambda: WORKERS == len(pool.workers) and all(
-            worker.free and not worker.arming and not worker._arming.wanted() and not worker._retirement.removal
-            and len(worker.runners) == worker.armed for worker in pool.workers), PATIENCE_S), \
+            worker.free and not worker.arming.count and not worker.arming.wanted() and not worker.removal
+            and len(worker.arming.runners) == worker.armed for worker in pool.workers), PATIENCE_S), \
             [vars(worker) for worker in pool.workers]
         peer = Peer(self)
         assert b"2\n" == peer.ask("execute", code=b"print(1 + 1)").get("stdout"), peer.answers
@@ -238,8 +238,8 @@ class Stage:
         peer.close()
         self.peers.clear()
         assert self.wait(lambda: WORKERS == len(pool.workers) and not (server.connections or pool.sessions) and all(
-            worker.free and not worker.arming and not worker._arming.wanted() and not worker._retirement.removal
-            and len(worker.runners) == worker.armed for worker in pool.workers), PATIENCE_S)
+            worker.free and not worker.arming.count and not worker.arming.wanted() and not worker.removal
+            and len(worker.arming.runners) == worker.armed for worker in pool.workers), PATIENCE_S)
         assert not any(account.jobs or account.memory for account in pool._ledger._accounts.values())
         assert not server.held
         assert not server.arenas
@@ -328,7 +328,7 @@ def raise_in(stage: Stage, name: str, scenes: list[str], when: str, times: int) 
 
 
 #: Some are reached by luck: how the kernel's and the processes' doings fall into turns decides.
-BY_LUCK = {"Zygotes._place_orders", "reap_orphans", "Retirement._reap_orphans", "Arming._check_armed",
+BY_LUCK = {"Zygotes._place_orders", "reap_orphans", "Worker._reap_orphans", "Arming._check_armed",
            "Leasing._check_ended", "Leasing._hurry_end", "Removal.again", "Refill._lose_patience", "Connection.room",
            "Connection.sent", "Connection.ran", "Turn.completed", "Turn.handed_over", "Lease._signal",
            "Lease._interrupt"}

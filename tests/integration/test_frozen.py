@@ -18,8 +18,7 @@ from leeward.run.report import Report
 from leeward.run.runner import job_of
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.retirement import _ORPHANS_S
-from leeward.worker.states import WorkerState
+from leeward.worker.worker import _ORPHANS_S, WorkerState
 
 CODE = "print('started', flush=True)\nwhile True: pass"
 
@@ -73,8 +72,8 @@ def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: i
         box.engine.patience.keeper = 0.3
         under_way = submit(box, CODE, time=0.5)
         (worker,) = (worker for worker in box.engine.pool.workers if worker.busy)
-        runner = worker.runners[worker.running]
-        output = worker.tenant.output.out.fd  # type: ignore[union-attr]  # it is busy
+        runner = worker.arming.runners[worker.running]
+        output = worker.leasing.execution.output.out.fd  # type: ignore[union-attr]  # it is busy
         assert select.select([output], [], [], PATIENCE_S)[0]
         job = job_of(runner.pid)
         with frozen(job, version):

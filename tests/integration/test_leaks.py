@@ -49,7 +49,7 @@ def state(box: Box) -> dict[str, int]:
     assert zygote is not None
     pool = box.engine.pool
     box.reactor.run(lambda: WORKERS == len(pool.workers) and all(
-        worker.free and 2 == len(worker._armed) and not worker._retirement.removal for worker in pool.workers)
+        worker.free and 2 == len(worker.arming.store) and not worker.removal for worker in pool.workers)
         and not any(timer.call for _, _, timer in box.reactor._timers))
     for worker in pool.workers:  # groups that wait for a later job: how many depends on how jobs met
         kept = getattr(worker.group, "_kept", ())
@@ -97,7 +97,7 @@ def run(box: Box, count: int) -> int:
             ticket = box.engine.pool.submit(Job(code=b"while True: pass"), lambda report: None, 5.0)
             if number % 100 == 99:
                 with contextlib.suppress(ProcessLookupError):  # it is just being recycled
-                    os.kill(worker.pid, 9)
+                    os.kill(worker.keeper.pid, 9)
                     killed += 1
             ticket.cancel()
     return killed
@@ -227,7 +227,7 @@ def run_sandboxes(box: Box, count: int) -> None:
                 place = wire.server.desk._registry.all()[0].sandbox.sandbox._place
                 worker = next(worker for worker in box.engine.pool.workers if place and worker.running == place.number)
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.pid, 9)
+                    os.kill(worker.keeper.pid, 9)
             elif number % 10 != 3:
                 peer.ask("sandbox_kill", sandbox=name)
             wire.until(lambda: not len(wire.server.desk))

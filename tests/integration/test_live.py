@@ -369,7 +369,7 @@ def test_a_runner_whose_first_process_ends_is_over(box: Box) -> None:
     with opened(box) as live:
         started = live.start("sleep", "1000")
         started.until(lambda: started.process.state is ProcessState.RUNNING)
-        runner = live.worker._leasing.running
+        runner = live.worker.leasing.running
         assert runner is not None
         runner.kill()  # as somebody on the host may
 
@@ -384,7 +384,7 @@ def test_all_processes_end_with_their_keeper(box: Box) -> None:
     started = [live.start("sleep", "1000") for _ in range(3)]
     live.until(lambda: all(each.process.state is ProcessState.RUNNING for each in started))
     pending = live.start("true")  # its order may not be read any more
-    os.kill(live.worker.pid, signal.SIGKILL)
+    os.kill(live.worker.keeper.pid, signal.SIGKILL)
     live.until(lambda: bool(live.lost))
 
     assert all(each.ends for each in (*started, pending))

@@ -88,7 +88,7 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
     zygote = box.engine.zygotes.current
     assert zygote is not None
     job = job_of(runner.pid)
-    pids = {"job": [job, runner.pid], "init": [runner.pid, job], "keeper": [worker.pid, runner.pid, job],
+    pids = {"job": [job, runner.pid], "init": [runner.pid, job], "keeper": [worker.keeper.pid, runner.pid, job],
             "zygote": [zygote.pid]}[target]
     pidfds = [os.pidfd_open(pid) for pid in pids]
     signal.pidfd_send_signal(pidfds[0], signal.SIGKILL)
@@ -102,19 +102,19 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
 def next_up(box: Box) -> tuple[Worker, Runner]:
     """The worker that gets the next job, and the runner there."""
     worker = next(worker for worker in box.engine.pool.workers if worker.free)
-    return worker, worker._armed[0]
+    return worker, worker.arming.store[0]
 
 
 def running(box: Box) -> tuple[Worker, Runner]:
     worker = next(worker for worker in box.engine.pool.workers if worker.busy)
-    assert worker._leasing.running is not None
-    return worker, worker._leasing.running
+    assert worker.leasing.running is not None
+    return worker, worker.leasing.running
 
 
 def started(worker: Worker) -> None:
     """Wait until the job of *worker* has said something, without taking it."""
     output = select.poll()
-    output.register(worker._leasing.execution.output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
+    output.register(worker.leasing.execution.output.out.fd, select.POLLIN)  # type: ignore[union-attr]  # it is busy
     assert output.poll(PATIENCE_S * 1000)
 
 
@@ -136,14 +136,14 @@ def test_a_death_while_arming_spoils_no_job_of_that_worker(target: str, monkeypa
     """A runner that is born beside a running job takes, if it dies, only itself along; its keeper takes both."""
     with Box(pool_size=1, spares=1) as box:
         requests = Requests(box)
-        box.reactor.run(lambda: 2 == len(next_up(box)[0]._armed))
+        box.reactor.run(lambda: 2 == len(next_up(box)[0].arming.store))
         worker, first = next_up(box)
         # Alive, but never heard to be ready, as far as the daemon knows.
         monkeypatch.setattr(Runner, "ready", lambda self: False)
         requests.submit("print('first')")
         box.reactor.run(lambda: any(RunnerState.ARMING is runner.state and runner.pid > 0 and runner.checked
-                                    for runner in worker.runners.values()) and worker._leasing.running is not first)
-        newborn = next(runner for runner in worker.runners.values() if RunnerState.ARMING is runner.state)
+                                    for runner in worker.arming.runners.values()) and worker.leasing.running is not first)
+        newborn = next(runner for runner in worker.arming.runners.values() if RunnerState.ARMING is runner.state)
         requests.submit(FOREVER, time=PATIENCE_S if "keeper" == target else 1.5)  # its end comes first, or the time's
         assert worker.busy
         started(worker)  # else it may run elsewhere
@@ -179,7 +179,7 @@ def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: R
     box.engine.patience.keeper = 0.3
     requests.submit(FOREVER, time=0.2)
     worker, _ = running(box)
-    os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(worker.keeper.pid, signal.SIGSTOP)
     requests.submit("print('elsewhere')")
 
     first, second = requests.results()  # every worker is free again then
@@ -193,7 +193,7 @@ def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Re
     box.engine.patience.keeper = 0.3
     requests.submit("print(1)")
     worker, _ = running(box)
-    os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(worker.keeper.pid, signal.SIGSTOP)
 
     (got,) = requests.results()
 
@@ -224,7 +224,7 @@ def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests,
     for number in range(2 * WORKERS):
         requests.submit(f"print({number})")
     worker, runner = running(box)
-    pid = {"init": runner.pid, "keeper": worker.pid, "zygote": zygote.pid}.get(target) or job_of(runner.pid)
+    pid = {"init": runner.pid, "keeper": worker.keeper.pid, "zygote": zygote.pid}.get(target) or job_of(runner.pid)
     os.kill(pid, signal.SIGKILL)
 
     results = requests.results()
@@ -242,7 +242,7 @@ def test_code_that_lies_unread_in_the_pipe_runs_elsewhere(box: Box, requests: Re
     while "T" != Path(f"/proc/{job}/stat").read_text().rpartition(")")[2].split()[0]:
         pass  # on its way to stop it would still read
     requests.submit("print('here')")
-    assert runner is worker._leasing.running
+    assert runner is worker.leasing.running
     kill(box, worker, runner, "init")
 
     (got,) = requests.results()
@@ -432,7 +432,7 @@ def test_a_worker_is_replaced_after_so_many_jobs(after: int):
             (worker,) = box.engine.pool.workers
             box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers) and box.engine.pool.any_free)
             (worker,) = box.engine.pool.workers
-            keepers.append(worker.pid)
+            keepers.append(worker.keeper.pid)
             assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 
     assert [keepers.count(pid) for pid in dict.fromkeys(keepers)] == [after] * 3
@@ -467,7 +467,7 @@ def zombies() -> set[int]:
 def test_an_init_whose_keeper_died_unreported_is_reaped(box: Box, requests: Requests):
     """It becomes the daemon's child, without a pidfd that would tell."""
     worker, runner = next_up(box)
-    keeper, init = worker.pid, runner.pid
+    keeper, init = worker.keeper.pid, runner.pid
     # As if the message with its pidfd had never come.
     os.close(runner.pidfd)
     runner.pidfd = -1

@@ -201,11 +201,11 @@ def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
     worker = next(worker for worker in wire.box.engine.pool.workers if worker.busy)
     beside = other.open()
     other.run(beside, "x = 'lives'")
-    runner = worker._leasing.running
+    runner = worker.leasing.running
     assert runner is not None
     running = peer.send("execute", session=number, code=b"import time; time.sleep(60)") if "running" == when else 0
-    wire.until(lambda: not running or worker._leasing.execution._turn is not None)  # type: ignore[union-attr]  # it is a lease
-    os.kill({"job": job_of(runner.pid), "init": runner.pid, "keeper": worker.pid}[target], signal.SIGKILL)
+    wire.until(lambda: not running or worker.leasing.execution._turn is not None)  # type: ignore[union-attr]  # it is a lease
+    os.kill({"job": job_of(runner.pid), "init": runner.pid, "keeper": worker.keeper.pid}[target], signal.SIGKILL)
     if running:
         got = peer.wait(running)["ok"]
         assert got["outcome"] in ("signalled", "internal")
@@ -278,7 +278,7 @@ try:
 except KeyboardInterrupt:
     print('caught')
 """)
-    lease = next(worker._leasing.execution for worker in wire.box.engine.pool.workers if worker.busy)
+    lease = next(worker.leasing.execution for worker in wire.box.engine.pool.workers if worker.busy)
     wire.until(lambda: lease._turn is not None and lease._turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
@@ -292,7 +292,7 @@ def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
     number = peer.open()
     peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
                      "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.02)")
-    runner = next(worker._leasing.running for worker in wire.box.engine.pool.workers if worker.busy)
+    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workers if worker.busy)
     assert runner is not None
     rang = select.poll()
     rang.register(runner.err, select.POLLIN)

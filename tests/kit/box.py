@@ -36,7 +36,7 @@ from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Result
-from leeward.pool.begin import Settings
+from leeward.pool.begin import Patience, Settings
 from leeward.pool.engine import Engine
 from leeward.run.report import Report
 from leeward.run.states import RunnerState
@@ -44,7 +44,6 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import hatch
 from leeward.worker.keeper import Keeper
-from leeward.worker.patience import Patience
 from leeward.worker.process import BackstageProcess
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -206,7 +205,7 @@ class Box:
         until = time.monotonic() + PATIENCE_S / 10
         while time.monotonic() < until and any(
                 runner.state is RunnerState.ENDING for worker in self.engine.pool.workers
-                for runner in worker.runners.values()):
+                for runner in worker.arming.runners.values()):
             self.reactor.turn(0.1)
         self.engine.close()
         self.reactor.close()
@@ -221,7 +220,7 @@ class Box:
             self.engine.pool.submit(job, reports.append, PATIENCE_S)
             # Until the job's processes are ended, too, which happens after the answer: nothing else turns this reactor.
             self.reactor.run(lambda: bool(reports) and not any(
-                worker._leasing.running is not None and worker._leasing.running.state is RunnerState.RUNNING
+                worker.leasing.running is not None and worker.leasing.running.state is RunnerState.RUNNING
                 for worker in self.engine.pool.workers if not worker.busy))
         return reports[0]
 
@@ -233,7 +232,8 @@ class Box:
         def settled() -> bool:
             workers = self.engine.pool.workers
             return bool(workers) and all(
-                worker.free and not (worker.arming or worker._arming.wanted()) and len(worker.runners) == worker.armed
+                worker.free and not (worker.arming.count or worker.arming.wanted())
+                and len(worker.arming.runners) == worker.armed
                 for worker in workers)
 
         self.reactor.run(settled)

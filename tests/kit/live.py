@@ -86,7 +86,7 @@ class Live:
         self.box = box
         self.worker = box.engine.pool.workers[0]
         self.lost: list[str] = []
-        self.runner: LiveRunner = self.worker.open(limits or Limits(), self.lost.append)
+        self.runner: LiveRunner = self.worker.leasing.open(limits or Limits(), self.lost.append)
 
     def until(self, condition: Callable[[], bool]) -> None:
         self.box.reactor.run(condition)

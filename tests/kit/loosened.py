@@ -13,8 +13,7 @@ from typing import Any
 
 from kit import points
 from kit.locks import DAEMONS
-from leeward.worker.states import WorkerState
-from leeward.worker.worker import Worker
+from leeward.worker.worker import Worker, WorkerState
 
 
 @contextmanager
@@ -29,8 +28,8 @@ def without(names: frozenset[str]) -> Iterator[None]:
 
 def _is_free_at_once(worker: Worker) -> bool:
     """As Worker.free, without the check that the runner before has no process left."""
-    return (worker.state is WorkerState.SERVING and worker._doomed is None and worker._leasing.execution is None
-            and bool(worker._armed) and not worker._spent)
+    return (worker.state is WorkerState.SERVING and worker._doomed is None and worker.leasing.execution is None
+            and bool(worker.arming.store) and not worker._spent)
 
 
 def _seal_nothing(fd: int, seals: int) -> None:

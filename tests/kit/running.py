@@ -47,17 +47,17 @@ def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Ite
     ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
     box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.pool.workers))
     worker = next(worker for worker in box.engine.pool.workers if worker.busy and worker not in before)
-    execution = worker._leasing.execution
+    execution = worker.leasing.execution
     assert isinstance(execution, Execution)
     box.reactor.run(lambda: bool(execution.output.out.head) or bool(reports))
-    runner, zygote = worker._leasing.running, box.engine.zygotes.current
+    runner, zygote = worker.leasing.running, box.engine.zygotes.current
     assert not reports
     assert runner is not None
     assert zygote is not None
-    yield Running(zygote.pid, worker.pid, runner.pid, job_of(runner.pid),
+    yield Running(zygote.pid, worker.keeper.pid, runner.pid, job_of(runner.pid),
                   bytes(execution.output.out.head))
     ticket.cancel()
-    box.reactor.run(lambda: worker._leasing.running is not runner)
+    box.reactor.run(lambda: worker.leasing.running is not runner)
 
 
 def status(pid: int | str) -> dict[str, str]:

@@ -304,6 +304,7 @@ class HostRunner:
 class HostWorker:
     def __init__(self, pool: HostPool) -> None:
         self._pool = pool
+        self.leasing = self
 
     def open(self, limits: Limits, lost: Callable[[str], None]) -> HostRunner:
         runner = HostRunner(self._pool.reactor, lost)

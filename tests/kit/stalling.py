@@ -63,7 +63,7 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
 
     def runs() -> bool:
         return any(each.ends < math.inf and has_begun(each.target) for made in watchdogs
-                   for worker in made._workers() for each in deadlines(worker.tenant))
+                   for worker in made._workers() for each in deadlines(worker.leasing.execution))
 
     def stall(operations: Any, request: Any) -> Any:
         if not (idle or runs()):

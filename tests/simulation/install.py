@@ -13,7 +13,7 @@ from leeward.daemon.serving import connection, flight, inbox, operations, overdu
 from leeward.loop import native
 from leeward.run import births, errand, execution, functions, lease, output, output_watch, reply, report, runner
 from leeward.sandboxes import kept
-from leeward.worker import arming, keeper, retirement
+from leeward.worker import arming, keeper, worker
 
 from .host import Host
 from .kernel import Channel, Kernel, Memory
@@ -78,7 +78,7 @@ def installed(host: Host) -> Iterator[None]:
         (keeper, {"os": os_, "signal": signal_, "Channel": pairs, "write_id_maps": _no_maps(host),
                   "reap": lambda _: None}),
         (arming, {"os": os_, "Channel": pairs, "_numbers": itertools.count(1)}),
-        (retirement, {"reap": lambda _: None, "reap_orphans": lambda: True}),
+        (worker, {"reap": lambda _: None, "reap_orphans": lambda: True}),
         (native, {"native": SHIM}),
         (connection, {"log": Log(kernel), "OUTPUT": 150_000, "STEP": 2}),
         (overdue, {"UNREAD_S": UNREAD_S, "FRAME_S": FRAME_S}),

@@ -114,7 +114,7 @@ def _check_books(world: World) -> None:
     if isinstance(world.reactor, ShimReactor):
         _same("sends that fly", 0, len(world.reactor._flying))
         _same("streams", 0, len(world.reactor._streams))
-    _same("arming", (0, 0), (len(pool.workforce._refill._waiting), len(pool.workforce._refill._arming)))
+    _same("arming", (0, 0), (len(pool.workforce.refill._waiting), len(pool.workforce.refill._arming)))
     _same("timers", [], [entry for entry in world.reactor._timers if entry[2].call is not None])
     _same("soon", 0, len(world.reactor._soon))
 

@@ -148,11 +148,11 @@ class Place:
 
 def open_place(world: World, worker: Worker, limits: Limits, lost: Callable[[str], None]) -> Place:
     """
-    In place of Worker.open.
+    In place of Leasing.open.
 
     Raises:
         LeewardError: the runner is gone.
     """
     place = Place(world, lost)
-    place.lease = worker.lease(limits, place.ended)
+    place.lease = worker.leasing.lease(limits, place.ended)
     return place

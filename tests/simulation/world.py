@@ -20,6 +20,7 @@ from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.dataclass import replace
 from leeward.errors import Busy
+from leeward.pool.begin import Patience
 from leeward.pool.pool import Pool
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import SessionState
@@ -27,10 +28,8 @@ from leeward.pool.workforce import Workforce
 from leeward.sandboxes.registry import Registry
 from leeward.spec.limits import MIB, Limits
 from leeward.wire import control
-from leeward.worker.patience import Patience
-from leeward.worker.states import WorkerState
 from leeward.worker.terms import WorkerSettings
-from leeward.worker.worker import Worker
+from leeward.worker.worker import Worker, WorkerState
 
 from . import invariants
 from .clients import Box, Client, Connection
@@ -116,7 +115,7 @@ class World:
                          max_sessions=what.max_sessions, queue_delay=what.queue_delay, room=what.room)
         self.pool._running, self.pool._tenants._sessions = Ordered(), Ordered()  # type: ignore[assignment]
         self.pool._tenants._seats = Ordered()  # type: ignore[assignment]
-        self.pool.workforce._refill._most = 2
+        self.pool.workforce.refill._most = 2
         self.server = Server(self.reactor, self.pool, config, status=self.pool.counts, shut_down=lambda _: None,
                              users=ServedUsers(OWNER, GROUP, quotas))
         self.server.most_lent = 0  # a file that is open twice isn't simulated
@@ -134,7 +133,7 @@ class World:
         terms = WorkerSettings(self.limits, 65534, self.setting.spares, self.setting.recycle_after, (), Patience(),
                                self.host.denials, self.setting.results, self.setting.grace)  # type: ignore[arg-type]
         made = Worker(self.reactor, slot, (1, 1), Group(self.host), terms, workforce)  # type: ignore[arg-type]
-        made.open = partial(open_place, self, made)  # type: ignore[method-assign, assignment]  # of this one
+        made.leasing.open = partial(open_place, self, made)  # type: ignore[method-assign, assignment]  # of this one
         self.reactor.soon(lambda: self._order(made))
         return made
 
@@ -161,11 +160,11 @@ class World:
         self.ring(lambda: self._made(worker, keeper))
 
     def _made(self, worker: Worker, keeper: Any) -> None:
-        if worker in self.pool.workers and worker.pid < 0:
+        if worker in self.pool.workers and worker.keeper.pid < 0:
             worker.made(control.Made(worker.slot, keeper.pid), keeper.pidfd())
 
     def _not_made(self, worker: Worker) -> None:
-        if worker in self.pool.workers and worker.pid < 0:
+        if worker in self.pool.workers and worker.keeper.pid < 0:
             self.pool.workforce.worker_failed(worker, "", "no")
             worker.retire("no")
 
@@ -319,7 +318,7 @@ class World:
             self._end_of_clients()
 
     def _all_armed(self) -> bool:
-        return all(worker.free and not worker.arming for worker in self.pool.workers) \
+        return all(worker.free and not worker.arming.count for worker in self.pool.workers) \
             and len(self.pool.workers) == self.setting.workers
 
     def _end_of_clients(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from leeward.pool.relief import SURPLUS, may_go, superfluous, vacancy
-from leeward.worker.states import WorkerState
+from leeward.worker.worker import WorkerState
 
 
 @dataclass

@@ -76,7 +76,7 @@ class Worker:
     """One that has a runner, or lost it."""
 
     def __init__(self, error: LeewardError | None = None) -> None:
-        self.error, self.leases = error, []
+        self.error, self.leases, self.leasing = error, [], self
 
     leases: list[Lease]
 

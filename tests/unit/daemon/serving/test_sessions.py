@@ -34,6 +34,9 @@ class Lease:
 
 
 class Worker:
+    def __init__(self) -> None:
+        self.leasing = self
+
     def lease(self, limits: Limits, lost: Callable[[str], None], _policy: object = None) -> Lease:
         return Lease()
 

@@ -13,12 +13,12 @@ import pytest
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry
 from leeward.isolation.channel import Channel
+from leeward.pool.begin import Patience
 from leeward.spec.limits import Limits
 from leeward.wire import control
-from leeward.worker.patience import Patience
-from leeward.worker.states import WorkerState
+from leeward.worker.arming import Arming
 from leeward.worker.terms import WorkerSettings
-from leeward.worker.worker import Worker
+from leeward.worker.worker import Worker, WorkerState
 
 #: Seconds that a request waits for a worker, by default.
 QUEUE_TIMEOUT_S = 30.0
@@ -75,8 +75,12 @@ class Pool:
 
     passing: list[bool] = field(default_factory=list)
 
-    def runner_wanted(self, worker: Worker) -> None:
-        worker.arm(patient=False)
+    @property
+    def refill(self) -> Pool:
+        return self
+
+    def want(self, arming: Arming) -> None:
+        arming.arm(patient=False)
 
     def worker_failed(self, _worker: Worker, _layer: str, _text: str, *, passing: bool = False) -> None:
         self.passing.append(passing)

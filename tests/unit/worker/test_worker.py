@@ -1,14 +1,18 @@
-"""Groups that the kernel doesn't let go of: tried again, and given up in the end."""
+"""A worker's states, and its runners' groups that the kernel doesn't let go of: tried again, and given up in the end."""
 
 from __future__ import annotations
 
 import errno
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from unittest.mock import Mock
 
-from leeward.errors import KernelRefusal
-from leeward.worker.removal import Removal
+import pytest
+
+from leeward.errors import Bug, KernelRefusal
+from leeward.run.states import after
+from leeward.worker.worker import WORKER, Removal, WorkerEvent, WorkerState
 
 
 @dataclass
@@ -93,3 +97,10 @@ def test_a_runner_whose_descriptors_cannot_be_closed_is_not_forgotten():
     clock.step()
 
     assert not groups
+
+
+@pytest.mark.parametrize("pair", [pair for pair in itertools.product(WorkerState, WorkerEvent) if pair not in WORKER],
+                         ids=str)
+def test_any_other_pair_of_a_worker_is_a_bug(pair: tuple[WorkerState, WorkerEvent]):
+    with pytest.raises(Bug, match=f"worker: {pair[1].value} in state {pair[0].value}"):
+        after("worker", WORKER, *pair)

@@ -1,4 +1,4 @@
-"""The state tables: what may follow what, and that all else is a bug."""
+"""The states of a runner: what may follow what, and that all else is a bug."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from leeward.errors import Bug
 from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
-from leeward.worker.states import WORKER, WorkerEvent, WorkerState
 
 
 def test_a_runner_has_one_job_in_its_life():
@@ -26,10 +25,3 @@ def test_a_runner_has_one_job_in_its_life():
 def test_any_other_pair_of_a_runner_is_a_bug(pair: tuple[RunnerState, RunnerEvent]):
     with pytest.raises(Bug, match=f"runner: {pair[1].value} in state {pair[0].value}"):
         after("runner", RUNNER, *pair)
-
-
-@pytest.mark.parametrize("pair", [pair for pair in itertools.product(WorkerState, WorkerEvent) if pair not in WORKER],
-                         ids=str)
-def test_any_other_pair_of_a_worker_is_a_bug(pair: tuple[WorkerState, WorkerEvent]):
-    with pytest.raises(Bug, match=f"worker: {pair[1].value} in state {pair[0].value}"):
-        after("worker", WORKER, *pair)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from leeward.loop.reactor import Reactor
-from leeward.pool.refill import Refill
+from leeward.pool.workforce import Refill
 
 
 @dataclass
-class Worker:
+class Arming:
     """Arms runners with the numbers it is given; None for one that needs none any more."""
 
     numbers: list[int | None]
@@ -36,7 +36,7 @@ def reactor() -> Iterator[Reactor]:
 
 def test_one_at_a_time_while_there_is_a_store(reactor):
     refill = Refill(reactor, 3, lambda: True)
-    first, second = Worker([1]), Worker([2])
+    first, second = Arming([1]), Arming([2])
     refill.want(first)
     refill.want(second)
     assert (first.patient, second.patient) == ([True], [])
@@ -46,7 +46,7 @@ def test_one_at_a_time_while_there_is_a_store(reactor):
 
 def test_a_low_store_arms_a_runner_for_each_processor(reactor):
     refill = Refill(reactor, 2, lambda: False)
-    workers = [Worker([number]) for number in range(3)]
+    workers = [Arming([number]) for number in range(3)]
     for worker in workers:
         refill.want(worker)
     assert [worker.patient for worker in workers] == [[False], [False], []]
@@ -54,7 +54,7 @@ def test_a_low_store_arms_a_runner_for_each_processor(reactor):
 
 def test_an_end_is_counted_once(reactor):
     refill = Refill(reactor, 1, lambda: True)
-    workers = [Worker([number]) for number in range(3)]
+    workers = [Arming([number]) for number in range(3)]
     for worker in workers:
         refill.want(worker)
     refill.over(0)
@@ -64,17 +64,17 @@ def test_an_end_is_counted_once(reactor):
 
 def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
     refill = Refill(reactor, 1, lambda: True)
-    last = Worker([3])
-    for worker in (Worker([1]), Worker([None]), last):
+    last = Arming([3])
+    for worker in (Arming([1]), Arming([None]), last):
         refill.want(worker)
     refill.over(1)
     assert last.patient == [True]
 
 
 def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
-    monkeypatch.setattr("leeward.pool.refill.PATIENCE_S", 0.0)
+    monkeypatch.setattr("leeward.pool.workforce.PATIENCE_S", 0.0)
     refill = Refill(reactor, 1, lambda: True)
-    first, second = Worker([1]), Worker([2])
+    first, second = Arming([1]), Arming([2])
     refill.want(first)
     refill.want(second)
     reactor.run(lambda: bool(second.patient))
