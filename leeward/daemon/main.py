@@ -268,7 +268,7 @@ class Daemon:
         """Return the reason why the daemon takes no jobs now, or "", for /healthz."""
         if self._ending:
             return "the daemon is stopping"
-        if not self._engine.pool.workers:
+        if not self._engine.pool.workforce.workers:
             return "no worker stands"
         return ""
 

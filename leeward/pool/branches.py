@@ -207,9 +207,9 @@ class Branches:
                 branch.blame("", f"no worker was ready within {branch.patience.start:g} s")
             elif now >= place.used + self.idle:
                 self._end(place, "nobody uses it")
-        for place in [place for place in self._ending if place.left and not place.branch.pool.workers]:
+        for place in [place for place in self._ending if place.left and not place.branch.pool.workforce.workers]:
             self._ending.remove(place)
-            place.branch.pool.close()
+            place.branch.pool.ledger.close()
         if self._places or self._ending:
             self._look_soon()
 
@@ -245,7 +245,8 @@ class Branches:
         """Return one row for each branch, with the memory of its workers in bytes."""
         now = self._reactor.now()
         return [{"profile": place.key.profile, "environment": place.key.environment, **place.branch.pool.counts(),
-                 "memory": sum(map(memory_of, place.branch.pool.workers)), "snapshot": place.branch.zygotes.snapshot,
+                 "memory": sum(map(memory_of, place.branch.pool.workforce.workers)),
+                 "snapshot": place.branch.zygotes.snapshot,
                  "unused": 0.0 if place.branch.busy else round(now - place.used, 3)}
                 for place in self._places.values()]
 

@@ -136,7 +136,7 @@ class Engine:
         return True
 
     def _note_layers(self) -> None:
-        seen = next((worker.arming.report for worker in self.pool.workers if worker.arming.report), {})
+        seen = next((worker.arming.report for worker in self.pool.workforce.workers if worker.arming.report), {})
         for layer, text in seen.items():
             if layer in self.confinement.layers:
                 self.confinement.layers[layer]["self_check"] = text
@@ -188,7 +188,7 @@ class Engine:
     @property
     def workers(self) -> list[Worker]:
         """The workers of all pools."""
-        return [worker for pool in self.pools for worker in pool.workers]
+        return [worker for pool in self.pools for worker in pool.workforce.workers]
 
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
         """

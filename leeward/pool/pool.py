@@ -4,33 +4,35 @@ The pool: jobs in a bounded queue, workers that take them, replacements for work
 Runs in:   the daemon, and `leeward run`.
 Always:    every submitted job gets exactly one report. A job whose code no runner had in
            full goes back to the head of the queue; a job that had started is never run again.
+
+At the end of its service waiting jobs are refused at once: they have not run. Running jobs have time until a deadline.
+Then they are stopped, and answered when their processes have ended, or after _CUT_S if these don't end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from leeward.errors import Refused, ShuttingDown
+from leeward.errors import BadRequest, Busy, LeewardError, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import FastPath, ReplyAddress
+from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import Reactor, Timer
 from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.pool.admission import Admission
 from leeward.pool.backlog import Backlog
-from leeward.pool.drain import Drain
 from leeward.pool.line import FairQueue
 from leeward.pool.quotas import Book, Ledger, Quotas
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
-from leeward.pool.sessions import PoolSession
-from leeward.pool.tenants import Tenants
+from leeward.pool.seats import Seat
+from leeward.pool.sessions import PoolSession, sessions_of
 from leeward.pool.ticket import Done, Ticket
 from leeward.pool.workforce import Workforce
 from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
-from leeward.run.verdict import bug
+from leeward.run.verdict import Stop, bug, why_ended
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker.worker import Worker
@@ -47,9 +49,21 @@ _AGAIN_S = 5.0
 #: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
 
+#: Seconds that the processes of jobs have to end after a drain has ended the jobs.
+_CUT_S = 1.0
+
 
 class Pool:
-    """*size* workers and a queue in front of them."""
+    """
+    *size* workers and a queue in front of them.
+
+    Args:
+        max_sessions: the most sessions and sandboxes together; if it is negative, as many as the workers allow.
+        name: is in refusals; "" for the daemon's first pool.
+
+    Attributes:
+        most_sessions: the most sessions and live sandboxes that there may be together.
+    """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
@@ -61,18 +75,19 @@ class Pool:
         self._maker = maker
         self.workforce = Workforce(reactor, maker, self, size, surplus=surplus, room=room, first=first,
                                    grows=book is not None and bool(book.ledgers), bounds=bounds)
-        self._ledger = Ledger(quotas, self.workforce.with_held, book)
-        self.queue: FairQueue[Ticket] = FairQueue(queue_size, self._ledger.running)
+        self.ledger = Ledger(quotas, self.workforce.with_held, book)
+        self.queue: FairQueue[Ticket] = FairQueue(queue_size, self.ledger.running)
         self._backlog = Backlog(queue_delay, size)
-        self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self._ledger)
-        self.refusal, self.forget, self.shed = self.admission.refusal, self.admission.forget, self.admission.shed
-        self.connection_closed = self._ledger.connection_closed
-        self._drain, self._running = Drain(reactor, self), set[Ticket]()
-        self._tenants = Tenants(self, self.admission, self.workforce, max_sessions, name)
-        self.open_session, self.open_seat = self._tenants.open_session, self._tenants.open_seat
-        self.forget_session, self.forget_seat = self._tenants.forget_session, self._tenants.forget_seat
-        self.drain_sessions = self._tenants.drain
+        self.admission = Admission(reactor, self, self.workforce, self.queue, self._backlog, self.ledger)
+        self._running = set[Ticket]()
+        self._sessions, self._seats = set[PoolSession](), set[Seat]()
+        self.most_sessions = sessions_of(max_sessions, size, room)
+        self._name = name
         self._mending: Timer | None = None
+        self._draining = self._cutting = False  # no more jobs are taken; the running ones are being ended
+        self._drained: Callable[[], None] | None = None
+        self._why: Refused = ShuttingDown("the daemon is shutting down")
+        self._cut_at = 0.0
         self.done = self.failed = 0
 
     def open(self) -> None:
@@ -80,9 +95,9 @@ class Pool:
         self.workforce.make_missing()
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
-        """Apply *quotas* from now on; running and waiting jobs aren't affected."""
-        self._tenants.allow(max_sessions)
-        self._ledger.quotas = quotas
+        """Apply *quotas* from now on; running and waiting jobs, and open sessions and sandboxes, aren't affected."""
+        self.most_sessions = sessions_of(max_sessions, self.workforce.size, self.workforce.room)
+        self.ledger.quotas = quotas
         self.queue.size = queue_size
         self._backlog.delay = queue_delay
         self.admission.serve()
@@ -113,7 +128,7 @@ class Pool:
         """Record a job that the fast path has started for *user*, who has no quota."""
         ticket = Ticket(job, done, self, self.now(), user=user, runner=start.runner)
         self._running.add(ticket)
-        self._ledger.start(user, job.limits.memory)
+        self.ledger.start(user, job.limits.memory)
         worker = self.workforce.offers[start.runner]
         self._backlog.started(worker.slot, start.started)
         try:
@@ -131,17 +146,12 @@ class Pool:
         if ticket not in self._running:
             return False
         self._running.discard(ticket)
-        self._ledger.end(ticket.user, ticket.job.limits.memory)
+        self.ledger.end(ticket.user, ticket.job.limits.memory)
         return True
-
-    @property
-    def fast_path(self) -> FastPath | None:
-        """The fast path, where this reactor has one and new jobs are taken."""
-        return self.workforce.fast_path
 
     def start(self, ticket: Ticket, worker: Worker) -> None:
         """For the admission: give *worker*, which is free, to *ticket*."""
-        self._ledger.start(ticket.user, ticket.job.limits.memory)
+        self.ledger.start(ticket.user, ticket.job.limits.memory)
         if ticket.deadline is not None:
             ticket.deadline.cancel()
             ticket.deadline = None
@@ -169,7 +179,7 @@ class Pool:
             taken = take(worker)
         except Exception as error:
             if not worker.busy:  # otherwise `lease_over` follows
-                self._ledger.end(ticket.user, ticket.job.limits.memory)
+                self.ledger.end(ticket.user, ticket.job.limits.memory)
             self._fail(ticket, error)
             self._reactor.barrier.caught(worker.leasing.lease, error)
             return
@@ -177,7 +187,7 @@ class Pool:
             worker.leasing.lent(ticket)
             self._hold(1)
         else:
-            self._ledger.end(ticket.user, ticket.job.limits.memory)
+            self.ledger.end(ticket.user, ticket.job.limits.memory)
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
@@ -226,7 +236,7 @@ class Pool:
             self.failed += 1
             self._answer(ticket, internal("WorkerLost", f"{ticket.losses} workers ended before they had the job"))
             self.check_drained()
-        elif self._drain.cutting:
+        elif self._cutting:
             self.admission.refuse(ticket, ShuttingDown("the daemon is shutting down"))
             self.check_drained()
         elif worker is not None:
@@ -234,7 +244,79 @@ class Pool:
         else:
             self.admission.wait_again(ticket, _AGAIN_S)
 
-    # --- sessions -------------------------------------------------------------
+    # --- sessions and live sandboxes ------------------------------------------
+
+    def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
+                     user: int = 0, egress: Mapping[str, Any] | None = None) -> PoolSession:
+        """
+        Keep a worker for jobs of one client, as soon as one is free.
+
+        Args:
+            opened: called once, with None when the session has a worker, or with the reason why it gets none.
+            egress: as for `PoolSession`.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `submit`; also Busy when there are as many as there may be.
+        """
+        self._check_room(1)
+        session = PoolSession(self, limits, user, egress)
+        self._sessions.add(session)
+        try:
+            session.acquire(opened, queue_deadline)
+        except LeewardError:
+            session.close()
+            raise
+        return session
+
+    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
+                  drained: Callable[[], None], seconds: float) -> Seat:
+        """
+        Keep a worker for a live sandbox, as soon as one is free; the arguments as for `Seat`.
+
+        Raises:
+            ShuttingDown, Busy, BadRequest: as `open_session`.
+        """
+        self._check_room(0)
+        seat = Seat(self, limits, user, opened, lost, drained)
+        self._seats.add(seat)
+        try:
+            seat.acquire(seconds)
+        except LeewardError:
+            seat.close()
+            raise
+        return seat
+
+    def _check_room(self, sessions: int) -> None:
+        """
+        Check that there is room for *sessions* more sessions, or, if that is 0, for a sandbox.
+
+        Raises:
+            Busy: there are as many sessions and sandboxes as there may be.
+            BadRequest: this pool may have no session or sandbox at all.
+        """
+        count, most, workforce = self.sessions + self.seats, self.most_sessions, self.workforce
+        bounds, own = workforce.bounds, workforce.size // 2  # so many have the pool's own workers
+        dear = max(0, self.sessions + sessions - own)
+        short = max(0, count - own) + (bounds.price - 1) * dear >= bounds.seats
+        if count >= most or short:
+            self.admission.refused += 1
+            where, key = (f" in the pool {self._name!r}", "its `max`") if self._name else ("", "max_sessions")
+            if not most:
+                raise BadRequest(f"this daemon has no sessions{where}: of {workforce.size} workers it keeps none"
+                                 f" for them ({key})")
+            have = f"{self.sessions} sessions and {self.seats} sandboxes are open already{where}, all that"
+            raise Busy(f"{have} there may be ({key})" if count >= most else
+                       f"{have} this daemon has descriptors for (RLIMIT_NOFILE)")
+
+    def forget_session(self, session: PoolSession) -> None:
+        self._sessions.discard(session)
+
+    def forget_seat(self, seat: Seat) -> None:
+        self._seats.discard(seat)
+
+    def _drain_sessions(self) -> None:
+        """Take the workers of sandboxes, and of sessions that have no job."""
+        in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
 
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
@@ -286,7 +368,7 @@ class Pool:
 
     def lease_over(self, user: int, limits: Limits) -> None:
         """For a session: its worker is given back."""
-        self._ledger.end(user, limits.memory)
+        self.ledger.end(user, limits.memory)
         self._hold(-1)
         if self.queue:
             self.admission.serve()
@@ -297,18 +379,13 @@ class Pool:
         self._backlog.workers = self.workforce.wanted - self.workforce.held
 
     @property
-    def most_sessions(self) -> int:
-        """The most sessions and live sandboxes that there may be."""
-        return self._tenants.most
-
-    @property
     def sessions(self) -> int:
-        return self._tenants.sessions
+        return len(self._sessions)
 
     @property
     def seats(self) -> int:
         """The number of live sandboxes."""
-        return self._tenants.seats
+        return len(self._seats)
 
     # --- workers --------------------------------------------------------------
 
@@ -332,7 +409,7 @@ class Pool:
         self._mending = None
         now = self.now()
         in_any_case(self.workforce.make_missing, partial(self.admission.expire_overdue, now), self.admission.serve,
-                    partial(self._drain.look, now), self.check_drained)
+                    partial(self._cut_overdue, now), self.check_drained)
 
     # --- the end --------------------------------------------------------------
 
@@ -344,30 +421,59 @@ class Pool:
         Args:
             why: the refusal of waiting jobs, if the daemon isn't ending.
         """
-        self._drain.start(seconds, done, why)
+        self._why = why or self._why
+        self.admission.shedding.stop()
+        self.workforce.stop_offering()
+        self._draining = self.admission.closed = True
+        self._drained = done
+        self._cut_at = self.now() + seconds
+        self._reactor.barrier.steps(*self._refusals(), self._drain_sessions)
+        self._reactor.at(self._cut_at, self.cut)
+        self._reactor.soon(self.check_drained)
 
-    def close(self) -> None:
-        """Remove this pool, which was drained, from the accounts of the others."""
-        self._ledger.close()
+    def _refusals(self) -> Iterable[Callable[[], object]]:
+        return [partial(self.admission.refuse, ticket, self._why) for ticket in self.queue.clear()]
 
     def cut(self) -> None:
         """End the jobs that a drain still waits for. May be called repeatedly."""
-        self._drain.cut()
+        if self._cutting or not self._draining:
+            return
+        self._cutting = True
+        self._cut_at = self.now()
+        self._reactor.after(_CUT_S, self._answer_cut)
+        self._reactor.barrier.steps(
+            *self._refusals(),  # of jobs that waited for another runner, because theirs was lost
+            *(partial(ticket.execution.stop, Stop.SHUTDOWN) for ticket in self.tickets if ticket.execution is not None),
+            self.check_drained)
+
+    def _answer_cut(self) -> None:
+        """Answer the jobs whose processes take too long to end; what they wrote is lost."""
+        report = internal("Ended", why_ended(Stop.SHUTDOWN))
+        self._reactor.barrier.steps(*(partial(ticket.answer, report) for ticket in self.tickets), self._end_drain)
+
+    def _cut_overdue(self, now: float) -> None:
+        """Do what is due of a drain, because a callback has failed."""
+        if self._draining and now >= self._cut_at:
+            self.cut()
+        if self._cutting and now >= self._cut_at + _CUT_S:
+            self._answer_cut()
 
     def check_drained(self) -> None:
-        """A job has ended or left the queue: tell a drain that waits for that."""
-        self._drain.check()
+        """A job has ended or left the queue: report that the drain is over, if it is."""
+        if self.over:
+            self._end_drain()
+
+    def _end_drain(self) -> None:
+        done, self._drained = self._drained, None
+        if done is not None:
+            done()
 
     @property
     def over(self) -> bool:
-        """Whether the pool is draining and has no jobs left."""
-        return self._drain.started and self._drain.over
+        """Whether the pool is draining, and no job runs or waits."""
+        return self._draining and not (self._running or self.queue)
 
     # --- for the status -------------------------------------------------------
-
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return self.workforce.workers
 
     @property
     def tickets(self) -> list[Ticket]:

@@ -227,7 +227,7 @@ class PoolSession:
 
     def offer(self, client: ReplyAddress) -> None:
         """Let the fast path have the next jobs; see Lease.offer."""
-        if SessionState.IDLE is self.state and self._lease is not None and self._pool.fast_path is not None:
+        if SessionState.IDLE is self.state and self._lease is not None and self._pool.workforce.fast_path is not None:
             self._lease.offer(self.limits, client)
 
     def job_over(self) -> None:

@@ -97,7 +97,7 @@ class Ticket:
         if self.execution is not None:
             self.execution.stop(Stop.CANCELLED)
         else:
-            self.pool.forget(self)
+            self.pool.admission.forget(self)
 
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the job. Returns whether the job runs."""

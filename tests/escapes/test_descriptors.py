@@ -321,7 +321,7 @@ def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box
 def test_c166_half_a_job_is_none(sent: str):
     """The daemon dies while it writes: the runner reads end of file and goes, and nothing of the code has run."""
     with Box() as box:
-        (worker,) = box.engine.pool.workers
+        (worker,) = box.engine.pool.workforce.workers
         box.reactor.run(lambda: 2 == len(worker.arming.store))
         runner, other = worker.arming.store
         frame = job_frame(Job(code=b"print('ran', flush=True)"))
@@ -357,7 +357,7 @@ def _two_in_one(locks: frozenset[str] | None) -> bytes:
     """What the first of two jobs prints, of which one daemon gone wrong sends the second right behind it."""
     RUNS.append(Run(locks))
     with Box(locks=locks) as box:
-        (worker,) = box.engine.pool.workers
+        (worker,) = box.engine.pool.workforce.workers
         original = worker.arming.store[0].job
         reports: list[Report] = []
         code = b"import os\nprint('first')\ntry: print(os.read(3, 1000))\nexcept OSError: pass"

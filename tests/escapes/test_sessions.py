@@ -123,7 +123,7 @@ def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end:
     said = peer.run(number, LEAVE)
     with control():  # inside it is all there
         assert b"3 1\n" == said["stdout"], said
-    pids = [runner.pid for worker in wire.box.engine.pool.workers for runner in worker.arming.runners.values()
+    pids = [runner.pid for worker in wire.box.engine.pool.workforce.workers for runner in worker.arming.runners.values()
             if runner is worker.leasing.running]
     if "client" == end:
         peer.send("execute", session=number, code=b"import time; time.sleep(60)")
@@ -139,7 +139,7 @@ def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end:
     wire.box.settle()
 
     assert [] == [pid for pid in pids if any(
-        runner.pid == pid for worker in wire.box.engine.pool.workers for runner in worker.arming.runners.values())]
+        runner.pid == pid for worker in wire.box.engine.pool.workforce.workers for runner in worker.arming.runners.values())]
     look = b"""\
 import os
 print(len([n for n in os.listdir('/proc') if n.isdigit()]), os.listdir('/workspace'),
@@ -218,7 +218,7 @@ def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     with control():
         assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")
     peer.run(number, flood + BETWEEN)
-    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workers if worker.busy)
+    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workforce.workers if worker.busy)
     assert runner is not None
     begun = select.poll()
     begun.register(runner.out, select.POLLIN)

@@ -171,7 +171,7 @@ def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lam
         while not box.engine.pool.any_free:
             box.reactor.turn()
             during()
-        (worker,) = box.engine.pool.workers
+        (worker,) = box.engine.pool.workforce.workers
         makers = {parent_of(worker.keeper.pid)}
         assert b"1\n" == box.run("print(1)").stdout
     assert {zygote_of(box).pid} == makers
@@ -279,8 +279,8 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None
     """One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed."""
     with Box(pool_size=2, recycle_after=20) as box:
         pool = box.engine.pool
-        box.reactor.run(lambda: 2 == len([worker for worker in pool.workers if worker.free]))
-        before = pool.workers
+        box.reactor.run(lambda: 2 == len([worker for worker in pool.workforce.workers if worker.free]))
+        before = pool.workforce.workers
         with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
             os.kill(zygote_of(box).pid, signal.SIGKILL)
             box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
@@ -288,19 +288,19 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None
             for number in range(300):
                 assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 
-            assert before == pool.workers  # none ended for want of a zygote, and none was waited for
+            assert before == pool.workforce.workers  # none ended for want of a zygote, and none was waited for
             assert 1 == len(box.log.of("no zygote: workers go on past their number of jobs"))
             assert max(worker.jobs for worker in before) > 20  # control
 
-        box.reactor.run(lambda: not set(before) & set(pool.workers) and 2 == pool.workforce.states()["idle"])
+        box.reactor.run(lambda: not set(before) & set(pool.workforce.workers) and 2 == pool.workforce.states()["idle"])
         assert b"1\n" == box.run("print(1)").stdout
-        assert all(worker.jobs <= 20 for worker in pool.workers)
+        assert all(worker.jobs <= 20 for worker in pool.workforce.workers)
 
 
 def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose job left sockets has no other job, whether or not there is another worker: that is a lock."""
     with Box(pool_size=1, recycle_after=2) as box:
-        (worker,) = box.engine.pool.workers
+        (worker,) = box.engine.pool.workforce.workers
         with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
             os.kill(zygote_of(box).pid, signal.SIGKILL)
             box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
@@ -315,4 +315,4 @@ def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: py
             assert not worker.free
         monkeypatch.undo()
         assert b"1\n" == box.run("print(1)").stdout
-        assert worker not in box.engine.pool.workers
+        assert worker not in box.engine.pool.workforce.workers

@@ -199,7 +199,7 @@ class Stage:
         self.wait(lambda: False, 0.02)
         gone.close()
         gone.closed = True
-        for worker in self.daemon._engine.pool.workers[:1]:
+        for worker in self.daemon._engine.pool.workforce.workers[:1]:
             if worker.keeper._pidfd >= 0:
                 signal.pidfd_send_signal(worker.keeper._pidfd, signal.SIGKILL)
         zygote = self.daemon._engine.zygotes.current
@@ -224,10 +224,10 @@ class Stage:
         pool, server = self.daemon._engine.pool, self.daemon._server
         assert self.wait(lambda: not (pool.sessions or pool._running or len(pool.queue) or server.connections
                                       or server.shares), PATIENCE_S), vars(pool)
-        assert self.wait(lambda: WORKERS == len(pool.workers) and all(
+        assert self.wait(lambda: WORKERS == len(pool.workforce.workers) and all(
             worker.free and not worker.arming.count and not worker.arming.wanted() and not worker.removal
-            and len(worker.arming.runners) == worker.armed for worker in pool.workers), PATIENCE_S), \
-            [vars(worker) for worker in pool.workers]
+            and len(worker.arming.runners) == worker.armed for worker in pool.workforce.workers), PATIENCE_S), \
+            [vars(worker) for worker in pool.workforce.workers]
         peer = Peer(self)
         assert b"2\n" == peer.ask("execute", code=b"print(1 + 1)").get("stdout"), peer.answers
         assert b"x" == peer.ask("execute", code=b"open('x', 'w').write('x')", collect=["x"])["files"]["x"]
@@ -237,10 +237,10 @@ class Stage:
         assert b"3\n" == peer.ask("execute", session=number, code=b"print(3)").get("stdout"), peer.answers
         peer.close()
         self.peers.clear()
-        assert self.wait(lambda: WORKERS == len(pool.workers) and not (server.connections or pool.sessions) and all(
+        assert self.wait(lambda: WORKERS == len(pool.workforce.workers) and not (server.connections or pool.sessions) and all(
             worker.free and not worker.arming.count and not worker.arming.wanted() and not worker.removal
-            and len(worker.arming.runners) == worker.armed for worker in pool.workers), PATIENCE_S)
-        assert not any(account.jobs or account.memory for account in pool._ledger._accounts.values())
+            and len(worker.arming.runners) == worker.armed for worker in pool.workforce.workers), PATIENCE_S)
+        assert not any(account.jobs or account.memory for account in pool.ledger._accounts.values())
         assert not server.held
         assert not server.arenas
 

@@ -69,7 +69,7 @@ def test_every_job_has_a_layout_of_its_own(make: Callable[..., Box]) -> None:
         seen = [look(box) for _ in range(JOBS)]
         assert box.engine.status()["fresh_layout"] is True
         box.settle()
-        assert all(worker.armed == 1 and not worker.jobs for worker in box.engine.pool.workers)
+        assert all(worker.armed == 1 and not worker.jobs for worker in box.engine.pool.workforce.workers)
     assert (JOBS, JOBS) == distinct(seen)
 
 

@@ -48,10 +48,10 @@ def state(box: Box) -> dict[str, int]:
     zygote = box.engine.zygotes.current
     assert zygote is not None
     pool = box.engine.pool
-    box.reactor.run(lambda: WORKERS == len(pool.workers) and all(
-        worker.free and 2 == len(worker.arming.store) and not worker.removal for worker in pool.workers)
+    box.reactor.run(lambda: WORKERS == len(pool.workforce.workers) and all(
+        worker.free and 2 == len(worker.arming.store) and not worker.removal for worker in pool.workforce.workers)
         and not any(timer.call for _, _, timer in box.reactor._timers))
-    for worker in pool.workers:  # groups that wait for a later job: how many depends on how jobs met
+    for worker in pool.workforce.workers:  # groups that wait for a later job: how many depends on how jobs met
         kept = getattr(worker.group, "_kept", ())
         while kept:
             assert kept[0].remove()
@@ -93,7 +93,7 @@ def run(box: Box, count: int) -> int:
         box.log.rows.clear()  # what the test notes isn't the daemon's memory
         RUNS.clear()
         if number % 50 == 49:  # the daemon's own misfortunes
-            worker = box.engine.pool.workers[0]
+            worker = box.engine.pool.workforce.workers[0]
             ticket = box.engine.pool.submit(Job(code=b"while True: pass"), lambda report: None, 5.0)
             if number % 100 == 99:
                 with contextlib.suppress(ProcessLookupError):  # it is just being recycled
@@ -135,7 +135,7 @@ def test_an_ended_runner_is_freed_before_the_deadline_of_its_arming():
     with Box(pool_size=1) as box:
         for _ in range(60):
             box.run("pass")
-        until = box.reactor.now() + box.engine.pool.workers[0]._terms.patience.keeper / 2
+        until = box.reactor.now() + box.engine.pool.workforce.workers[0]._terms.patience.keeper / 2
         while runners() > others + 5 and box.reactor.now() < until:
             box.reactor.turn(0.1)
         left = runners() - others
@@ -225,7 +225,8 @@ def run_sandboxes(box: Box, count: int) -> None:
             peer.send("process_run", sandbox=name, argv=["sleep", "60"])
             if number % 10 == 7:
                 place = wire.server.desk._registry.all()[0].sandbox.sandbox._place
-                worker = next(worker for worker in box.engine.pool.workers if place and worker.running == place.number)
+                worker = next(worker for worker in box.engine.pool.workforce.workers
+                              if place and worker.running == place.number)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.keeper.pid, 9)
             elif number % 10 != 3:

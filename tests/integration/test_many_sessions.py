@@ -35,17 +35,17 @@ def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.Monke
             peer.run(1, f"x = {number}")
         refused = wire.peer().ask("session_open")
         assert ("busy", True) == (refused["kind"], "max_sessions" in refused["message"])
-        wire.until(lambda: SIZE + ROOM == len(pool.workers) and pool.any_free)
+        wire.until(lambda: SIZE + ROOM == len(pool.workforce.workers) and pool.any_free)
 
         assert b"1\n" == wire.peer().ask("execute", code=b"print(1)")["stdout"]
         assert [f"{number}\n".encode() for number in range(len(peers))] == [
             peer.run(1, "print(x)")["stdout"] for peer in peers]
-        assert SIZE + ROOM == len({worker.ids for worker in pool.workers}) or os.geteuid()  # a host id for each
+        assert SIZE + ROOM == len({worker.ids for worker in pool.workforce.workers}) or os.geteuid()  # a host id for each
         assert 1 == pool._backlog.workers
 
         for peer in peers:
             assert {} == peer.ask("session_close", session=1)
-        wire.until(lambda: SIZE == len(pool.workers) and pool.any_free)
+        wire.until(lambda: SIZE == len(pool.workforce.workers) and pool.any_free)
         assert (SIZE, 0) == (pool._backlog.workers, pool.workforce.held)
         assert b"1\n" == wire.peer().ask("execute", code=b"print(1)")["stdout"]
 
@@ -53,13 +53,13 @@ def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.Monke
 def test_a_few_sessions_make_no_extra_workers(box: Box) -> None:
     """However often they are opened and closed."""
     with Wire(box) as wire:
-        before = box.engine.pool.workers
+        before = box.engine.pool.workforce.workers
         for _ in range(10):
             peer = wire.peer()
             peer.open()
             peer.run(1, "x = 1")
             peer.ask("session_close", session=1)
-        assert before == box.engine.pool.workers
+        assert before == box.engine.pool.workforce.workers
 
 
 def test_one_worker_and_sessions() -> None:

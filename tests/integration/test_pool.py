@@ -67,8 +67,8 @@ def result(report: Report) -> Result:
 def whole(box: Box) -> None:
     """Let the reactor run until every worker can take a job."""
     pool = box.engine.pool
-    box.reactor.run(lambda: len(pool.workers) == pool.counts()["workers"]["total"]  # type: ignore[index,call-overload]  # status as JSON
-                    and all(worker.free for worker in pool.workers))
+    box.reactor.run(lambda: len(pool.workforce.workers) == pool.counts()["workers"]["total"]  # type: ignore[index,call-overload]  # status as JSON
+                    and all(worker.free for worker in pool.workforce.workers))
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +101,12 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
 
 def next_up(box: Box) -> tuple[Worker, Runner]:
     """The worker that gets the next job, and the runner there."""
-    worker = next(worker for worker in box.engine.pool.workers if worker.free)
+    worker = next(worker for worker in box.engine.pool.workforce.workers if worker.free)
     return worker, worker.arming.store[0]
 
 
 def running(box: Box) -> tuple[Worker, Runner]:
-    worker = next(worker for worker in box.engine.pool.workers if worker.busy)
+    worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
     assert worker.leasing.running is not None
     return worker, worker.leasing.running
 
@@ -185,7 +185,7 @@ def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: R
     first, second = requests.results()  # every worker is free again then
 
     assert (Outcome.TIMED_OUT, b"elsewhere\n") == (first.outcome, second.stdout)
-    assert worker not in box.engine.pool.workers
+    assert worker not in box.engine.pool.workforce.workers
 
 
 def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests):
@@ -198,7 +198,7 @@ def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Re
     (got,) = requests.results()
 
     assert b"1\n" == got.stdout
-    assert worker not in box.engine.pool.workers
+    assert worker not in box.engine.pool.workforce.workers
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -409,7 +409,7 @@ def test_jobs_cut_by_a_drain_are_answered_while_their_processes_live_on(monkeypa
             for _ in range(2):
                 box.engine.cut()
             lost = Ticket(Job(code=b""), refused.append, pool, box.reactor.now())
-            pool._ledger.start(lost.user, lost.job.limits.memory)
+            pool.ledger.start(lost.user, lost.job.limits.memory)
             pool.lost(lost)
             box.reactor.run(lambda: bool(drained))
         cut = list(requests.answers[0])  # before the box closes, and the processes die with it
@@ -429,9 +429,10 @@ def test_a_worker_is_replaced_after_so_many_jobs(after: int):
     with Box(pool_size=1, recycle_after=after) as box:
         keepers = []
         for number in range(3 * after):
-            (worker,) = box.engine.pool.workers
-            box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workers) and box.engine.pool.any_free)
-            (worker,) = box.engine.pool.workers
+            (worker,) = box.engine.pool.workforce.workers
+            box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workforce.workers)
+                            and box.engine.pool.any_free)
+            (worker,) = box.engine.pool.workforce.workers
             keepers.append(worker.keeper.pid)
             assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 

@@ -48,7 +48,7 @@ def wire(box: Box) -> Iterator[Wire]:
     with Wire(box) as made:
         yield made
     assert 0 == box.engine.pool.sessions
-    assert {0} == {account.jobs for account in box.engine.pool._ledger._accounts.values()} | {0}
+    assert {0} == {account.jobs for account in box.engine.pool.ledger._accounts.values()} | {0}
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
     """SIGKILL to one of its processes: this session is lost, the one beside it lives."""
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
-    worker = next(worker for worker in wire.box.engine.pool.workers if worker.busy)
+    worker = next(worker for worker in wire.box.engine.pool.workforce.workers if worker.busy)
     beside = other.open()
     other.run(beside, "x = 'lives'")
     runner = worker.leasing.running
@@ -278,7 +278,7 @@ try:
 except KeyboardInterrupt:
     print('caught')
 """)
-    lease = next(worker.leasing.execution for worker in wire.box.engine.pool.workers if worker.busy)
+    lease = next(worker.leasing.execution for worker in wire.box.engine.pool.workforce.workers if worker.busy)
     wire.until(lambda: lease._turn is not None and lease._turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
@@ -292,7 +292,7 @@ def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
     number = peer.open()
     peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
                      "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.02)")
-    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workers if worker.busy)
+    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workforce.workers if worker.busy)
     assert runner is not None
     rang = select.poll()
     rang.register(runner.err, select.POLLIN)
@@ -361,7 +361,7 @@ def test_idle_and_lifetime(box: Box):
     with Wire(box, session_idle=0.2, session_lifetime=1.5) as wire:
         peer = wire.peer()
         number = peer.open()
-        session = next(iter(box.engine.pool._tenants._sessions))
+        session = next(iter(box.engine.pool._sessions))
         wire.until(lambda: SessionState.LOST is session.state)
         assert "no job for 0.2 s" in peer.run(number, "pass")["message"]
         wire.until(lambda: SessionState.CLOSED is session.state)

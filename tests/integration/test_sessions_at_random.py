@@ -156,7 +156,7 @@ def test_every_request_has_one_answer_and_the_tables_are_empty_afterwards(wire: 
         client._vanish()
 
     wire.until(lambda: not (pool.sessions or pool.running or any(
-        account.jobs for account in pool._ledger._accounts.values())))
+        account.jobs for account in pool.ledger._accounts.values())))
     assert answered["counts"] > STEPS / 10, answered
     assert pool.done + pool.failed >= sum(count for what, count in answered.items()
                                           if what in ("counts", "fresh", *OTHERS))

@@ -46,7 +46,8 @@ def two_workers() -> Iterator[Box]:
 @pytest.fixture
 def users(two_workers: Box) -> Iterator[Users]:
     pool = two_workers.engine.pool
-    two_workers.reactor.run(lambda: all(worker.free for worker in pool.workers) and 2 == len(pool.workers))
+    two_workers.reactor.run(lambda: all(worker.free for worker in pool.workforce.workers)
+                            and 2 == len(pool.workforce.workers))
     pool.govern(Quotas(), 4)
     users = Users(two_workers)
     yield users
@@ -90,7 +91,7 @@ def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
     refusal = users.answers[1][1].refusal
     assert isinstance(refusal, QueueTimeout)
     assert "user 1 has 1 jobs running" in str(refusal)
-    users.box.reactor.run(lambda: any(worker.free for worker in pool.workers))
+    users.box.reactor.run(lambda: any(worker.free for worker in pool.workforce.workers))
     pool.govern(Quotas(), 4)
     assert (2, 0) == (len(pool.running), len(pool.queue))
     first.cancel()

@@ -89,6 +89,12 @@ class FakeDaemon:
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
 
+    @property
+    def ledger(self) -> FakeDaemon:
+        return self
+
+    admission = ledger
+
     def connection_closed(self, connection: int) -> None:
         pass
 

@@ -346,6 +346,10 @@ class HostPool:
         self.runners: list[HostRunner] = []
         self.accounts = 0
 
+    @property
+    def ledger(self) -> HostPool:
+        return self
+
     def connection_closed(self, connection: int) -> None:
         pass
 

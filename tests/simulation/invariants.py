@@ -38,10 +38,10 @@ def at_all_times(world: World) -> None:
     if late:
         raise Wrong(f"{late[0]} within its bound of {world.bound:.1f} s")
     pool, homes = world.pool, world.server
-    jobs = sum(account.jobs for account in pool._ledger._accounts.values())
+    jobs = sum(account.jobs for account in pool.ledger._accounts.values())
     _same("no account is below nothing", True, all(
-        account.jobs >= 0 and account.memory >= 0 for account in pool._ledger._accounts.values()))
-    workers = len(pool.workers)
+        account.jobs >= 0 and account.memory >= 0 for account in pool.ledger._accounts.values()))
+    workers = len(pool.workforce.workers)
     most = world.setting.workers + world.setting.room + SURPLUS
     if jobs > workers or workers > most:
         raise Wrong(f"{jobs} jobs run on {workers} workers, of {most} at most, by the books")
@@ -63,7 +63,7 @@ def at_all_times(world: World) -> None:
 
 def _check_sandboxes(world: World) -> None:
     now, desk = world.kernel.time, world.server.desk
-    _same("seats and sandboxes", len(world.pool._tenants._seats), len(desk))
+    _same("seats and sandboxes", len(world.pool._seats), len(desk))
     calls = 0
     for entry in desk._registry.all():
         calls += entry.calls
@@ -103,9 +103,9 @@ def _check_books(world: World) -> None:
     _same("queue", 0, len(pool.queue))
     _same("running", 0, len(pool._running))
     _same("sessions", 0, pool.sessions)
-    _same("jobs by the ledger", 0, sum(account.jobs for account in pool._ledger._accounts.values()))
-    _same("memory by the ledger", 0, sum(account.memory for account in pool._ledger._accounts.values()))
-    _same("sandboxes and seats", (0, 0), (len(home.desk), len(pool._tenants._seats)))
+    _same("jobs by the ledger", 0, sum(account.jobs for account in pool.ledger._accounts.values()))
+    _same("memory by the ledger", 0, sum(account.memory for account in pool.ledger._accounts.values()))
+    _same("sandboxes and seats", (0, 0), (len(home.desk), len(pool._seats)))
     _same("connections", 0, len(home.connections))
     _same("shares", 0, len(home.shares))
     _same("held, arenas, requests", (0, 0, 0), (home.held, home.arenas, home.requests))
@@ -123,13 +123,13 @@ def at_the_start(world: World) -> None:
     """Once all clients have gone, the world is as it was before they came."""
     _check_books(world)
     pool = world.pool
-    _same("outdated workers", 0, sum(worker.outdated for worker in pool.workers))
+    _same("outdated workers", 0, sum(worker.outdated for worker in pool.workforce.workers))
     _same("workers that sessions hold", (0, world.setting.workers), (pool.workforce.held, pool._backlog.workers))
-    _same("workers that are ready", world.setting.workers, sum(worker.free for worker in pool.workers))
-    armed = sum(worker.armed for worker in pool.workers)
+    _same("workers that are ready", world.setting.workers, sum(worker.free for worker in pool.workforce.workers))
+    armed = sum(worker.armed for worker in pool.workforce.workers)
     _same("descriptors", world.base + 3 * world.setting.workers + 6 * armed, len(world.kernel.files))
     _same("processes", world.setting.workers + 2 * armed, world.alive())
-    short = world.pool.fast_path is not None and not world.setting.needs_ticks
+    short = world.pool.workforce.fast_path is not None and not world.setting.needs_ticks
     _same("offers", world.setting.workers if short else 0, len(pool.workforce.offers))
     if isinstance(world.reactor, ShimReactor):
         _same("entries of the fast path", len(pool.workforce.offers), len(world.reactor.loop.fast.entries))

@@ -11,7 +11,6 @@ from leeward.daemon.serving.sessions import Leases
 from leeward.pool.pool import Pool
 from leeward.pool.seats import Seat
 from leeward.pool.sessions import PoolSession
-from leeward.pool.tenants import Tenants
 from leeward.pool.ticket import Ticket
 from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.registry import Registry
@@ -42,8 +41,8 @@ def test_a_seed_is_one_history() -> None:
 
 
 @pytest.mark.parametrize(("whose", "method"), [
-    (Leases, "end"), (Pool, "lease_over"), (Tenants, "forget_session"), (PoolSession, "_give_back"), (Ticket, "answer"),
-    (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (Desk, "free"), (Tenants, "forget_seat"),
+    (Leases, "end"), (Pool, "lease_over"), (Pool, "forget_session"), (PoolSession, "_give_back"), (Ticket, "answer"),
+    (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (Desk, "free"), (Pool, "forget_seat"),
 ])
 def test_an_omitted_step_is_noticed(monkeypatch: pytest.MonkeyPatch, whose: type, method: str) -> None:
     """A step that frees or answers, and doesn't any more."""

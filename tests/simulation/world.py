@@ -113,8 +113,8 @@ class World:
         quotas = self._quotas(what.quota)
         self.pool = Pool(self.reactor, self, size=what.workers, queue_size=what.queue_size, quotas=quotas,
                          max_sessions=what.max_sessions, queue_delay=what.queue_delay, room=what.room)
-        self.pool._running, self.pool._tenants._sessions = Ordered(), Ordered()  # type: ignore[assignment]
-        self.pool._tenants._seats = Ordered()  # type: ignore[assignment]
+        self.pool._running, self.pool._sessions = Ordered(), Ordered()  # type: ignore[assignment]
+        self.pool._seats = Ordered()  # type: ignore[assignment]
         self.pool.workforce.refill._most = 2
         self.server = Server(self.reactor, self.pool, config, status=self.pool.counts, shut_down=lambda _: None,
                              users=ServedUsers(OWNER, GROUP, quotas))
@@ -160,11 +160,11 @@ class World:
         self.ring(lambda: self._made(worker, keeper))
 
     def _made(self, worker: Worker, keeper: Any) -> None:
-        if worker in self.pool.workers and worker.keeper.pid < 0:
+        if worker in self.pool.workforce.workers and worker.keeper.pid < 0:
             worker.made(control.Made(worker.slot, keeper.pid), keeper.pidfd())
 
     def _not_made(self, worker: Worker) -> None:
-        if worker in self.pool.workers and worker.keeper.pid < 0:
+        if worker in self.pool.workforce.workers and worker.keeper.pid < 0:
             self.pool.workforce.worker_failed(worker, "", "no")
             worker.retire("no")
 
@@ -253,7 +253,7 @@ class World:
             self.server.part()
         self._stopped_at = self.kernel.time
         self.pool.drain(DRAIN_S, self._on_drained)
-        if any(SessionState.IDLE is session.state for session in self.pool._tenants._sessions):
+        if any(SessionState.IDLE is session.state for session in self.pool._sessions):
             raise Wrong("a session without a job keeps its worker while the daemon ends")
 
     def _on_drained(self) -> None:
@@ -318,8 +318,8 @@ class World:
             self._end_of_clients()
 
     def _all_armed(self) -> bool:
-        return all(worker.free and not worker.arming.count for worker in self.pool.workers) \
-            and len(self.pool.workers) == self.setting.workers
+        return all(worker.free and not worker.arming.count for worker in self.pool.workforce.workers) \
+            and len(self.pool.workforce.workers) == self.setting.workers
 
     def _end_of_clients(self) -> None:
         kernel = self.kernel
@@ -349,7 +349,7 @@ class World:
         self.server.close()
         self.pool.drain(0.0, lambda: None)
         self.pool.workforce.retire_all()
-        self.turn_until(lambda: not self.pool.workers, 30.0, "workers never go")
+        self.turn_until(lambda: not self.pool.workforce.workers, 30.0, "workers never go")
         self.turn_until(lambda: False, QUIET_S)
         for one in self.connections:
             one.close()

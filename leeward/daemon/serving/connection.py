@@ -278,7 +278,7 @@ class Connection:
         if self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
         home.rounds.charge(share.budget, count)
-        home.jobs.shed(self._fd, count, self._heard)
+        home.jobs.admission.shed(self._fd, count, self._heard)
         home.watcher.request_refused("busy", share.user, count)
         self._watch()
 
@@ -407,7 +407,7 @@ class Connection:
         self._happen(ConnectionEvent.CLOSED)
         home, in_flight = self._home, len(self._flight.tickets)
         in_any_case(
-            self._stream.close, partial(home.gone, self._fd), partial(home.jobs.connection_closed, self._fd),
+            self._stream.close, partial(home.gone, self._fd), partial(home.jobs.ledger.connection_closed, self._fd),
             partial(home.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
             partial(home.part_from, self._share), self._moving.close, self._output.close, self._flight.end,
             self.sock.close if moved else partial(home.reactor.closer.close, self.sock),

@@ -175,7 +175,7 @@ class Operations:
         """
         if not number or number in self._flight.tickets:
             return False
-        why = self._home.jobs.refusal(self._share.user, self._flight.fd, self._home.reactor.now())
+        why = self._home.jobs.admission.refusal(self._share.user, self._flight.fd, self._home.reactor.now())
         if why is not None:
             self._flight.refuse(number, why)
         return why is not None

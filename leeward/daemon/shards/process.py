@@ -256,7 +256,7 @@ class ShardProcess:
         pool = self._engine.pool
         return {"counters": self._metrics.counts(), "now": {
             "workers": pool.workforce.states(), "recycles": pool.workforce.recycled, "queued": len(pool.queue),
-            "memory": {str(worker.slot): memory_of(worker) for worker in pool.workers},
+            "memory": {str(worker.slot): memory_of(worker) for worker in pool.workforce.workers},
             "runners_made": pool.workforce.runners_made, "connections": len(self._server.connections)}}
 
 

@@ -59,8 +59,8 @@ class Branch:
         self.stood, self.busy, self.problem, self.refused = True, False, None, None
         self.workers: list[object] = [object()]
         self.pool = SimpleNamespace(
-            drain=self._drain, close=lambda: None, workforce=SimpleNamespace(retire_all=lambda: None),
-            workers=self.workers)
+            drain=self._drain, ledger=SimpleNamespace(close=lambda: None),
+            workforce=SimpleNamespace(retire_all=lambda: None, workers=self.workers))
         self.zygotes = SimpleNamespace(retire=lambda _seconds, left: left())
         Branch.made.append(self)
 

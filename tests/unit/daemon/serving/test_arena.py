@@ -57,6 +57,12 @@ class Box:
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
 
+    @property
+    def ledger(self) -> Box:
+        return self
+
+    admission = ledger
+
     def connection_closed(self, connection: int) -> None:
         pass
 

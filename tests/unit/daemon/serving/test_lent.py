@@ -96,6 +96,10 @@ class Jobs:
     crowded = False
     most_sessions = 0
 
+    @property
+    def ledger(self) -> Jobs:
+        return self
+
     def connection_closed(self, connection: int) -> None:
         pass
 

@@ -67,6 +67,12 @@ class House:
     def refusal(self, *_about: object) -> None:
         return
 
+    @property
+    def ledger(self) -> House:
+        return self
+
+    admission = ledger
+
     def connection_closed(self, _connection: int) -> None:
         return
 

@@ -85,6 +85,12 @@ class FakePool:
     def shed(self, connection: int, count: int, now: float) -> None:
         raise AssertionError("there is no fast path here")
 
+    @property
+    def ledger(self) -> FakePool:
+        return self
+
+    admission = ledger
+
     def connection_closed(self, connection: int) -> None:
         self.closed.append(connection)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ class Worker:
 
 class Pool:
     most_sessions = 16
-    fast_path = None
+    workforce = SimpleNamespace(fast_path=None)
     now = staticmethod(time.monotonic)
 
     def __init__(self) -> None:
