@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leeward.daemon.serving import connection, flight, inbox, operations, overdue, peers, rounds, server
+from leeward.daemon.serving import connection, flight, inbox, operations, peers, rounds, server
 from leeward.loop import native
 from leeward.run import births, errand, execution, functions, lease, output, output_watch, reply, report, runner
 from leeward.sandboxes import kept
@@ -80,8 +80,7 @@ def installed(host: Host) -> Iterator[None]:
         (arming, {"os": os_, "Channel": pairs, "_numbers": itertools.count(1)}),
         (worker, {"reap": lambda _: None, "reap_orphans": lambda: True}),
         (native, {"native": SHIM}),
-        (connection, {"log": Log(kernel), "OUTPUT": 150_000, "STEP": 2}),
-        (overdue, {"UNREAD_S": UNREAD_S, "FRAME_S": FRAME_S}),
+        (connection, {"log": Log(kernel), "OUTPUT": 150_000, "STEP": 2, "UNREAD_S": UNREAD_S, "FRAME_S": FRAME_S}),
         (rounds, {"OWNERS_TURN": 3, "GUESTS_TURN": 2, "RATE": 200}),
         (inbox, {"INPUT": 400_000, "FRAME_S": FRAME_S}),
         (flight, {"log": Log(kernel)}),

@@ -15,31 +15,32 @@ kernel's buffer fills and the client waits. Every request gets one reply, in the
 which they are ready, unless the connection ends first. When it ends, for whatever
 reason, its tickets are cancelled and its sessions closed, since no client is left to take the results. A peer that
 breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
-the start of the next one is unknown. The table in `states` has the states of a connection.
+the start of the next one is unknown. CONNECTION is the table of its states; a
+pair that is missing there is a bug of ours.
 
 One sweep a second checks the deadlines of all connections: a timer for each request would cost more than the request.
 """
 
 from __future__ import annotations
 
+import enum
 import socket
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.daemon.serving.door import asks
 from leeward.daemon.serving.flight import Flight
-from leeward.daemon.serving.home import Share, unread_results
-from leeward.daemon.serving.inbox import Inbox
+from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.outbox import Outbox
-from leeward.daemon.serving.overdue import overdue
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.peers import credentials, say_no
+from leeward.daemon.serving.places import asks
 from leeward.daemon.serving.rounds import CONNECTING, STEP
-from leeward.daemon.serving.states import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
+from leeward.daemon.serving.share import Share
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, PeerError
 from leeward.loop.barrier import in_any_case
@@ -56,6 +57,54 @@ if TYPE_CHECKING:
 IDLE_S, FRESH_S = 1.0, 0.25
 #: Bytes of replies that wait for a client before nothing more is read from it.
 OUTPUT = 1 << 20
+#: Seconds that a client may leave a reply unread before it counts as gone.
+UNREAD_S = 30.0
+
+
+class ConnectionState(enum.Enum):
+    """The life of a connection."""
+
+    NEW = "new"          # has never asked for anything
+    OPEN = "open"        # has asked for something
+    AWAITED = "awaited"  # the daemon closes it after its first request
+    PARTING = "parting"  # the daemon closes it when the requests that the kernel has are answered
+    ENDED = "ended"      # everything that it sent was read; it is closed when all of it is answered
+    CLOSED = "closed"
+
+
+class ConnectionEvent(enum.Enum):
+    ASKED = "asked"    # its first request is here
+    PART = "part"      # the daemon closes it
+    END = "end"        # the end of its stream was read
+    CLOSED = "closed"  # by the client, by us, or by an error
+
+
+CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = {
+    (ConnectionState.NEW, ConnectionEvent.ASKED): ConnectionState.OPEN,
+    (ConnectionState.AWAITED, ConnectionEvent.ASKED): ConnectionState.PARTING,
+    (ConnectionState.NEW, ConnectionEvent.PART): ConnectionState.AWAITED,
+    (ConnectionState.OPEN, ConnectionEvent.PART): ConnectionState.PARTING,
+    (ConnectionState.AWAITED, ConnectionEvent.PART): ConnectionState.AWAITED,
+    (ConnectionState.PARTING, ConnectionEvent.PART): ConnectionState.PARTING,
+    (ConnectionState.ENDED, ConnectionEvent.PART): ConnectionState.ENDED,
+    # A client that disconnects is closed at once: nobody will read its answers.
+    (ConnectionState.NEW, ConnectionEvent.END): ConnectionState.CLOSED,
+    (ConnectionState.OPEN, ConnectionEvent.END): ConnectionState.CLOSED,
+    # The end of a parting connection was caused by the daemon: the client gets its answers.
+    (ConnectionState.AWAITED, ConnectionEvent.END): ConnectionState.ENDED,
+    (ConnectionState.PARTING, ConnectionEvent.END): ConnectionState.ENDED,
+    (ConnectionState.ENDED, ConnectionEvent.END): ConnectionState.ENDED,
+    (ConnectionState.NEW, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    (ConnectionState.OPEN, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    (ConnectionState.AWAITED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    (ConnectionState.PARTING, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    (ConnectionState.ENDED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+}
+
+#: States of a connection that hasn't sent a request yet.
+SILENT = ConnectionState.NEW, ConnectionState.AWAITED
+#: States in which the kernel may have unread bytes of the client, which are served before the connection ends.
+LEAVING = ConnectionState.AWAITED, ConnectionState.PARTING
 
 _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 
@@ -211,7 +260,7 @@ class Connection:
             self._stream.read(reading)
         self._stream.allow_fast_path(reading and not (self._output or self._state in LEAVING or self._inbox.held)
                            and self._share.free and self._home.as_armed and self._moving.fast
-                           and not unread_results(self._home, self._share))
+                           and not self._home.unread_results(self._share))
 
     # --- the move to another process ------------------------------------------
 
@@ -379,16 +428,20 @@ class Connection:
 
     def look(self, now: float) -> None:
         """Close the connection, or its sessions, if a deadline has passed."""
-        most = self._home.config.idle_timeout
-        found = overdue(self._inbox, self._output, self._flight, now=now, reading=self._reading,
-                        backlog=self._stream.backlog,
-                        idle=bool(most) and not (self.unfinished or self._holds) and now - self._heard > most)
-        if found is None:
-            self._flight.sessions.look(now)
-        elif found.refused:
-            self.refuse("bad_request", found.why)
+        inbox, output, most = self._inbox, self._output, self._home.config.idle_timeout
+        late = inbox.late(now, self._reading)
+        if not output:
+            output.unread_since = (output.unread_since or now) if self._stream.backlog else None
+        if late:
+            self.refuse("bad_request", f"a frame that isn't complete after {FRAME_S:.0f} s")
+        elif output.unread_since is not None and now - output.unread_since > UNREAD_S:
+            self.close("replies unread")
+        elif self._flight.kept.late(UNREAD_S):
+            self.close("kept results unread")
+        elif most and now - self._heard > most and inbox.since is None and not (self.unfinished or self._holds):
+            self.close("idle")
         else:
-            self.close(found.why)
+            self._flight.sessions.look(now)
 
     def refuse(self, kind: str, message: str) -> None:
         """Send a refusal with id 0, if the socket has room for it, and close the connection."""

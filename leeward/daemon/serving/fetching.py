@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
-from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
+from leeward.daemon.serving.sandbox_calls import FileTicket
 from leeward.errors import Busy, LeewardError
 from leeward.pool.fetches import failed
 from leeward.run.placement import INLINE
@@ -60,7 +60,7 @@ class FetchCall(FileTicket):
             self._fd = memory_file("leeward_results")
             body = seal([request.body]) if request.body else None
             fds = [self._fd, *([body.fd] if body is not None else [])]
-            self._take_back = self._owner.fetch(lease, about, fds, self._owner.user, self._answered)
+            self._take_back = self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
         except OSError as error:
             self._drop()
             raise Busy(f"no memory file can be made: {error.strerror}") from None

@@ -12,28 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.config import Config
 from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.home import CONNECTION_SHARE, GUEST_TAKEN, Fetch, Share, unread_results
 from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.live_output import LiveOutput
 from leeward.daemon.serving.parcel import Parcel, pack
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
+from leeward.daemon.serving.share import CONNECTION_SHARE, GUEST_TAKEN, Share
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
 from leeward.run.report import Report
-from leeward.spec.pool_key import PoolKey
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
     from leeward.daemon.serving.server import Server
-    from leeward.pool.branch import Branch
 
 
 class Flight:
@@ -49,32 +46,35 @@ class Flight:
         kept: memory files of answers, if the client can't receive descriptors.
         unread: large results that wait for this client, docks among them.
         weights: bytes of those requests of a guest's that are large.
-        fd: the connection's descriptor.
+        server: has what all connections share.
+        share: what the user's connections share.
+        link: the connection.
+        fd: its descriptor.
         user: its user's uid.
     """
 
     costs = "connection"
 
-    __slots__ = ("_home", "_link", "_share", "exchanges", "fd", "kept", "live", "sandboxes", "sessions", "tickets",
+    __slots__ = ("exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
                  "unread", "user", "weights")
 
-    def __init__(self, home: Server, share: Share, fd: int, link: Connection) -> None:
-        self._home, self._share, self._link = home, share, link
+    def __init__(self, server: Server, share: Share, fd: int, link: Connection) -> None:
+        self.server, self.share, self.link = server, share, link
         self.fd, self.user = fd, share.user
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
         self.unread = 0
-        self.sessions: Leases = Leases(home.jobs, self)
-        self.sandboxes: Sandboxes = Sandboxes(home.desk, self)
+        self.sessions: Leases = Leases(server.jobs, self)
+        self.sandboxes: Sandboxes = Sandboxes(server.desk, self)
         self.exchanges: Exchanges = Exchanges(self)
         self.live: LiveOutput = LiveOutput(self)
-        self.kept: KeptResults = KeptResults(self.own, home.reactor.now)
+        self.kept: KeptResults = KeptResults(self.own, server.reactor.now)
 
     def own(self, more: int) -> None:
         """Add *more* to the number of large results that this client hasn't read, among which docks are counted."""
         self.unread += more
-        self._home.arenas += more
-        self._share.arenas += more
+        self.server.arenas += more
+        self.share.arenas += more
 
     @property
     def empty(self) -> bool:
@@ -101,7 +101,7 @@ class Flight:
             Busy: the connection has as many unanswered requests as it may.
         """
         count = len(self.tickets) - self.exchanges.taking
-        if count >= self._home.config.connection_requests:
+        if count >= self.server.config.connection_requests:
             raise Busy(f"{count} requests of this connection are in flight already, all that one may have"
                        " (connection_requests)")
 
@@ -112,7 +112,7 @@ class Flight:
         Raises:
             Busy: with *size* more bytes this guest's unanswered requests would be above the bound.
         """
-        taken = self._share.taken
+        taken = self.share.taken
         if taken and taken + size > GUEST_TAKEN:
             raise Busy(f"requests of {taken} bytes of yours have no answer yet; a guest may have {GUEST_TAKEN}")
 
@@ -120,7 +120,7 @@ class Flight:
         """Count the bytes of request *number*, if it has no answer yet."""
         if number in self.tickets:
             self.weights[number] = size
-            self._share.taken += size
+            self.share.taken += size
 
     def check_job(self) -> None:
         """
@@ -130,10 +130,10 @@ class Flight:
             Busy: as `check`; or too many results wait to be read.
         """
         self.check()
-        unread = unread_results(self._home, self._share)
-        if unread and not (self._home.close_laziest(self.fd) and not unread_results(self._home, self._share)):
+        unread = self.server.unread_results(self.share)
+        if unread and not (self.server.close_laziest(self.fd) and not self.server.unread_results(self.share)):
             raise Busy(unread)
-        most = max(1, self._home.most_results // CONNECTION_SHARE)
+        most = max(1, self.server.most_results // CONNECTION_SHARE)
         if self.unread >= most:
             raise Busy(f"{most} large results wait for this connection, and its client doesn't read them")
 
@@ -141,12 +141,12 @@ class Flight:
         """Cancel request *target*, if it is in flight, and answer it as cancelled. Returns whether it was in flight."""
         if target not in self.tickets:
             return False
-        ticket = self._part_from(target)
+        ticket = self.drop(target)
         if ticket is not None:
             ticket.cancel()
             self.sessions.cancelled(target)
-        self._link.send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
-        self._home.watcher.request_refused("cancelled", self.user)
+        self.link.send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
+        self.server.watcher.request_refused("cancelled", self.user)
         return True
 
     def interrupt(self, target: int) -> bool:
@@ -165,20 +165,20 @@ class Flight:
     def end(self) -> None:
         """Cancel everything that is in flight, because the connection is closed."""
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
-        self._share.taken -= sum(self.weights.values())
+        self.share.taken -= sum(self.weights.values())
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
                     self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback has raised an exception, so the connection is closed."""
-        self._link.broken(error)
+        self.link.broken(error)
 
-    def _part_from(self, number: int) -> Cancellable | None:
+    def drop(self, number: int) -> Cancellable | None:
         """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""
         ticket = self.tickets.pop(number, None)
         if self.weights:
-            self._share.taken -= self.weights.pop(number, 0)
+            self.share.taken -= self.weights.pop(number, 0)
         self.exchanges.close(number)
         self.live.close(number)
         return ticket
@@ -198,22 +198,22 @@ class Flight:
 
     def done(self, number: int, report: Report) -> None:
         """Answer request *number*, whose job is over or was refused."""
-        self._part_from(number)
+        self.drop(number)
         try:
             self._report(number, report)
         except Exception as error:  # a part of an answer may have been sent, so no other can follow
-            self._home.reactor.barrier.caught(self.done, error)
+            self.server.reactor.barrier.caught(self.done, error)
 
     def _report(self, number: int, report: Report) -> None:
         if report.answered:
-            self._link.answered()
+            self.link.answered()
             return
         refused = ""
         if report.result is not None:
             try:
-                parcel = pack(number, report, self._home.config.results)
-                if parcel.arenas and self._share.guest:
-                    self._home.lend(self.user, parcel.arenas)
+                parcel = pack(number, report, self.server.config.results)
+                if parcel.arenas and self.share.guest:
+                    self.server.lend(self.user, parcel.arenas)
                 parcel = self.kept.parcel(number, parcel)
             except (OSError, ValueError) as error:
                 log.error("a result cannot be sent", error=str(error))
@@ -225,71 +225,26 @@ class Flight:
                 refused, parcel = "internal", Parcel(memoryview(encode_refusal(number, "internal", "no result")))
             else:
                 refused, parcel = refusal.kind, Parcel(memoryview(encode_refused(number, refusal)))
-        self._link.send(parcel)
+        self.link.send(parcel)
         if refused:
-            self._home.watcher.request_refused(refused, self.user)
+            self.server.watcher.request_refused(refused, self.user)
 
-    # --- for sessions and sandboxes -----------------------------------------------------
-
-    @property
-    def config(self) -> Config:
-        return self._home.config
-
-    def place(self, key: PoolKey) -> Branch:
-        """Return the object that serves the requests for another pool."""
-        return self._home.place(key)
-
-    @property
-    def guest(self) -> bool:
-        """Whether the user is a guest, who is served as a member of the group."""
-        return self._share.guest
-
-    @property
-    def fetch(self) -> Fetch:
-        return self._home.fetch
-
-    @property
-    def guest_sessions(self) -> int | None:
-        """The number of sessions that a guest has on all connections; 0 for other users."""
-        return self._share.sessions if self._share.guest else None
-
-    def count_sessions(self, more: int) -> None:
-        self._share.sessions += more
+    # --- later answers --------------------------------------------------------
 
     def wait(self, request: int, ticket: Cancellable) -> None:
         """Register *request*, which is answered later; *ticket* is cancelled if the client no longer waits for it."""
         self.tickets[request] = ticket
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None:
-        self._part_from(request)
-        self._link.send(Parcel(memoryview(encode_ok(request, answer))))
+        self.drop(request)
+        self.link.send(Parcel(memoryview(encode_ok(request, answer))))
 
     def deliver(self, request: int, parcel: Parcel) -> None:
-        self._part_from(request)
-        self._link.send(self.kept.parcel(request, parcel))
+        self.drop(request)
+        self.link.send(self.kept.parcel(request, parcel))
 
     def refuse(self, request: int, why: Refused) -> None:
         """Answer *request* with the refusal *why*."""
-        self._part_from(request)
-        self._link.send(Parcel(memoryview(encode_refused(request, why))))
-        self._home.watcher.request_refused(why.kind, self.user)
-
-    @property
-    def group(self) -> int:
-        return self._link.group
-
-    @property
-    def most_sandboxes(self) -> int:
-        """The most sandboxes that the user may have; 0 if only the daemon's bound holds."""
-        return self._home.most_sandboxes(self.user)
-
-    def report(self, request: int, report: Report) -> None:
-        self.done(request, report)
-
-    def drop(self, request: int) -> None:
-        """Forget the ticket of *request*, which is answered at once."""
-        self._part_from(request)
-
-    def take_back(self, request: int) -> None:
-        """End the job *request*, and refuse it as cancelled."""
-        self.cancel(request)
+        self.drop(request)
+        self.link.send(Parcel(memoryview(encode_refused(request, why))))
+        self.server.watcher.request_refused(why.kind, self.user)

@@ -1,8 +1,13 @@
 """
-The opening of a sandbox that shows folders of the host.
+The opening of a sandbox that shows folders of the host, and the docks on which clients leave descriptors of these.
 
 Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client: the folders that it names are compared with its descriptors (crossing/opener.py).
+Trust:     none in a client: the folders that it names are compared with its descriptors (crossing/opener.py). A
+           connection's own socket takes no descriptor at all. The opener receives those of a dock, in one message, for
+           the one request that names the dock. The daemon itself never has one of them open, and doesn't close those
+           that stay in a dock: how long that takes is up to the client (loop/closing.py).
+
+A dock is a stream, in which a read of no bytes is the end; a client can't put an empty message before a descriptor.
 """
 
 from __future__ import annotations
@@ -13,12 +18,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected
+from leeward.loop.closing import guarded
 from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.profiles.agent import needless
 from leeward.spec.sandbox import View
+
+#: Docks of one connection at once, at most.
+MOST_DOCKS = 2
 
 
 class FolderOpening:
@@ -108,3 +117,55 @@ def refusal(error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))
+
+
+class Docks:
+    """
+    The docks of one connection.
+
+    Args:
+        own: adds a number, perhaps negative, to the client's large results that wait: docks have their descriptors.
+        close: closes a socket that may hold descriptors of a client, without waiting for them.
+    """
+
+    def __init__(self, own: Callable[[int], None], close: Callable[[socket.socket], None]) -> None:
+        self._own, self._close = own, close
+        self._last = 0
+        self._docks: dict[int, socket.socket] = {}
+
+    def make(self) -> tuple[int, int]:
+        """
+        Make a dock. Returns its number and the client's end, which the caller owns.
+
+        Raises:
+            Busy: the connection has too many docks, or no descriptor is left.
+        """
+        if len(self._docks) >= MOST_DOCKS:
+            raise Busy(f"this connection has {MOST_DOCKS} docks already")
+        try:
+            here, there = socket.socketpair()
+        except OSError as error:
+            raise Busy(f"no dock can be made: {error.strerror}") from None
+        guarded(here)
+        self._last += 1
+        self._docks[self._last] = here
+        self._own(1)
+        return self._last, there.detach()
+
+    def take(self, number: int) -> socket.socket:
+        """
+        Remove a dock and return the daemon's end, which the caller owns from now on.
+
+        Raises:
+            BadRequest: there is no dock of that number.
+        """
+        dock = self._docks.pop(number, None)
+        if dock is None:
+            raise BadRequest(f"this connection has no dock {number}: mounts need one for each sandbox_open")
+        self._own(-1)
+        return dock
+
+    def close(self) -> None:
+        while self._docks:
+            self._own(-1)
+            self._close(self._docks.popitem()[1])

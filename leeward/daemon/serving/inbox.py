@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leeward.daemon.serving.home import GUEST_SHARE, Share
+from leeward.daemon.serving.share import GUEST_SHARE, Share
 from leeward.errors import Busy, PeerError
 from leeward.wire.frames import FrameReader, frame
 from leeward.wire.long_frames import LongFrame

@@ -18,12 +18,12 @@ from leeward.daemon.config import caps
 from leeward.daemon.serving import agent_home, arena, host_view, narrowing
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.flight import Flight
-from leeward.daemon.serving.home import GUEST_SHARE, Share
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
 from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes
+from leeward.daemon.serving.share import GUEST_SHARE, Share
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress

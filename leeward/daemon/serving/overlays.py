@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
-from leeward.daemon.serving.file_ticket import FileTicket
 from leeward.daemon.serving.parcel import SEALS, Parcel
-from leeward.daemon.serving.sandbox_calls import SandboxCall
+from leeward.daemon.serving.sandbox_calls import FileTicket, SandboxCall
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.run.porter import PorterRefusal
 from leeward.run.report import Arena

@@ -14,16 +14,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving import agent_home, host_view, narrowing, sandbox_list
-from leeward.daemon.serving.docks import Docks
+import msgpack
+
+from leeward.daemon.serving import agent_home, host_view, narrowing
 from leeward.daemon.serving.fetching import FetchCall
-from leeward.daemon.serving.file_calls import serve_file_call
-from leeward.daemon.serving.folders import FolderOpening
-from leeward.daemon.serving.holds import Hold, Holds
+from leeward.daemon.serving.folders import Docks, FolderOpening
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.overlays import OverlayCall, OverlayChange, change_overlay
-from leeward.daemon.serving.sandbox_calls import SandboxCall, SandboxEnding, SandboxOpening, check_limits
+from leeward.daemon.serving.sandbox_calls import Hold, Holds, SandboxCall, SandboxEnding, SandboxOpening, check_limits
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
 from leeward.outcome import Outcome
@@ -42,7 +41,7 @@ from leeward.spec.job import Job
 from leeward.spec.limits import adjusted
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire.answers import result_fields
-from leeward.wire.file_requests import FileRequest
+from leeward.wire.file_requests import FileRequest, call_of, weight
 from leeward.wire.requests import Execute
 from leeward.wire.sandbox_requests import (
     KernelBind,
@@ -79,7 +78,10 @@ if TYPE_CHECKING:
 
 #: The folder in which programs start by default.
 _FOLDER = "/workspace"
-#: Rows of a list, at most.
+#: Rows of one answer to `sandbox_list`, values and bytes of all of them together: below what a frame may have, and some
+#: milliseconds. A list of a thousand sandboxes has more values than a frame may have.
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 128, 24_000, 4 << 20
+#: Rows of a list of processes, at most.
 _MOST_ROWS = 1024
 #: Arguments of a process that a list shows, and characters of each.
 _SHOWN_ARGS, _SHOWN = 16, 200
@@ -104,25 +106,43 @@ class Sandboxes:
         return self._desk.get(name, self._owner.user)
 
     def page(self, request: SandboxList) -> Mapping[str, Any]:
-        return sandbox_list.page(self._desk, self._owner.user, request.after)
+        return page(self._desk, self._owner.user, request.after)
 
     def file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
-        def waits(take_back: Callable[[], object]) -> Callable[[], bool]:
-            call = SandboxCall(self._desk, entry, take_back)
-            self._owner.wait(request.id, call)
-            return call.end
+        """
+        Answer a call to files in the sandbox; no path is opened here. A call that waits counts as use of its sandbox. It
+        goes on when its connection ends, and its answer is then dropped.
+        """
+        at_once: list[Mapping[str, Any] | None] = []
+        call: SandboxCall | None = None
 
-        return serve_file_call(request, entry.sandbox.sandbox, waits, partial(self._owner.answer, request.id),
-                               partial(self._refuse_over, request.id, entry.name))
+        def answered(found: Mapping[str, Any] | None) -> None:
+            if call is None:
+                at_once.append(found)
+            elif call.end():
+                if found is None:
+                    self._refuse_over(request.id, entry.name)
+                else:
+                    self._owner.answer(request.id, found)
+
+        order = call_of(request)
+        asked = entry.sandbox.sandbox.files.ask(order, weight(order), answered)
+        if at_once and at_once[0] is not None:
+            return at_once[0]
+        call = SandboxCall(self._desk, entry, asked.cancel)
+        self._owner.wait(request.id, call)
+        if at_once:
+            answered(None)
+        return None
 
     # --- sandboxes ------------------------------------------------------------------
 
     def open(self, request: SandboxOpen) -> None:
-        owner, config, desk = self._owner, self._owner.config, self._desk
+        owner, config, desk = self._owner, self._owner.server.config, self._desk
         host = host_view.check(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
         narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
-        place = None if key == MAIN_POOL else owner.place(key)
+        place = None if key == MAIN_POOL else owner.server.place(key)
         home = agent_home.plan(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.limits
         limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
@@ -139,21 +159,22 @@ class Sandboxes:
 
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
-            place = None if key == MAIN_POOL else owner.place(key)
+            place = None if key == MAIN_POOL else owner.server.place(key)
             if host:
-                mounts = host_view.hiding(request, mounts, (owner.user, owner.group))
+                mounts = host_view.hiding(request, mounts, (owner.user, owner.link.group))
             if home is not None:
-                mounts = agent_home.with_home(mounts, home, (owner.user, owner.group))
+                mounts = agent_home.with_home(mounts, home, (owner.user, owner.link.group))
             facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
             name = desk.open(owner.user, facts, opened,
-                             idle=idle, lifetime=lifetime, most=owner.most_sandboxes, patience=config.queue_timeout,
+                             idle=idle, lifetime=lifetime, most=owner.server.most_sandboxes(owner.user),
+                             patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.degraded))
             return partial(desk.give_up, name, owner.user)
 
         if request.mounts:
             owner.wait(request.id, FolderOpening(desk, self.docks.take(request.dock), request.mounts,
-                                                 (owner.user, owner.group), proceed, partial(owner.refuse, request.id),
+                                                 (owner.user, owner.link.group), proceed, partial(owner.refuse, request.id),
                                                  view, home is not None))
         else:
             owner.wait(request.id, SandboxOpening(proceed()))
@@ -166,7 +187,7 @@ class Sandboxes:
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
         """The times of the request, or the daemon's defaults."""
-        config = self._owner.config
+        config = self._owner.server.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
             if asked > most:
                 raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
@@ -197,7 +218,7 @@ class Sandboxes:
         kept = isinstance(request, ProcessRun)
         bounded = isinstance(request, ProcessRun) or request.bounded
         check_limits(request.limits)
-        limits = adjusted(sandbox.facts.limits, self._owner.config.ceilings, request.limits)
+        limits = adjusted(sandbox.facts.limits, self._owner.server.config.ceilings, request.limits)
         argv = request.argv or ("/bin/sh", "-c", request.shell)
         size = request.terminal if isinstance(request, ProcessStart) else None
         return AskedProgram(
@@ -219,7 +240,7 @@ class Sandboxes:
                 _give_up(report)
                 self._refuse_over(request.id, entry.name)
             else:
-                owner.report(request.id, report)
+                owner.done(request.id, report)
 
         program = sandbox.start(asked, over)
         call = SandboxCall(self._desk, entry, partial(program.stop, Stop.CANCELLED))
@@ -246,7 +267,7 @@ class Sandboxes:
         elif report.refusal is not None:
             self._owner.refuse(number, report.refusal)
         else:
-            self._owner.report(number, report)
+            self._owner.done(number, report)
 
     def execute(self, request: SandboxExecute, entry: RegistryEntry[Held],
                  then: Callable[[], None] | None = None) -> None:
@@ -256,8 +277,8 @@ class Sandboxes:
         check_limits(request.limits)
         job = Job(code=request.code, name=request.name or NAME, args=request.args, env=request.env, files=request.files,
                   stdin=request.stdin, collect=request.collect, display=request.display,
-                  limits=adjusted(sandbox.facts.limits, owner.config.ceilings, request.limits))
-        job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.config.ceilings.time))
+                  limits=adjusted(sandbox.facts.limits, owner.server.config.ceilings, request.limits))
+        job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.server.config.ceilings.time))
         call = SandboxCall(self._desk, entry, _nothing)
 
         def over(report: Report) -> None:
@@ -434,6 +455,31 @@ class Sandboxes:
 
     def change_overlay(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
         change_overlay(self._desk, self._owner, request, entry)
+
+
+def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
+    """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
+    rows: list[Mapping[str, Any]] = []
+    values = size = 0
+    last = after
+    for entry in desk.of(user):
+        if entry.serial <= after:
+            continue
+        if len(rows) >= MOST_ROWS:
+            return {"sandboxes": rows, "more": True, "last": last}
+        row = desk.info(entry)
+        values, size = values + _values(row), size + len(msgpack.packb(row))
+        if rows and (values > MOST_VALUES or size > MOST_BYTES):
+            return {"sandboxes": rows, "more": True, "last": last}
+        rows.append(row)
+        last = entry.serial
+    return {"sandboxes": rows, "more": False}
+
+
+def _values(what: object) -> int:
+    if isinstance(what, Mapping):
+        return 1 + len(what) + sum(map(_values, what.values()))
+    return 1 + sum(map(_values, what)) if isinstance(what, list) else 1
 
 
 def _give_up(report: Report) -> None:

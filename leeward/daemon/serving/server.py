@@ -17,8 +17,6 @@ from leeward.daemon.descriptors import RESULTS, Shares, owners
 from leeward.daemon.serving import arena
 from leeward.daemon.serving.arena import RequestArena
 from leeward.daemon.serving.connection import Connection
-from leeward.daemon.serving.door import Door, WaitingClient
-from leeward.daemon.serving.home import Fetch, Share, no_fetch, no_place
 from leeward.daemon.serving.lent import FILES, LentFiles
 from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.peers import (
@@ -30,11 +28,15 @@ from leeward.daemon.serving.peers import (
     groups_of,
     say_no,
 )
+from leeward.daemon.serving.places import WaitingClient, WaitingClients
 from leeward.daemon.serving.rounds import CONNECTING, Rounds
+from leeward.daemon.serving.share import GUEST_SHARE, Share
 from leeward.daemon.telling.log import log
+from leeward.errors import BadRequest, Busy
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.asks import AskBook
 from leeward.pool.egress_record import EgressRecord
+from leeward.pool.fetches import Answered
 from leeward.pool.quotas import NONE, Quotas
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk
@@ -53,6 +55,19 @@ _PAUSE_S = 0.1
 _LOOK_S = 0.1
 #: Seconds after which a client that reads nothing of its large results may lose its connection, if their bound is reached.
 LAZY_S = 1.0
+
+#: Takes the lease, the request, the descriptors, the user, and the callback for the answer; returns what cancels it.
+Fetch = Callable[[int, dict[str, object], Sequence[int], int, Answered], Callable[[], None]]
+
+
+def no_fetch(*_: object) -> Callable[[], None]:
+    """The `fetch` of a server without a broker."""
+    raise Busy("there is no broker")
+
+
+def no_place(key: PoolKey) -> Branch:
+    """The `place` of a server that has one pool."""
+    raise BadRequest(f"this daemon has no {key.name}")
 
 
 class Server:
@@ -108,7 +123,7 @@ class Server:
         self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
         self._looked = self._looked_for_lazy = 0.0
         self.rounds = Rounds(reactor)
-        self._door = Door(reactor, self._admit, self._refuse)
+        self._waiting = WaitingClients(reactor, self._admit, self._refuse)
         self._starved = False  # the last accept(2) found no descriptor
         self._armed_with = config.limits  # the limits of jobs on the fast path, which doesn't change those of a runner
         self.as_armed = True
@@ -168,7 +183,7 @@ class Server:
             self._refuse(client)
         elif not self._admit(client):
             if uid in (0, self.uid) and not self._parted:
-                self._door.wait(client)
+                self._waiting.wait(client)
             else:
                 self._refuse(client)
 
@@ -346,7 +361,19 @@ class Server:
                 lent = self._lent[user] = LentFiles()
             lent.lend(result)
 
-    def lent_too_much(self, user: int) -> str:
+    def unread_results(self, share: Share) -> str:
+        """
+        Return a message that says which results have to be read before another job of *share*'s user may start; "" if
+        none.
+        """
+        most = self.most_results
+        if self.arenas >= most:
+            return f"{most} large results wait for clients that don't read them"
+        if share.guest and share.arenas >= max(1, most // GUEST_SHARE):
+            return f"{max(1, most // GUEST_SHARE)} large results of yours wait, and you don't read them"
+        return self._lent_too_much(share.user) if share.guest else ""
+
+    def _lent_too_much(self, user: int) -> str:
         """Return a message that says which results *user* has to close before others can be had; "" if none."""
         lent = self._lent.get(user)
         if lent is None or not lent.full(self.reactor.now()):
@@ -400,7 +427,7 @@ class Server:
         self._parted, self._all_parted = True, all_of_them
         self.reactor.barrier.steps(self.stop_listening, *(
             partial(connection.part, all_of_them) for connection in list(self.connections.values())),
-            *(partial(self._serve, client) for client in self._door.clear()))
+            *(partial(self._serve, client) for client in self._waiting.clear()))
 
     def close(self) -> None:
         """Close every connection; their jobs are cancelled."""
@@ -410,7 +437,7 @@ class Server:
             self._sweep = None
         self.reactor.barrier.steps(self.stop_listening, *(
             partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
-            *(partial(self.reactor.closer.close, client.sock) for client in self._door.clear()), self.rounds.close,
+            *(partial(self.reactor.closer.close, client.sock) for client in self._waiting.clear()), self.rounds.close,
             *(lent.close for lent in self._lent.values()), self.desk.close)
 
     def most_sandboxes(self, user: int) -> int:

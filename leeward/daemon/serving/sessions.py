@@ -71,7 +71,7 @@ class Leases:
     def close(self, request: SessionClose) -> Mapping[str, Any]:
         held = self._without_job(request.session)
         if held.waits:  # also an opening: a client can guess the number of a session that isn't open yet
-            self._owner.take_back(held.waits)
+            self._owner.cancel(held.waits)
         self._drop(request.session)
         return {}
 
@@ -79,7 +79,7 @@ class Leases:
         """Session *number*, whose job is taken back if there is one."""
         held = self._of(number)
         if held.job:
-            self._owner.take_back(held.job)
+            self._owner.cancel(held.job)
         return held
 
     def _of(self, number: int) -> _Held:
@@ -95,18 +95,18 @@ class Leases:
         Raises:
             Refused, BadRequest: it can't be done.
         """
-        owner, config = self._owner, self._owner.config
+        owner, config = self._owner, self._owner.server.config
         if len(self._held) >= config.connection_sessions:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
                        " (connection_sessions)")
-        guests = owner.guest_sessions
-        if guests is not None and guests >= max(1, self._jobs.most_sessions // 4):
-            raise Busy(f"user {owner.user} has {guests} sessions open already, all that a guest may have")
+        share = owner.share
+        if share.guest and share.sessions >= max(1, self._jobs.most_sessions // 4):
+            raise Busy(f"user {owner.user} has {share.sessions} sessions open already, all that a guest may have")
         jobs, limits, policy = self._jobs, config.limits, None
         if request.environment or request.egress or request.profile or request.policy:
             policy = narrowing.of_code(request.egress, request.policy,
                                        agent_home.operators(request, owner.user, config))
-            place = owner.place(host_view.key_of(request))
+            place = owner.server.place(host_view.key_of(request))
             jobs, limits = place.pool, place.limits
         limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
@@ -126,7 +126,7 @@ class Leases:
         # Registered before it is answered: if the answer shows that the client has gone, everything that is registered
         # here is ended.
         held = self._held[number] = _Held(session, request.idle or config.session_idle, waits=request.id)
-        owner.count_sessions(1)
+        share.sessions += 1
         if at_once:
             self._opened(request.id, number, held, at_once[0])
         else:
@@ -153,7 +153,7 @@ class Leases:
             else:
                 owner.refuse(request.id, why)
 
-        held.session.reset(opened, owner.config.queue_timeout)
+        held.session.reset(opened, owner.server.config.queue_timeout)
         if SessionState.WAITING is held.session.state:
             held.waits = request.id
             owner.wait(request.id, _Opening(held.session.give_up))
@@ -173,7 +173,7 @@ class Leases:
             if name not in _ADJUSTABLE:
                 raise BadRequest(f"limit {name!r:.40} is the session's, asked for when it is opened; a job in it can"
                                  f" ask for {', '.join(_ADJUSTABLE)}")
-        job = job_of(request, self._owner.config, held.session.limits, functions)
+        job = job_of(request, self._owner.server.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))
         if SessionState.RUNNING is held.session.state:
@@ -223,7 +223,7 @@ class Leases:
     def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
         if held is not None:
-            self._owner.count_sessions(-1)
+            self._owner.share.sessions -= 1
             held.session.close()
 
     def look(self, now: float) -> None:
@@ -232,7 +232,7 @@ class Leases:
             session = held.session
             if session.state not in (SessionState.IDLE, SessionState.LOST):
                 continue
-            if now - session.opened > self._owner.config.session_lifetime:
+            if now - session.opened > self._owner.server.config.session_lifetime:
                 self._drop(number)
             elif now - session.since > held.idle:
                 if SessionState.LOST is session.state:

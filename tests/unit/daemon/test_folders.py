@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leeward.daemon.serving import folders
-from leeward.daemon.serving.docks import MOST, Docks
+from leeward.daemon.serving.folders import MOST_DOCKS, Docks
 from leeward.errors import BadRequest, Busy, Forbidden
 from leeward.loop.reactor import Reactor
 from leeward.sandboxes.terms import Launch, SandboxTerms
@@ -72,11 +72,11 @@ def closed_by(sock: socket.socket) -> None:
 def test_a_dock_is_good_for_one_request() -> None:
     held: list[int] = []
     docks = Docks(held.append, closed_by)
-    made = [docks.make() for _ in range(MOST)]
+    made = [docks.make() for _ in range(MOST_DOCKS)]
     with pytest.raises(Busy):
         docks.make()
     number, theirs = made[0]
-    assert MOST == sum(held)
+    assert MOST_DOCKS == sum(held)
     with docks.take(number) as ours:
         os.write(theirs, b"x")
         assert b"x" == ours.recv(9)

@@ -11,7 +11,7 @@ from leeward.client import slots, throttle
 from leeward.client.retry import BUSY_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
-from leeward.daemon.serving import arena, connection, inbox, overdue
+from leeward.daemon.serving import arena, connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
 from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
@@ -113,7 +113,7 @@ def test_every_bound_is_as_the_code_has_it(page: str) -> None:
         f"at most {answers.MAX_DENIED}",
         f"at most {fields.MAX_NAME} characters and {answers.MAX_TRACEBACK >> 10} KiB",
         f"with this frame, at most {replies.MAX_ARENAS}", f"at most {answers.MAX_ERROR:,} characters",
-        f"last | {inbox.FRAME_S:.0f} s", f"waits for it | {overdue.UNREAD_S:.0f} s",
+        f"last | {inbox.FRAME_S:.0f} s", f"waits for it | {connection.UNREAD_S:.0f} s",
         f"| {connection.OUTPUT >> 20} MiB |",
         f"`idle_timeout`, {Config().idle_timeout:.0f} s", f"`max_connections`, {Config().max_connections:,}",
         f"sessions of one connection | `connection_sessions`, {Config().connection_sessions} |",

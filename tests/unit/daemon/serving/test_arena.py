@@ -13,9 +13,9 @@ import pytest
 from kit import reactors
 from leeward.daemon.config import Config
 from leeward.daemon.serving import arena
-from leeward.daemon.serving.home import GUEST_SHARE
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
+from leeward.daemon.serving.share import GUEST_SHARE
 from leeward.errors import Busy
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart

@@ -17,8 +17,7 @@ import pytest
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
-from leeward.daemon.serving import connection, server
-from leeward.daemon.serving import door as server_door
+from leeward.daemon.serving import connection, places, server
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.loop.reactor import Reactor
@@ -34,7 +33,7 @@ class Door:
         self.path = path
         self.user = os.geteuid()
         self.reactor = Reactor()
-        jobs: Any = SimpleNamespace(connection_closed=lambda connection: None)
+        jobs: Any = SimpleNamespace(ledger=SimpleNamespace(connection_closed=lambda connection: None))
         self.server = Server(self.reactor, jobs, Config(**config), status=dict, shut_down=lambda now: None,
                              users=ServedUsers(os.geteuid(), 0), shares=shares)
         self.listener = socket.socket(socket.AF_UNIX)
@@ -206,7 +205,7 @@ def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> 
     idle = door.connect()
     door.says(idle, id=1, op="ping")
     door.age(connection.IDLE_S + 0.1)
-    for _ in range(8 + server_door.SEATS):
+    for _ in range(8 + places.SEATS):
         door.connect()
 
     assert closed(idle)
@@ -216,11 +215,11 @@ def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> 
 
 def test_a_waiting_connection_that_has_sent_keeps_its_seat(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hasn't is refused first; where all have, the last to come is."""
-    monkeypatch.setattr(server_door, "WAIT_S", 60.0)
+    monkeypatch.setattr(places, "WAIT_S", 60.0)
     for sock in [door.connect() for _ in range(8)]:
         door.says(sock, id=1, op="ping")
     silent = door.connect()
-    asking = [door.connect() for _ in range(server_door.SEATS)]
+    asking = [door.connect() for _ in range(places.SEATS)]
     assert "8 connections" in door.says(silent)["error"]["message"]
 
     for number, sock in enumerate(asking):

@@ -18,7 +18,7 @@ import pytest
 from kit.sandbox_stand import ENVIRONMENT, HostPool, HostRunner
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
-from leeward.daemon.serving import flight, sandbox_calls, sandbox_list, sandboxes
+from leeward.daemon.serving import flight, sandbox_calls, sandboxes
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.isolation.cgroup.entry import Usage
@@ -467,14 +467,14 @@ def test_a_list_comes_in_pages(table: Table, monkeypatch: pytest.MonkeyPatch) ->
     theirs = other.open()
     boxes += [peer.open() for _ in range(3)]
     assert [boxes] == listed(peer)
-    monkeypatch.setattr(sandbox_list, "MOST_ROWS", 3)
+    monkeypatch.setattr(sandboxes, "MOST_ROWS", 3)
     assert [boxes[:3], boxes[3:6], boxes[6:]] == listed(peer)
-    monkeypatch.setattr(sandbox_list, "MOST_ROWS", 99)
-    monkeypatch.setattr(sandbox_list, "MOST_VALUES", 400)
+    monkeypatch.setattr(sandboxes, "MOST_ROWS", 99)
+    monkeypatch.setattr(sandboxes, "MOST_VALUES", 400)
     pages = listed(peer)
     assert (boxes[:2], boxes) == (pages[0], [box for page in pages for box in page])
-    monkeypatch.setattr(sandbox_list, "MOST_VALUES", 99_999)
-    monkeypatch.setattr(sandbox_list, "MOST_BYTES", 1)
+    monkeypatch.setattr(sandboxes, "MOST_VALUES", 99_999)
+    monkeypatch.setattr(sandboxes, "MOST_BYTES", 1)
     assert [[box] for box in boxes] == listed(peer)
     first = peer.ask("sandbox_list")
     peer.ask("sandbox_kill", sandbox=boxes[0])
@@ -490,7 +490,7 @@ def test_a_thousand_with_all_that_they_may_say_are_a_list() -> None:
     fake: Any = SimpleNamespace(of=lambda _: entries, info=lambda _: row)
     after = count = 0
     while True:
-        answer = sandbox_list.page(fake, 1000, after)
+        answer = sandboxes.page(fake, 1000, after)
         count += len(decode(encode({"id": 1, "ok": answer}, MAX_REPLY)[4:])["ok"]["sandboxes"])
         if not answer["more"]:
             break

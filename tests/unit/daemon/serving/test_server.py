@@ -21,11 +21,11 @@ from kit.waiting import PATIENCE_S, poll_until
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.serving import connection as limits
-from leeward.daemon.serving import inbox, operations, overdue, server
-from leeward.daemon.serving.home import GUEST_SHARE
+from leeward.daemon.serving import inbox, operations, server
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.daemon.serving.peers import ServedUsers, admitted
 from leeward.daemon.serving.server import Server
+from leeward.daemon.serving.share import GUEST_SHARE
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
 from leeward.errors import Busy, Refused
@@ -621,7 +621,7 @@ def test_c098_a_client_that_never_reads_stops_being_served(box: Box, clock: Call
     assert connection._output.size < limits.OUTPUT + 100_000
     assert len(connection._inbox.pending) < 100
 
-    clock(overdue.UNREAD_S + 1)
+    clock(limits.UNREAD_S + 1)
     box.server._look()
     assert {} == box.server.connections
 

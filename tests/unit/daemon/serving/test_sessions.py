@@ -73,13 +73,13 @@ class Pool:
 class Owner:
     """A connection; *answers* in the order in which they went."""
 
-    config, fd, user, guest_sessions = Config(), 7, 1000, None
+    server, fd, user = SimpleNamespace(config=Config()), 7, 1000
 
     def __init__(self) -> None:
         self.leases: Leases
         self.in_flight: dict[int, Cancellable] = {}
         self.answers: list[tuple[int, Any]] = []
-        self.sessions = 0
+        self.share = SimpleNamespace(guest=False, sessions=0)
         self.gone = False  # which the next answer finds out
 
     def wait(self, request: int, ticket: Cancellable) -> None:
@@ -95,14 +95,11 @@ class Owner:
         self.in_flight.pop(request, None)
         self.answers.append((request, why.kind))
 
-    def take_back(self, request: int) -> None:
+    def cancel(self, request: int) -> None:
         ticket = self.in_flight.pop(request)
         ticket.cancel()
         self.leases.cancelled(request)
         self.answers.append((request, "cancelled"))
-
-    def count_sessions(self, more: int) -> None:
-        self.sessions += more
 
 
 @pytest.fixture
@@ -123,7 +120,7 @@ def test_closing_answers_an_open_that_waits(pool: Pool, owner: Owner) -> None:
     assert {} == owner.leases.close(SessionClose(2, session=1))
 
     assert ([(1, "cancelled")], {}) == (owner.answers, owner.in_flight)
-    assert ([True], 0, 0) == ([ticket.cancelled for ticket in pool.waiting], pool.sessions, owner.sessions)
+    assert ([True], 0, 0) == ([ticket.cancelled for ticket in pool.waiting], pool.sessions, owner.share.sessions)
     with pytest.raises(SessionOver):
         owner.leases.close(SessionClose(3, session=1))
 
@@ -156,4 +153,4 @@ def test_a_client_that_has_gone_when_its_session_is_open_leaves_none(pool: Pool,
     if not at_once:
         pool.waiting[0].take(Worker())
 
-    assert ([(1, {"session": 1})], 0, 0) == (owner.answers, pool.sessions, owner.sessions)
+    assert ([(1, {"session": 1})], 0, 0) == (owner.answers, pool.sessions, owner.share.sessions)

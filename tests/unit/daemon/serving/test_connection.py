@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from leeward.daemon.serving.states import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
+from leeward.daemon.serving.connection import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
 from leeward.errors import Bug
 from leeward.run.states import after
 

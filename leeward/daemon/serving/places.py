@@ -40,7 +40,7 @@ class WaitingClient:
     until: float = 0.0
 
 
-class Door:
+class WaitingClients:
     """
     The clients that wait for a place.
 
