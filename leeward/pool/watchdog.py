@@ -47,11 +47,10 @@ from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit
 from leeward.points import point
 from leeward.run.beside import Beside
-from leeward.run.execution import Execution
+from leeward.run.execution import COLLECT_S, Execution
 from leeward.run.functions import Calling
 from leeward.run.lease import Lease, Turn
 from leeward.run.live import LiveRunner
-from leeward.run.overtime import COLLECT_S
 from leeward.run.process import LiveProcess
 from leeward.run.runner import Runner
 from leeward.run.states import ProcessState

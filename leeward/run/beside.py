@@ -37,7 +37,7 @@ from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
-    from leeward.run.branches import Kin
+    from leeward.run.branches import Family
     from leeward.worker.terms import WorkerSettings
 
 #: <linux/posix-timers_types.h>: of a clock id made of a pid, the time that the scheduler gave to all of its threads.
@@ -244,7 +244,7 @@ class Interpreter:
 
     Attributes:
         tenant: its `emptied` is called at the end; set by the code that gives `runner` a tenant.
-        kin: the family that shares its group and listener, once it has branches or if it is a branch.
+        family: the family that shares its group and listener, once it has branches or if it is a branch.
         take_back: withdraws the runner, and a job that it runs, from the fast path.
     """
 
@@ -257,7 +257,7 @@ class Interpreter:
         self.terms = terms
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
-        self.kin: Kin | None = None
+        self.family: Family | None = None
         self.take_back: Callable[[], None] = _nothing
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
@@ -345,7 +345,7 @@ class Interpreter:
 
     def emptied(self) -> None:
         """For the live runner: neither the process nor a descendant is left."""
-        steps = [partial(self.kin.left, self.process)] if self.kin is not None and self.process is not None else []
+        steps = [partial(self.family.left, self.process)] if self.family is not None and self.process is not None else []
         in_any_case(partial(stop_listening, self._reactor, self.runner), *steps, self._tell_tenant, self.runner.dispose)
 
     def _tell_tenant(self) -> None:

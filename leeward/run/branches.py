@@ -8,7 +8,7 @@ Trust:     none in what a kernel and its branch send. The kernel of the system g
            isn't known itself.
 
 Theory of operation. A branch inherits its kernel's locks, and shares two things with it: the group below the leaf, and
-the listener of the filter. Both belong to the family (`Kin`). As long as a family has several members, descendants of
+the listener of the filter. Both belong to the family (`Family`). As long as a family has several members, descendants of
 one member are found by walking the tree of processes, which leaves out the other members. The last member has the group
 to itself again. The listener is removed with the last member. No keeper has made a branch, so its end is seen by its
 pidfd, and its wait status isn't known.
@@ -54,7 +54,7 @@ _NOBODY = "its kernel has forked no branch"
 _CREDENTIALS = struct.Struct("iII")
 
 
-class Kin:
+class Family:
     """
     A family: a kernel, its branches, and their branches. It is the `Denials` of all members.
 
@@ -215,14 +215,14 @@ class KernelBranch(Interpreter):
         assert process is not None
         assert of.process is not None
         assert self._door is not None
-        kin = of.kin
-        if kin is None:
-            kin = of.kin = Kin(of.runner.denials, of.number, of.leave_group())
-            kin.join(of.process)
-            of.runner.share(kin)
-        self.kin = kin
-        kin.join(process)
-        runner.share(kin)
+        family = of.family
+        if family is None:
+            family = of.family = Family(of.runner.denials, of.number, of.leave_group())
+            family.join(of.process)
+            of.runner.share(family)
+        self.family = family
+        family.join(process)
+        runner.share(family)
         self._reactor.forget(self._door.fileno())
         self._door.socket.shutdown(socket.SHUT_RD)
         runner.door, self._door = self._door, None

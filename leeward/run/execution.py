@@ -21,6 +21,7 @@ is withdrawn (`take_back`). In the last two cases the job's reply is read here, 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -34,19 +35,28 @@ from leeward.loop.stream import JobStart
 from leeward.outcome import Limit, Outcome, Result
 from leeward.run.errand import Errand
 from leeward.run.holder import Caller, Helper, Holder
-from leeward.run.interrupting import Interruption
 from leeward.run.last_words import Fault
 from leeward.run.output import Output
 from leeward.run.output_watch import OutputWatch
-from leeward.run.overtime import Overtime
 from leeward.run.placement import SHORT_OUTPUT, inline_bytes
-from leeward.run.rehearsal import rehearse
 from leeward.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
-from leeward.run.ticks import JobTicks
 from leeward.run.verdict import Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
 from leeward.wire import job as wire
+from leeward.wire.answers import encode_result
+
+#: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
+#: CPython handles a signal that came right before a sleeping call only when that call ends.
+COLLECT_S, _AGAIN_S = 0.5, 0.02
+
+#: Seconds between two checks whether the frame of a job that is to be interrupted was read.
+_UNREAD_S = 0.001
+
+#: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
+_NUDGE_S = 0.02
+
+_ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, memory_peak=1 << 20)
 
 
 class Execution:
@@ -208,7 +218,7 @@ class Execution:
 
     def _rehearse(self) -> None:
         if not self.over:
-            rehearse(self._runner)
+            _rehearse(self._runner)
 
     def _send(self, _events: int = 0) -> None:
         if self._errand.go_on():
@@ -426,3 +436,111 @@ class Execution:
             helpers, self._helpers = self._helpers, {}  # a reference cycle would keep the job in memory
             for helper in helpers.values():
                 helper.close()
+
+
+class JobTicks:
+    """
+    Checks a job on *runner*, which began at *started* by the reactor's clock, at intervals for limits that the kernel
+    doesn't enforce.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution, started: float) -> None:
+        self._reactor, self._runner, self._execution = reactor, runner, execution
+        self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
+
+    def _tick(self) -> None:
+        execution = self._execution
+        if execution.over:
+            return
+        if self._runner.tick() == Limit.MEMORY:
+            execution.stop(Stop.MEMORY)
+        if not execution.over:
+            self._next = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+
+    def close(self) -> None:
+        """Stop the checks, because the job is over."""
+        self._next.cancel()
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: pass *error* to the execution."""
+        self._execution.broken(error)
+
+
+class Overtime:
+    """
+    The additional time that a job gets to return its files when its time is up.
+
+    At its time limit a job with `collect` gets the signal LATE (inside/answer.py), and the daemon waits for the job's
+    reply, COLLECT_S at most. Then the job is ended, with a reply or without, and the result says that its time was up.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution) -> None:
+        self._runner, self._execution = runner, execution
+        self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
+                                           reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))
+
+    def _ask_again(self) -> None:
+        if not self._execution.over and not self._execution.stopped:
+            self._runner.signal(wire.LATE)
+
+    def close(self) -> None:
+        """Stop waiting for the files."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: pass *error* to the execution."""
+        self._execution.broken(error)
+
+
+class Interruption:
+    """
+    One interrupt of one job: a SIGINT to the job's process, sent only when the process has read its whole frame. An
+    earlier one would hit code of leeward, or in a session the previous job. The job may handle or ignore the interrupt.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, job: Execution) -> None:
+        self._reactor, self._job = reactor, job
+        self._next: Timer | None = None
+        self._try()
+
+    def _try(self) -> None:
+        if self._job.over:
+            return
+        if self._job.taken:
+            self._job.signal(signal.SIGINT)
+            self._next = self._reactor.after(_NUDGE_S, self._nudge)
+        else:
+            self._next = self._reactor.after(_UNREAD_S, self._try)
+
+    def _nudge(self) -> None:
+        if not self._job.over:
+            self._job.signal(signal.SIGURG)
+
+    def close(self) -> None:
+        """Stop, because the job is over or is interrupted again."""
+        if self._next is not None:
+            self._next.cancel()
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: pass *error* to the execution."""
+        self._job.broken(error)
+
+
+def _rehearse(runner: Runner) -> None:
+    """
+    Take the steps of the answer to *runner*'s job, without any effect, while the job runs and the daemon would sleep.
+
+    After some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and
+    the client would wait until it is loaded again.
+    """
+    runner.leaf.usage()
+    runner.denied()
+    wire.read_reply(wire.NOTHING_TO_TELL, 0)
+    encode_result(0, _ANY)

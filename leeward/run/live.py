@@ -140,6 +140,7 @@ class LiveRunner:
         fast_path: returns the fast path for jobs of kernels, or None; the fast path reads files of the groups.
 
     Attributes:
+        runner: the sandbox's first process, and its init.
         processes: by number, until nothing of them is left.
         variables: the environment of each process, beside the variables of all sandboxes.
     """
@@ -149,22 +150,18 @@ class LiveRunner:
     def __init__(self, reactor: Reactor, runner: Runner, terms: WorkerSettings, owner: tuple[int, int], keeper: Keeper,
                  *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
                  collect: Callable[[], object], rested: Callable[[], None], fast_path: FastPathNow) -> None:
-        self._reactor, self._runner, self._owner, self._keeper = reactor, runner, owner, keeper
+        self._reactor, self.runner, self.owner, self._keeper = reactor, runner, owner, keeper
         self._terms, self._denials, self._fast_path, self.variables = terms, terms.denials, fast_path, runner.variables
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
-        self._processes: dict[int, LiveProcess] = {}
+        self.processes: dict[int, LiveProcess] = {}
         self._interpreters: dict[int, Interpreter] = {}
         self._ending = ""
         self._ticks: Timer | None = None
 
     @property
     def number(self) -> int:
-        return self._runner.number
-
-    @property
-    def processes(self) -> Mapping[int, LiveProcess]:
-        return self._processes
+        return self.runner.number
 
     @property
     def over(self) -> bool:
@@ -178,12 +175,12 @@ class LiveRunner:
         Raises:
             LeewardError: the runner is gone, or a limit can't be set.
         """
-        if not self._runner.entrances:
+        if not self.runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
-        self._runner.limit(limits)
-        self._runner.leaf.share()
+        self.runner.limit(limits)
+        self.runner.leaf.share()
         self._terms.awake.stir(self._reactor, self)
-        if self._runner.leaf.needs_ticks:
+        if self.runner.leaf.needs_ticks:
             self._tick_later()
 
     # --- processes ------------------------------------------------------------
@@ -210,7 +207,7 @@ class LiveRunner:
         number = next(_numbers)
         with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
             try:
-                streams = Streams(self._owner, given, kept)
+                streams = Streams(self.owner, given, kept)
                 ends = (streams.open(stdin, stdout, stderr) if what.size is None
                         else streams.terminal(self._keeper.devpts, *what.size))
                 memory = memory_file("leeward_command")
@@ -226,13 +223,13 @@ class LiveRunner:
                                " has") from error
                 raise LeewardError(f"a process of runner {self.number}: {error}") from error
             kept.pop_all()
-        process = self._processes[number] = LiveProcess(
-            self._reactor, number, self, self._runner, nest, self._denials, birth, ends, on_output=on_output,
+        process = self.processes[number] = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, birth, ends, on_output=on_output,
             on_exit=on_exit, terminal=what.size is not None)
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
-        return order(self._runner, self._keeper, number, f"p{number - _FIRST}", kind, five, apart=apart)
+        return order(self.runner, self._keeper, number, f"p{number - _FIRST}", kind, five, apart=apart)
 
     def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
                     keeps_door: bool = False) -> Interpreter:
@@ -252,19 +249,19 @@ class LiveRunner:
         number = next(_numbers)
         with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
             try:
-                streams = Streams(self._owner, given, kept)
+                streams = Streams(self.owner, given, kept)
                 job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
                 birth, far = birth_channel(given, kept)
                 nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
             except OSError as error:
                 raise LeewardError(f"an interpreter of runner {self.number}: {error}") from error
             kept.pop_all()
-        leaf = SharedLeaf(self._runner.leaf, nest)
-        runner = Beside(number, leaf, birth, self._denials, self._runner.number, keeps_door=keeps_door)
+        leaf = SharedLeaf(self.runner.leaf, nest)
+        runner = Beside(number, leaf, birth, self._denials, self.runner.number, keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
-        self._processes[number] = process = LiveProcess(
-            self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+        self.processes[number] = process = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
             on_exit=made.exited)
         made.is_process(process)
         return made
@@ -322,7 +319,7 @@ class LiveRunner:
         self._check_room()
         number = next(_numbers)
         made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text))
-        self._interpreters[number], self._processes[number] = made.branch, made.process
+        self._interpreters[number], self.processes[number] = made.branch, made.process
         made.go(of)
         return made.branch
 
@@ -358,8 +355,8 @@ class LiveRunner:
         number = next(_numbers)
         channel, nest = ordered(lambda five: self._order(number, control.Kind.PORTER, five, apart=apart))
         made: PorterOrder | None = None
-        process = self._processes[number] = LiveProcess(
-            self._reactor, number, self, self._runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+        process = self.processes[number] = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
             on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer"))
         try:
             made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
@@ -368,24 +365,20 @@ class LiveRunner:
             raise LeewardError(f"a porter: {error}") from error
         return made
 
-    @property
-    def owner(self) -> tuple[int, int]:
-        return self._owner
-
     def _check_room(self) -> None:
         if self.over:
             raise LeewardError(self._ending or "the runner is over")
-        if len(self._processes) >= MOST_PROCESSES:
+        if len(self.processes) >= MOST_PROCESSES:
             raise Full(f"{MOST_PROCESSES} processes are in this sandbox, which is all that it may have")
         self._terms.awake.stir(self._reactor, self)
 
     def rest(self) -> None:
         if not self.over:
-            in_any_case(*(made.take_back for made in self.interpreters), self._runner.rest, self._rested)
+            in_any_case(*(made.take_back for made in self.interpreters), self.runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
         """For the worker: handle a message of the keeper."""
-        process = self._processes.get(message.process)
+        process = self.processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
         if process is None or pidfd < 0 or not isinstance(message, control.Started):
             for fd in fds:
@@ -405,7 +398,7 @@ class LiveRunner:
 
     def process_gone(self, process: LiveProcess) -> None:
         """For *process*: neither it nor a descendant is left."""
-        self._processes.pop(process.number, None)
+        self.processes.pop(process.number, None)
         made = self._interpreters.pop(process.number, None)
         if made is not None:
             made.emptied()
@@ -414,24 +407,20 @@ class LiveRunner:
         self.end("a process that was to be killed forked faster than it could be")
 
     @property
-    def runner(self) -> Runner:
-        return self._runner
-
-    @property
     def interpreters(self) -> list[Interpreter]:
         return list(self._interpreters.values())
 
     @property
     def all_processes(self) -> list[LiveProcess]:
-        return list(self._processes.values())
+        return list(self.processes.values())
 
     def usage(self) -> Usage:
         self.stir()
-        return self._runner.leaf.usage()
+        return self.runner.leaf.usage()
 
     def memory(self) -> int:
         self.stir()
-        return self._runner.leaf.memory()
+        return self.runner.leaf.memory()
 
     def stir(self) -> None:
         if not self.over:
@@ -444,14 +433,14 @@ class LiveRunner:
         if self._over is None or self._ending:
             return
         self._ending = why
-        in_any_case(self._runner.kill, self._killed)
+        in_any_case(self.runner.kill, self._killed)
 
     def orphaned(self) -> None:
         """
         For the worker: the keeper is dead, so its children are now the daemon's, which has to reap them. The init
         doesn't end before they are reaped.
         """
-        in_any_case(*(process.orphaned for process in self._processes.values()), self._collect_strays)
+        in_any_case(*(process.orphaned for process in self.processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:
         """Reap processes that the keeper had made but not reported."""
@@ -462,7 +451,7 @@ class LiveRunner:
     def emptied(self, status: int | None, reason: str) -> None:
         """For the worker: no process of the runner is left."""
         if not self._ending:
-            oom = self._runner.leaf.usage().oom_kills > 0
+            oom = self.runner.leaf.usage().oom_kills > 0
             reason = reason if status is None else "its first process has ended"
             self._ending = "it ran out of memory" if oom else reason
         self._release()
@@ -482,7 +471,7 @@ class LiveRunner:
             return
         self._terms.awake.forget(self)
         in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
-                                        tuple(self._processes.values())), over, partial(self._lost, self._ending))
+                                        tuple(self.processes.values())), over, partial(self._lost, self._ending))
 
     # --- where no controller counts -------------------------------------------
 
@@ -491,10 +480,10 @@ class LiveRunner:
             self._ticks.cancel()
 
     def _tick_later(self) -> None:
-        self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+        self._ticks = self._reactor.after(self.runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
-        if self._over is not None and self._runner.tick() == Limit.MEMORY:
+        if self._over is not None and self.runner.tick() == Limit.MEMORY:
             self.end("it ran out of memory")
         elif self._over is not None:
             self._tick_later()

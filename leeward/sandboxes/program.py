@@ -17,6 +17,8 @@ and one that computes is ended METER_S late at most, plus the delay of the event
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -101,6 +103,7 @@ class LiveProgram:
         degraded: as in results.
 
     Attributes:
+        order: the program, and its limits.
         number: in its sandbox, from 1 on.
         started: the time of the start, by the reactor's clock.
         report: how the process ended; None until then.
@@ -110,7 +113,7 @@ class LiveProgram:
 
     def __init__(self, reactor: Reactor, number: int, order: Order, usage: Callable[[], Usage],
                  over: Callable[[Report], None], degraded: tuple[str, ...] = ()) -> None:
-        self._reactor, self._order, self._usage, self._over = reactor, order, usage, over
+        self._reactor, self.order, self._usage, self._over = reactor, order, usage, over
         self._degraded = degraded
         self.number = number
         self.life = Life.STARTING
@@ -144,31 +147,31 @@ class LiveProgram:
         self._child, self._spent_before = child, spent
         self._feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
-        if self._order.kept:
+        if self.order.kept:
             child.gather()
-        if self._order.time is not None:
-            self._timer = self._reactor.after(self._order.time, partial(self.stop, Stop.TIME))
-            child.ends = self._reactor.now() + self._order.time
+        if self.order.time is not None:
+            self._timer = self._reactor.after(self.order.time, partial(self.stop, Stop.TIME))
+            child.ends = self._reactor.now() + self.order.time
         self._look_later(0.0)
 
     def _look_later(self, spent: float) -> None:
         """Set the timer for the next check of the processor time, of which *spent* seconds are used."""
-        most = self._order.cpu_time
+        most = self.order.cpu_time
         if most is not None:
-            pause = max((most - spent) / self._order.processors, METER_S)
+            pause = max((most - spent) / self.order.processors, METER_S)
             self._meter = self._reactor.after(pause, self._look)
 
     def _look(self) -> None:
         self._meter = None
-        if self._child is None or self._order.cpu_time is None or Life.RUNNING is not self.life:
+        if self._child is None or self.order.cpu_time is None or Life.RUNNING is not self.life:
             return
         try:
             spent = self._child.spent() - self._spent_before
         except (KernelRefusal, OSError) as error:
             if error.errno not in SHORT:
                 raise
-            spent = self._order.cpu_time - self._order.processors * _AGAIN_S  # not known now: look again soon
-        if spent >= self._order.cpu_time:
+            spent = self.order.cpu_time - self.order.processors * _AGAIN_S  # not known now: look again soon
+        if spent >= self.order.cpu_time:
             self.stop(Stop.CPU)
         else:
             self._look_later(spent)
@@ -181,22 +184,6 @@ class LiveProgram:
         return -1 if self._child is None else self._child.pid
 
     @property
-    def title(self) -> str:
-        return self._order.title
-
-    @property
-    def argv(self) -> tuple[str, ...]:
-        return self._order.argv
-
-    @property
-    def folder(self) -> str:
-        return self._order.folder
-
-    @property
-    def terminal(self) -> bool:
-        return self._order.terminal
-
-    @property
     def feed(self) -> Feed | None:
         return self._feed
 
@@ -206,7 +193,7 @@ class LiveProgram:
         """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
-        if stream == STDERR or self._order.terminal:
+        if stream == STDERR or self.order.terminal:
             self._told = next((limit for words, limit in _TOLD.items() if words in data), self._told)
         try:
             exceeded, in_excess = self._keep(stream, data) if self._kept is not None else self._pass_on(stream, data)
@@ -254,9 +241,10 @@ class LiveProgram:
                 self.chunks.put(stream, self._reactor.now(), end[at:at + EXCESS_CHUNK])
         self._omitted = ends.dropped
 
-    def complain(self, text: bytes) -> None:
-        """Add *text*, a message that the program couldn't be started, to the output."""
-        if self._order.terminal:
+    def complain(self, how: Exit) -> None:
+        """Add the message that a shell would write about the program, which couldn't be started, to the output."""
+        text = complaint(self.order.argv[0], self.order.folder, how)
+        if self.order.terminal:
             self.output(STDOUT, text.replace(b"\n", b"\r\n"))
         else:
             self.output(STDERR, text)
@@ -426,3 +414,11 @@ class LiveProgram:
             self._kept.drop()
 
 
+def complaint(program: str, folder: str, how: Exit) -> bytes:
+    """The message that a shell would write about *program*, which couldn't be started in *folder*: *how* has the errno."""
+    said = os.strerror(how.refused)
+    if how.layer == "cwd":
+        return f"sh: cannot start in {folder}: {said}\n".encode()
+    if how.refused in (errno.ENOENT, errno.ENOTDIR) and "/" not in program:
+        said = "not found"
+    return f"sh: {program}: {said}\n".encode()

@@ -22,12 +22,10 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart, Ran
-from leeward.outcome import Outcome, Result
+from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.run.report import Report
 from leeward.run.states import after
-from leeward.sandboxes.complaint import complaint
 from leeward.sandboxes.files import LiveFiles
-from leeward.sandboxes.fresh import Fresh
 from leeward.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
 from leeward.sandboxes.program import LiveProgram, Order
 from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
@@ -80,7 +78,7 @@ class LiveSandbox:
         self._programs: dict[int, LiveProgram] = {}
         self._last = self._last_kernel = 0
         self._kernels: dict[int, LiveKernel] = {}
-        self._fresh: set[Fresh] = set()
+        self._fresh: set[FreshJob] = set()
         self._used = Usage()
         self._denied: Counter[str] = Counter()
         self.held = False
@@ -167,14 +165,14 @@ class LiveSandbox:
 
     def _exited(self, program: LiveProgram, how: Exit) -> None:
         if how.refused:
-            program.complain(complaint(program.argv[0], program.folder, how))
+            program.complain(how)
         program.exited(how)
 
     def _over(self, number: int, over: Callable[[Report], None], report: Report) -> None:
         ended = [each for each, program in self._programs.items() if program.life is Life.OVER]
         for each in ended[:-REMEMBERED]:
             self._programs.pop(each).drop()
-        title = self._programs[number].title if number in self._programs else ""
+        title = self._programs[number].order.title if number in self._programs else ""
         in_any_case(partial(over, report), partial(self._report_end, number, title, report))
 
     def _stir(self) -> None:
@@ -210,7 +208,7 @@ class LiveSandbox:
         if running >= self.facts.limits.processes:
             raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
 
-    def execute(self, job: Job, done: Callable[[Report], None]) -> Fresh:
+    def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
         """
         Run *job* in a fresh interpreter; *done* is called once.
 
@@ -218,7 +216,7 @@ class LiveSandbox:
             Busy: as many processes run as the sandbox may have, or the interpreter can't be started.
         """
         self._check_room()
-        fresh = Fresh(self._reported(done), self._fresh)
+        fresh = FreshJob(self._reported(done), self._fresh)
         try:
             fresh.process = self._here().execute(self._with_env(job), fresh.answer)
         except LeewardError as error:
@@ -425,3 +423,38 @@ class LiveSandbox:
 
 
 def _ignore(*_told: object) -> None: ...
+
+
+class FreshJob:
+    """
+    A job in a fresh interpreter of a live sandbox. Whoever sent it can end it by `cancel`.
+
+    Args:
+        done: called once with the report, unless the job is cancelled.
+        among: the sandbox's jobs of this kind; this one is among them until it is answered.
+    """
+
+    def __init__(self, done: Callable[[Report], None], among: set[FreshJob]) -> None:
+        self._done: Callable[[Report], None] | None = done
+        self._among = among
+        self.process: KernelProcess | None = None
+        among.add(self)
+
+    def answer(self, report: Report) -> None:
+        """The job is over: pass on its report."""
+        self._among.discard(self)
+        done, self._done = self._done, None
+        if done is not None:
+            done(report)
+        else:
+            report.close()
+
+    def lost(self, why: str) -> None:
+        """The sandbox is over: report that the job failed."""
+        self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
+                                         error=JobError("SandboxOver", why, ""))))
+
+    def cancel(self) -> None:
+        self._done = None
+        if self.process is not None:
+            self.process.kill()

@@ -363,8 +363,8 @@ class Sandboxes:
     def _row(program: LiveProgram, now: float) -> Mapping[str, Any]:
         result = None if program.report is None else program.report.result
         return {
-            "process": program.number, "pid": max(0, program.pid), "title": program.title[:_SHOWN],
-            "argv": [word[:_SHOWN] for word in program.argv[:_SHOWN_ARGS]], "age": now - program.started,
+            "process": program.number, "pid": max(0, program.pid), "title": program.order.title[:_SHOWN],
+            "argv": [word[:_SHOWN] for word in program.order.argv[:_SHOWN_ARGS]], "age": now - program.started,
             "over": Life.OVER is program.life, "exit_code": None if result is None else result.exit_code,
         }
 
@@ -416,7 +416,7 @@ class Sandboxes:
 
     def write(self, request: ProcessWrite, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
-        if request.end and program.terminal:
+        if request.end and program.order.terminal:
             raise BadRequest(f"process {program.number} is on a terminal, whose input has no end: write \\x04 (Ctrl-D)")
         feed = program.feed
         if feed is None:
@@ -439,7 +439,7 @@ class Sandboxes:
 
     def resize(self, request: ProcessResize, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         program = entry.sandbox.sandbox.program(request.process)
-        if not program.terminal:
+        if not program.order.terminal:
             raise BadRequest(f"process {program.number} is on no terminal")
         return {"resized": program.resize(request.rows, request.columns)}
 
