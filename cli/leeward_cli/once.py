@@ -51,7 +51,7 @@ def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
     try:
         try:
             if engine.start():
-                asked.job = engine.pool.submit(one, reports.append, WORKER_S)
+                asked.job = engine.main.pool.submit(one, reports.append, WORKER_S)
                 if shown is not None:
                     _Looks(reactor, asked.job, shown)
                 reactor.run(until=lambda: bool(reports))

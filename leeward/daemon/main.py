@@ -177,7 +177,7 @@ class Daemon:
     def _run(self, engine: Engine, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         try:
             server = self._server = Server(
-                self._reactor, engine.pool, self._config, status=self._status, shut_down=self._shut_down,
+                self._reactor, engine.main.pool, self._config, status=self._status, shut_down=self._shut_down,
                 users=ServedUsers(os.geteuid(), group_id(self._config), quotas(self._config, os.geteuid())),
                 watcher=self._observer, shares=self._shares, terms=self._terms, place=engine.branch)
             server.egress, server.asks = engine.exits.record, engine.exits.asks
@@ -201,7 +201,7 @@ class Daemon:
                 self._reactor.left_ring = _log_the_ring
                 log.info("ready", version=__version__, pid=os.getpid(), socket=listener.path,
                          workers=self._config.pool_size, connections=server.places,
-                         sessions=engine.pool.most_sessions, degraded=list(engine.confinement.degraded),
+                         sessions=engine.main.pool.most_sessions, degraded=list(engine.confinement.degraded),
                          transport=self._reactor.transport)
                 self._manager.ready(f"serving on {listener.path}")
                 if self._dealer is not None:
@@ -268,7 +268,7 @@ class Daemon:
         """Return the reason why the daemon takes no jobs now, or "", for /healthz."""
         if self._ending:
             return "the daemon is stopping"
-        if not self._engine.pool.workforce.workers:
+        if not self._engine.main.pool.workforce.workers:
             return "no worker stands"
         return ""
 

@@ -25,7 +25,6 @@ from leeward.pool.workforce import Workforce
 from leeward.pool.zygotes import Zygotes
 from leeward.run.awake import Awake
 from leeward.run.report import Report
-from leeward.spec.limits import Limits
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.hatch import Hatched
 from leeward.worker.succession import Term
@@ -54,17 +53,17 @@ class Branch:
         stood: a runner was made.
     """
 
-    def __init__(self, reactor: Reactor, ground: Engine, settings: Settings, spec: SandboxSpec,
+    def __init__(self, reactor: Reactor, engine: Engine, settings: Settings, spec: SandboxSpec,
                  confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
                  troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS,
                  name: str = "") -> None:
-        self._reactor, self._ground, self.settings = reactor, ground, settings
+        self._reactor, self._engine, self.settings = reactor, engine, settings
         self.spec, self.confinement = spec, confinement
-        self.log, self.patience = ground.log, ground.patience
+        self.log, self.patience = engine.log, engine.patience
         self._troubled = troubled
         self._mending: Timer | None = None
         self._closing = False
-        self._ways_out = ground.ways_out(settings, confinement)
+        self._ways_out = engine.exits.ways(settings, confinement)
         self.problem: tuple[str, str] | None = None
         self.stood = False
         self.zygotes: Zygotes | FreshZygotes
@@ -89,14 +88,14 @@ class Branch:
 
     def make_worker(self, slot: int, workforce: Workforce) -> Worker:
         """Make a worker, and order its keeper."""
-        settings, driver = self.settings, self._ground.driver
+        settings, driver = self.settings, self._engine.driver
         root = os.geteuid() == 0
         uid = self.confinement.first_id + slot if root else os.geteuid()
         gid = self.confinement.first_id + slot if root else os.getegid()
         group = driver.worker(slot, uid, settings.limits)
         spares, jobs = (0, 1) if settings.fresh_layout else (settings.spares, settings.recycle_after)
         terms = WorkerSettings(settings.limits, self.spec.uid, spares, jobs,
-                               self.confinement.degraded, self.patience, self._ground.supervisor, settings.results,
+                               self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
                                settings.session_grace, self._ways_out, self._awake)
         try:
             worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
@@ -105,11 +104,6 @@ class Branch:
             raise
         self.zygotes.order(worker)
         return worker
-
-    @property
-    def stands(self) -> bool:
-        """Whether workers can be made."""
-        return self.zygotes.stands
 
     def overrun(self) -> None:
         """Log that workers go on past their number of jobs."""
@@ -124,7 +118,7 @@ class Branch:
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
         """Record that a worker has failed, and why."""
         self.blame(layer, message)
-        self._ground.worker_failed(worker, layer, message)
+        self._engine.worker_failed(worker, layer, message)
 
     def runner_made(self) -> None:
         """Record that a runner is armed."""
@@ -143,17 +137,7 @@ class Branch:
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         """For the pool: a job was reported."""
         self.zygotes.job_ended()
-        self._ground.job_ended(ticket, report)
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of a job that sets none."""
-        return self.settings.limits
-
-    @property
-    def degraded(self) -> tuple[str, ...]:
-        """Layers that are missing, as the settings allow."""
-        return self.confinement.degraded
+        self._engine.job_ended(ticket, report)
 
     @property
     def busy(self) -> bool:

@@ -27,7 +27,7 @@ from leeward.pool.quotas import Book, Quotas
 from leeward.pool.relief import NO_BOUNDS, SURPLUS
 from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
-from leeward.pool.zygotes import EventLog, Zygotes
+from leeward.pool.zygotes import EventLog
 from leeward.run.report import Report
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.spec.sandbox import SandboxSpec
@@ -78,13 +78,10 @@ class Engine:
         self.supervisor: Supervisor
         self.main: Branch
         self.branches: Branches
-        self.pool: Pool
         self.spec: SandboxSpec
-        self.zygotes: Zygotes
         self.confinement: Confinement
         self.logs_jobs = False
         self.exits = Exits(reactor, log)
-        self.ways_out = self.exits.ways
 
     # --- start ----------------------------------------------------------------
 
@@ -114,21 +111,18 @@ class Engine:
                            book=book, bounds=self.bounds, first=self.first)
         if self._reactor.fast_path is not None:
             self._reactor.fast_path.enable(self.confinement.degraded)
-        self.pool = self.main.pool
         self.branches = Branches(
             self._reactor, self, book, self.plans,
             first=self.first + self._settings.pool_size + self.confinement.room + SURPLUS,
             first_id=self.confinement.first_id, workers=self.confinement.further, surplus=self.surplus,
             idle=self.pool_idle)
         self.main.begin(bootstrap.zygote_plan, bootstrap.take())
-        if isinstance(self.main.zygotes, Zygotes):
-            self.zygotes = self.main.zygotes
         deadline = self._reactor.now() + self.patience.start
-        while not (self.pool.any_free or self.main.problem or self._reactor.stopped) and self._reactor.now() < deadline:
+        while not (self.main.pool.any_free or self.main.problem or self._reactor.stopped) and self._reactor.now() < deadline:
             self._reactor.turn(1.0)
         if self._reactor.stopped:
             return False
-        if self.main.problem is not None or not self.pool.any_free:
+        if self.main.problem is not None or not self.main.pool.any_free:
             layer, message = self.main.problem or ("", f"no worker was ready within {self.patience.start:g} s")
             self.close()
             raise LeewardError(f"{layer}: {message}" if layer else message)
@@ -136,7 +130,7 @@ class Engine:
         return True
 
     def _note_layers(self) -> None:
-        seen = next((worker.arming.report for worker in self.pool.workforce.workers if worker.arming.report), {})
+        seen = next((worker.arming.report for worker in self.main.pool.workforce.workers if worker.arming.report), {})
         for layer, text in seen.items():
             if layer in self.confinement.layers:
                 self.confinement.layers[layer]["self_check"] = text
@@ -176,14 +170,14 @@ class Engine:
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float, max_sessions: int) -> None:
         """Apply *quotas* from now on, in all pools; see Pool.govern."""
-        self.pool.govern(quotas, queue_size, queue_delay, max_sessions)
+        self.main.pool.govern(quotas, queue_size, queue_delay, max_sessions)
         for branch in self.branches.all:
             branch.pool.govern(quotas, queue_size, queue_delay, branch.settings.max_sessions)
 
     @property
     def pools(self) -> list[Pool]:
         """The pools of all branches, including those that end; that of `main` is the first."""
-        return [self.pool, *(branch.pool for branch in self.branches.all)]
+        return [self.main.pool, *(branch.pool for branch in self.branches.all)]
 
     @property
     def workers(self) -> list[Worker]:
@@ -215,9 +209,10 @@ class Engine:
         # Those of one pool are in its row of `pools`.
         tenants = {name: sum(getattr(pool, of) for pool in self.pools) for name, of in (
             ("sessions", "sessions"), ("sandboxes", "seats"), ("max_sessions", "most_sessions"))}
-        return {**self.pool.counts(), **tenants, "faults": self._reactor.barrier.faults, "layers": self.confinement.layers,
-                "degraded": list(self.confinement.degraded), "pools": self.branches.status(),
-                "fresh_layout": self._settings.fresh_layout, "snapshot": self.main.zygotes.snapshot}
+        return {**self.main.pool.counts(), **tenants, "faults": self._reactor.barrier.faults,
+                "layers": self.confinement.layers, "degraded": list(self.confinement.degraded),
+                "pools": self.branches.status(), "fresh_layout": self._settings.fresh_layout,
+                "snapshot": self.main.zygotes.snapshot}
 
     # --- when a callback has failed -------------------------------------------
 

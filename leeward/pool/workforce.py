@@ -205,7 +205,7 @@ class Workforce:
         For a worker that has had its number of jobs: whether it may retire. Not while no other can be made in its
         place; workers that went on for that reason retire one after the other.
         """
-        if not self._maker.stands:
+        if not self._maker.zygotes.stands:
             if not self._overrun:
                 self._overrun = True
                 self._maker.overrun()

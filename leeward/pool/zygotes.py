@@ -79,7 +79,7 @@ class Zygotes:
         self._waiting: list[Worker] = []
         self._stopped = False
         duties = ZygoteDuties(
-            owes=lambda: bool(self._on_order()), crown=self._crown, made=self._on_made, failed=self._on_failed,
+            owes=lambda: bool(self._on_order()), take_over=self._take_over, made=self._on_made, failed=self._on_failed,
             said=self._on_words, gone=self._on_gone)
         self.succession = Succession(reactor, term, (plan, worker_plan), duties, self._log, engine.patience.start)
         self.succession.begin()
@@ -206,10 +206,10 @@ class Zygotes:
         """Count a job that one of the zygote's workers has run."""
         self.succession.job_ended()
 
-    def _crown(self, heir: Zygote) -> Zygote | None:
-        """Replace the zygote that serves by *heir*, which is ready. The old zygote's workers are replaced one by one."""
-        old, self.current, self._ready = self.current, heir, True
-        self._log.debug("zygote takes over", pid=heir.pid, old=old and old.pid)
+    def _take_over(self, successor: Zygote) -> Zygote | None:
+        """Replace the zygote that serves by *successor*, which is ready. The old zygote's workers are replaced one by one."""
+        old, self.current, self._ready = self.current, successor, True
+        self._log.debug("zygote takes over", pid=successor.pid, old=old and old.pid)
         self._expect_nothing()
         self._workforce.outdate()
         self._reactor.soon(self._place_orders)

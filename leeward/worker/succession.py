@@ -53,12 +53,12 @@ class ZygoteDuties:
 
     Attributes:
         owes: returns whether the zygote that serves still has to make a keeper.
-        crown: takes over the new zygote; returns the old one, or None if there was none.
+        take_over: takes over the new zygote; returns the old one, or None if there was none.
         made, failed, said, gone: the new zygote's callbacks, as in Zygote.
     """
 
     owes: Callable[[], bool]
-    crown: Callable[[Zygote], Zygote | None]
+    take_over: Callable[[Zygote], Zygote | None]
     made: Callable[[control.Made, int], None]
     failed: Callable[[control.Failed], None]
     said: Callable[[str], None]
@@ -82,7 +82,7 @@ class Succession:
         self._jobs = 0
         self._late = False
         self._clock: Timer | None = None
-        self._heir: Zygote | None = None
+        self._successor: Zygote | None = None
         self._ready = self._closed = False
         self._due: Timer | None = None
         self._failures = 0
@@ -112,7 +112,7 @@ class Succession:
 
     def start(self) -> None:
         """Start a new zygote, unless one is being started or a start is to be tried again."""
-        if self._heir is not None or self._again is not None or self._closed:
+        if self._successor is not None or self._again is not None or self._closed:
             return
         try:
             hatched = Hatched(self._plans[0])
@@ -120,14 +120,14 @@ class Succession:
             self._fail(str(error))
             return
         duties = self._duties
-        self._heir = Zygote(self._reactor, hatched, ready=self._on_ready, made=duties.made, failed=self._on_failed,
+        self._successor = Zygote(self._reactor, hatched, ready=self._on_ready, made=duties.made, failed=self._on_failed,
                             said=duties.said, gone=self._on_gone)
         self._due = self._reactor.after(self._patience, self._on_silence)
         try:
-            self._heir.give(self._plans[1])
+            self._successor.give(self._plans[1])
         except OSError:
             return  # the new zygote has ended; `_on_gone` is called for the end of its channel
-        self._log.debug("zygote starts, to take over", pid=self._heir.pid, jobs=self._jobs)
+        self._log.debug("zygote starts, to take over", pid=self._successor.pid, jobs=self._jobs)
 
     def _on_ready(self) -> None:
         self._ready = True
@@ -135,41 +135,41 @@ class Succession:
 
     def go_on(self) -> None:
         """Let the new zygote take over, if it is ready and the old one has made all its keepers."""
-        heir = self._heir
-        if heir is None or not self._ready or self._duties.owes():
+        successor = self._successor
+        if successor is None or not self._ready or self._duties.owes():
             return
-        self._forget_heir()
+        self._forget_successor()
         self._failures = 0
-        heir.take_office(failed=self._duties.failed, gone=self._duties.gone)
-        old = self._duties.crown(heir)
+        successor.take_office(failed=self._duties.failed, gone=self._duties.gone)
+        old = self._duties.take_over(successor)
         self.begin()
         if old is not None:
             self._leaving.add(old)
             old.retire(self._patience, partial(self._leaving.discard, old))
 
-    def _forget_heir(self) -> None:
-        self._heir, self._ready = None, False
+    def _forget_successor(self) -> None:
+        self._successor, self._ready = None, False
         if self._due is not None:
             self._due.cancel()
             self._due = None
 
     def _on_failed(self, message: control.Failed) -> None:
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
-        if self._heir is not None:
-            self._heir.process.kill()  # the end of its channel does the rest
+        if self._successor is not None:
+            self._successor.process.kill()  # the end of its channel does the rest
 
     def _on_silence(self) -> None:
         self._due = None
-        if self._heir is not None and not self._ready:
-            self._log.warning("zygote doesn't answer", pid=self._heir.pid, seconds=self._patience)
-            self._heir.process.kill()
+        if self._successor is not None and not self._ready:
+            self._log.warning("zygote doesn't answer", pid=self._successor.pid, seconds=self._patience)
+            self._successor.process.kill()
 
     def _on_gone(self) -> None:
-        heir = self._heir
-        if heir is None:
-            raise Bug("a zygote has gone that was nobody's heir")
-        self._forget_heir()
-        heir.process.wait()
+        successor = self._successor
+        if successor is None:
+            raise Bug("a zygote has gone that wasn't to take over")
+        self._forget_successor()
+        successor.process.wait()
         self._fail("it ended before it took over")
 
     def _fail(self, why: str) -> None:
@@ -188,18 +188,18 @@ class Succession:
 
     def broken(self, _error: Exception) -> None:
         """For the barrier: a callback has failed. End the new zygote, if there is one."""
-        heir = self._heir
-        if heir is not None:
-            self._forget_heir()
-            in_any_case(heir.end, partial(self._fail, "a callback failed"))
+        successor = self._successor
+        if successor is not None:
+            self._forget_successor()
+            in_any_case(successor.end, partial(self._fail, "a callback failed"))
 
     def close(self) -> None:
         """End a new zygote that hasn't taken over."""
         self._closed = True
-        heir, leaving = self._heir, list(self._leaving)
-        self._forget_heir()
+        successor, leaving = self._successor, list(self._leaving)
+        self._forget_successor()
         self._leaving.clear()
         for timer in (self._clock, self._again):
             if timer is not None:
                 timer.cancel()
-        in_any_case(*([heir.end] if heir is not None else []), *(zygote.end for zygote in leaving))
+        in_any_case(*([successor.end] if successor is not None else []), *(zygote.end for zygote in leaving))

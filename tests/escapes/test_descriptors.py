@@ -321,7 +321,7 @@ def test_c166_cannot_read_on_from_its_job_pipe(box: Box, only: Callable[..., Box
 def test_c166_half_a_job_is_none(sent: str):
     """The daemon dies while it writes: the runner reads end of file and goes, and nothing of the code has run."""
     with Box() as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         box.reactor.run(lambda: 2 == len(worker.arming.store))
         runner, other = worker.arming.store
         frame = job_frame(Job(code=b"print('ran', flush=True)"))
@@ -336,7 +336,7 @@ def test_c166_half_a_job_is_none(sent: str):
         runner.job = -1
         out = os.dup(runner.out)
         box.reactor.run(lambda: runner not in worker.arming.store)
-        box.reactor.run(lambda: box.engine.pool.any_free)
+        box.reactor.run(lambda: box.engine.main.pool.any_free)
 
         assert b"" == os.read(out, 100)
         os.close(out)
@@ -357,11 +357,11 @@ def _two_in_one(locks: frozenset[str] | None) -> bytes:
     """What the first of two jobs prints, of which one daemon gone wrong sends the second right behind it."""
     RUNS.append(Run(locks))
     with Box(locks=locks) as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         original = worker.arming.store[0].job
         reports: list[Report] = []
         code = b"import os\nprint('first')\ntry: print(os.read(3, 1000))\nexcept OSError: pass"
-        box.engine.pool.submit(Job(code=code), reports.append, 5.0)
+        box.engine.main.pool.submit(Job(code=code), reports.append, 5.0)
         try:
             os.write(original, job_frame(Job(code=b"print('second', flush=True)")))
         except BrokenPipeError:

@@ -268,7 +268,7 @@ def test_c049_cannot_signal_a_process_outside(box: Box, only: Only) -> None:
     """Not its keeper, which has the same uid, with the pid namespace switched off; its own children it can."""
     def said(sandbox: Box) -> object:
         sandbox.settle()  # one whose time ran out while nobody turned its reactor is made anew
-        (worker,) = sandbox.engine.pool.workforce.workers
+        (worker,) = sandbox.engine.main.pool.workforce.workers
         return within(sandbox, SIGNAL, pid=worker.keeper.pid)
 
     with control():  # it works without the lock
@@ -389,8 +389,8 @@ def test_c048_a_thread_from_before_would_be_free_and_there_is_none(box: Box, onl
     assert "EACCES" == in_child(lambda: os.open(host / "outside" / "file", os.O_RDONLY), locked(plan_for(host)))
 
     box.settle()
-    (worker,) = box.engine.pool.workforce.workers
-    armed, zygote = worker.arming.store[0], box.engine.zygotes.current
+    (worker,) = box.engine.main.pool.workforce.workers
+    armed, zygote = worker.arming.store[0], box.engine.main.zygotes.current
     assert isinstance(armed, Runner)
     assert zygote is not None
     for pid in (job_of(armed.pid), worker.keeper.pid, zygote.pid):

@@ -294,11 +294,11 @@ box = Box(locks={locks!r})
 box.__enter__()
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-box.engine.pool.submit(Job(code=attack.encode(), limits=Limits()), print, 60.0)
+box.engine.main.pool.submit(Job(code=attack.encode(), limits=Limits()), print, 60.0)
 def children(pid):
     return [int(child) for child in open(f"/proc/{{pid}}/task/{{pid}}/children").read().split()]
 def family():
-    runner = next((w.leasing.running for w in box.engine.pool.workforce.workers if w.leasing.running), None)
+    runner = next((w.leasing.running for w in box.engine.main.pool.workforce.workers if w.leasing.running), None)
     job = children(runner.pid) if runner else []
     return [runner.pid, *job, *(grandchild for child in job for grandchild in children(child))] if runner else []
 box.reactor.run(lambda: len(family()) >= 3)
@@ -378,7 +378,7 @@ def test_c010_no_thread_has_another_posture(box: Box, only: Only) -> None:
     assert 9 == count
     assert 1 == len(postures) == spaces
     assert {"NoNewPrivs:\t1", "Seccomp:\t2", f"CapEff:\t{0:016x}", f"CapBnd:\t{0:016x}"} <= set(postures[0])
-    zygote, (worker,) = box.engine.zygotes.current, box.engine.pool.workforce.workers
+    zygote, (worker,) = box.engine.main.zygotes.current, box.engine.main.pool.workforce.workers
     assert zygote is not None
     box.reactor.run(lambda: bool(worker.arming.store))
     for pid in (zygote.pid, worker.keeper.pid, *(runner.pid for runner in worker.arming.store)):

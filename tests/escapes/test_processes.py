@@ -196,7 +196,7 @@ tell(child)
 
 def _goes_soon(box: Box) -> bool:
     """Is one of its workers replaced after a job or two, since it has had as many as it may?"""
-    return any(worker.jobs + 2 >= worker._terms.recycle_after for worker in box.engine.pool.workforce.workers)
+    return any(worker.jobs + 2 >= worker._terms.recycle_after for worker in box.engine.main.pool.workforce.workers)
 
 
 @pytest.mark.lock("namespaces")
@@ -340,7 +340,7 @@ def test_c063_cannot_change_the_group_it_is_in(held: Box, only: Only) -> None:
         held_by = "memory.max"
     unified = next((each.mount for each in hierarchy.here() if 2 == each.version), "none")
     only().settle()
-    (worker,) = only().engine.pool.workforce.workers
+    (worker,) = only().engine.main.pool.workforce.workers
     armed = worker.arming.store[0]
     assert isinstance(armed, Runner)
     folders = features.own_cgroups(Path("/proc/self/mountinfo").read_text(),
@@ -371,7 +371,7 @@ def test_c065_cannot_fork_before_it_is_counted(held: Box, held_alone: Box, unlim
     driver = held.engine.driver.name
     for box in (held, held_alone):
         box.settle()  # by another worker, where nobody turned this reactor for as long as a keeper may take
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         armed = worker.arming.store[0]
         assert isinstance(armed, Runner)
         groups = Path(f"/proc/{job_of(armed.pid)}/cgroup").read_text().splitlines()

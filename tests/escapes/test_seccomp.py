@@ -250,12 +250,12 @@ EACCES_ANYWAY: set[str] = set()
 @pytest.mark.parametrize("name", REFUSED)
 def test_c033_cannot_make_this_call(name: str, lasting: Box, only: Only) -> None:
     """EACCES from the supervisor, counted once; the job goes on, and its worker takes the next."""
-    (worker,) = lasting.engine.pool.workforce.workers
+    (worker,) = lasting.engine.main.pool.workforce.workers
     got = lasting.run(f"{PRELUDE}tell(call({name!r}, *[{BAD}] * 6))")
 
     counted = {name: 1, **({"network": 1} if "socket" == name else {})}
     assert (Outcome.FINISHED, b'"EACCES"\n', counted) == (got.outcome, got.stdout, got.denied)
-    assert (worker,) == lasting.engine.pool.workforce.workers
+    assert (worker,) == lasting.engine.main.pool.workforce.workers
     alone = only("seccomp").run(f"{PRELUDE}tell(call({name!r}, *[{BAD}] * 6))")
     assert (got.stdout, got.denied) == (alone.stdout, alone.denied)
     with control():  # the kernel says something else, to all but a few: what the filter adds is seen in those
@@ -371,8 +371,8 @@ from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 box = Box(locks={locks!r})
 box.__enter__()
-box.engine.pool.submit(Job(code=sys.stdin.buffer.read(), limits=Limits()), print, 60.0)
-(worker,) = [worker for worker in box.engine.pool.workforce.workers if worker.busy]
+box.engine.main.pool.submit(Job(code=sys.stdin.buffer.read(), limits=Limits()), print, 60.0)
+(worker,) = [worker for worker in box.engine.main.pool.workforce.workers if worker.busy]
 output = worker.leasing.execution.output.out
 box.reactor.run(lambda: bool(output.head))
 os.kill(worker.keeper.pid, signal.SIGSTOP)
@@ -534,7 +534,7 @@ def test_c040_a_flood_takes_no_answer_from_another_job(only: Only) -> None:
 def _stand_a_flood(locks: set[str] | None) -> None:
     with Box(locks=locks, pool_size=2) as box:
         flood: list[Report] = []
-        box.engine.pool.submit(Job(code=FLOOD.encode(), limits=Limits(time=1.5)), flood.append, PATIENCE_S)
+        box.engine.main.pool.submit(Job(code=FLOOD.encode(), limits=Limits(time=1.5)), flood.append, PATIENCE_S)
         box.reactor.run(lambda: bool(box.log.of("system call denied")))  # it is in full flow
         beside = 0
         while not flood:

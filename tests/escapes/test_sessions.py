@@ -92,7 +92,7 @@ def test_c238_a_job_of_another_connection_cannot_be_ended(wire: Wire, how: str):
     """By its request's number, in no way."""
     owner, stranger = wire.peer(), wire.peer()
     running = owner.send("execute", code=b"import time; time.sleep(60)")
-    wire.until(lambda: bool(wire.box.engine.pool.running))  # one that waits for a worker ends in another way
+    wire.until(lambda: bool(wire.box.engine.main.pool.running))  # one that waits for a worker ends in another way
     for number in range(1, 40):
         assert {"cancelled": False} == stranger.ask("cancel", target=number, **{how: True})
     assert not owner.has(running)
@@ -123,7 +123,7 @@ def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end:
     said = peer.run(number, LEAVE)
     with control():  # inside it is all there
         assert b"3 1\n" == said["stdout"], said
-    pids = [runner.pid for worker in wire.box.engine.pool.workforce.workers for runner in worker.arming.runners.values()
+    pids = [runner.pid for worker in wire.box.engine.main.pool.workforce.workers for runner in worker.arming.runners.values()
             if runner is worker.leasing.running]
     if "client" == end:
         peer.send("execute", session=number, code=b"import time; time.sleep(60)")
@@ -138,8 +138,8 @@ def test_c167_an_ended_session_leaves_no_process_file_or_socket(wire: Wire, end:
         peer.ask("session_close", session=number)
     wire.box.settle()
 
-    assert [] == [pid for pid in pids if any(
-        runner.pid == pid for worker in wire.box.engine.pool.workforce.workers for runner in worker.arming.runners.values())]
+    left = {runner.pid for worker in wire.box.engine.main.pool.workforce.workers for runner in worker.arming.runners.values()}
+    assert [] == [pid for pid in pids if pid in left]
     look = b"""\
 import os
 print(len([n for n in os.listdir('/proc') if n.isdigit()]), os.listdir('/workspace'),
@@ -147,7 +147,7 @@ print(len([n for n in os.listdir('/proc') if n.isdigit()]), os.listdir('/workspa
 """
     for _ in range(4):
         assert b"2 [] 0\n" == other.ask("execute", code=look)["stdout"]
-    assert 0 == wire.box.engine.pool.sessions
+    assert 0 == wire.box.engine.main.pool.sessions
 
 
 @pytest.mark.no_single_lock("a process, namespaces and mounts of its own: it takes all of them")
@@ -218,7 +218,7 @@ def test_c093_a_flood_between_jobs_waits_in_its_pipe(wire: Wire):
     with control():
         assert "x" * 65536 in run_outside(flood.replace("while True", "for _ in range(100)") + "flood()")
     peer.run(number, flood + BETWEEN)
-    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workforce.workers if worker.busy)
+    runner = next(worker.leasing.running for worker in wire.box.engine.main.pool.workforce.workers if worker.busy)
     assert runner is not None
     begun = select.poll()
     begun.register(runner.out, select.POLLIN)

@@ -504,7 +504,7 @@ def few_descriptors() -> Iterator[Callable[[], None]]:
 def test_c073_a_daemon_without_descriptors_answers_and_recovers(few_descriptors: Callable[[], None]):
     """There is no arena for a large output: the job is told so. Afterwards all is as before."""
     with Box() as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         box.reactor.run(lambda: 2 == len(worker.arming.store))  # nothing else is under way
         unlimited = resource.getrlimit(resource.RLIMIT_NOFILE)
         few_descriptors()
@@ -706,11 +706,11 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
     """How many runners were stillborn while a job had all in flight that it may."""
     RUNS.append(Run(locks))
     with Box(locks=locks, pool_size=2, recycle_after=3) as box:
-        workers = box.engine.pool.workforce.workers
+        workers = box.engine.main.pool.workforce.workers
         box.reactor.run(lambda: all(worker.free and 2 == len(worker.arming.store) for worker in workers))
         hoarder: list[Report] = []
-        ticket = box.engine.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
-        busy = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
+        ticket = box.engine.main.pool.submit(Job(code=HOARD.encode()), hoarder.append, 1.0)
+        busy = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
         assert busy.leasing.execution is not None
         stream = busy.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
@@ -727,7 +727,7 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
             for number in range(8):  # which recycles the other worker twice
                 assert f"{number}\n".encode() == box.run(f"print({number})").stdout
             ticket.cancel()
-            box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workforce.workers))
+            box.reactor.run(lambda: all(worker.free for worker in box.engine.main.pool.workforce.workers))
 
             lost = len(box.log.of("worker failed"))
             assert not hoarder

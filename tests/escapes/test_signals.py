@@ -272,7 +272,7 @@ def test_c085_death_in_any_stage_gives_one_answer(box: Box, stage: str):
         assert Outcome.FINISHED is box.run("import os\nprint('here', flush=True)").outcome
     code, end = STAGES[stage]
     reports: list[Report] = []
-    box.engine.pool.submit(Job(code=code.encode()), reports.append, 30.0)
+    box.engine.main.pool.submit(Job(code=code.encode()), reports.append, 30.0)
     box.reactor.run(lambda: bool(reports))
     serves(box)
 
@@ -372,18 +372,18 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
     code = f"COMM = {comm!r}" + ORPHANS
     with Box(locks=locks) as box:
         alive: list[Report] = []
-        box.engine.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
-        worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
+        box.engine.main.pool.submit(Job(code=(code + "while True: time.sleep(60)").encode()), alive.append, 30.0)
+        worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
         assert worker.leasing.execution is not None
         stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
         assert len(named(comm)) >= 3  # while it runs the host sees them
         worker.leasing.execution.stop(Stop.CANCELLED)
-        box.reactor.run(lambda: bool(alive) and box.engine.pool.any_free)
+        box.reactor.run(lambda: bool(alive) and box.engine.main.pool.any_free)
         assert [] == named(comm)
 
         got = box.run(code + end, limits={"time": 1.0})
-        box.reactor.run(lambda: box.engine.pool.any_free)
+        box.reactor.run(lambda: box.engine.main.pool.any_free)
 
         assert b"left\n" == got.stdout
         assert [] == named(comm)
@@ -457,7 +457,7 @@ print(os.read(read, 100).decode())
 def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box, only: Callable[..., Box]):
     """What dies in a job is its init's to reap: the keeper has the armed runners' inits for children, no zombie."""
     only().run("pass")
-    (bare,) = only().engine.pool.workforce.workers
+    (bare,) = only().engine.main.pool.workforce.workers
     with control():  # else they come to the keeper
         assert bare.pid == int(only().run(ORPHAN).stdout)
 
@@ -468,8 +468,8 @@ def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box, only: Calla
 
 def _storm(box: Box) -> None:
     box.run("pass")
-    box.reactor.run(lambda: box.engine.pool.any_free)
-    (worker,) = box.engine.pool.workforce.workers
+    box.reactor.run(lambda: box.engine.main.pool.any_free)
+    (worker,) = box.engine.main.pool.workforce.workers
     got = box.run("""
 import os
 for _ in range(20):
@@ -482,7 +482,7 @@ print("done")
     box.reactor.run(lambda: worker.free and 2 == len(worker.arming.store))
 
     assert b"done\n" == got.stdout or b"BlockingIOError" in got.stderr
-    assert worker in box.engine.pool.workforce.workers
+    assert worker in box.engine.main.pool.workforce.workers
     assert children(worker.keeper.pid) == {runner.pid for runner in worker.arming.runners.values() if runner.pid > 0}
 
 
@@ -514,10 +514,10 @@ def test_c163_a_job_that_fills_every_pipe_it_has_fills_none_of_the_keepers():
 def _fill(locks: frozenset[str] | None) -> tuple[Outcome, bool]:
     """How such a job ends, and whether its worker was kept."""
     with Box(locks=locks) as box:
-        before = [worker.keeper.pid for worker in box.engine.pool.workforce.workers]
+        before = [worker.keeper.pid for worker in box.engine.main.pool.workforce.workers]
         got = box.run(FILL)
-        box.reactor.run(lambda: box.engine.pool.any_free)
+        box.reactor.run(lambda: box.engine.main.pool.any_free)
 
-        kept = before == [worker.keeper.pid for worker in box.engine.pool.workforce.workers]
+        kept = before == [worker.keeper.pid for worker in box.engine.main.pool.workforce.workers]
         serves(box)
         return got.outcome, kept

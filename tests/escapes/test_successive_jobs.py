@@ -293,12 +293,12 @@ def test_c094_two_jobs_at_once_do_not_see_each_other():
 
 def _look_beside(locks: set[str] | None) -> None:
     with Box(locks=locks, pool_size=2) as box:
-        box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workforce.workers))
+        box.reactor.run(lambda: all(worker.free for worker in box.engine.main.pool.workforce.workers))
         fresh = looked(box)
         running: list[Report] = []
-        ticket = box.engine.pool.submit(
+        ticket = box.engine.main.pool.submit(
             Job(code=(PLANT + "os.write(1, b'planted')\nwhile True: time.sleep(60)").encode()), running.append, 9.0)
-        worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
+        worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
         assert worker.leasing.execution is not None
         stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: stream.length > 0)
@@ -414,10 +414,10 @@ print("works")
 def test_c096_c162_resources_that_a_job_uses_up_are_there_for_the_next(end: str):
     """Pipes, descriptors in flight, pending signals of one user id; A is over, or still runs in another worker."""
     with Box(pool_size=2) as box:
-        box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workforce.workers))
+        box.reactor.run(lambda: all(worker.free for worker in box.engine.main.pool.workforce.workers))
         reports: list[Report] = []
-        ticket = box.engine.pool.submit(Job(code=(EXHAUST % end).encode()), reports.append, 9.0)
-        worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
+        ticket = box.engine.main.pool.submit(Job(code=(EXHAUST % end).encode()), reports.append, 9.0)
+        worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
         assert worker.leasing.execution is not None
         stream = worker.leasing.execution.output.out
         box.reactor.run(lambda: b"\n" in stream.head or bool(reports))
@@ -559,8 +559,8 @@ def test_c165_time_counts_from_the_start_of_the_job(monkeypatch: pytest.MonkeyPa
     with Box() as box:
         with control():  # it is counted
             assert Outcome.TIMED_OUT is box.run("while True: pass", limits={"time": 0.1}).outcome
-        box.reactor.run(lambda: box.engine.pool.any_free)
-        (worker,) = box.engine.pool.workforce.workers
+        box.reactor.run(lambda: box.engine.main.pool.any_free)
+        (worker,) = box.engine.main.pool.workforce.workers
         runner = worker.arming.store[0]
         assert isinstance(runner, Runner)
         # As if days had gone by since it was armed. The clock runs on: what the daemon tries again waits for a timer.
@@ -579,7 +579,7 @@ TAKES = "kept = bytearray(100 << 20)\nprint('has it')"
 def test_c165_a_parked_runner_has_the_limits_of_its_own_job(monkeypatch: pytest.MonkeyPatch):
     """It was armed under the daemon's limits, before anybody knew which job it would get."""
     with Box() as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         for limits, has_it in (({}, True), ({"memory": 64 << 20}, False), ({"memory": 192 << 20}, True)):
             box.reactor.run(lambda: 2 == len(worker.arming.store))  # nobody is armed for this job in particular
             assert has_it is (b"has it\n" == box.run(TAKES, limits=limits).stdout)
@@ -606,7 +606,7 @@ def when(name):
 print(json.dumps([when(name) for name in ("changed", "gone", "new", "loaded")]))
 """
     with Box(python_env=str(folder), preload=("loaded",)) as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         assert ["before", "before", "", "before"] == json.loads(box.run(look).stdout)
         box.reactor.run(lambda: 2 == len(worker.arming.store))
         parked = [runner.number for runner in worker.arming.store]

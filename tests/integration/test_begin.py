@@ -102,8 +102,8 @@ def test_an_engine_takes_the_zygote_that_was_begun(bootstrap: Bootstrap) -> None
     try:
         assert process is not None
         assert process.poll() is None
-        assert engine.zygotes.current is not None
-        assert process is engine.zygotes.current.process
+        assert engine.main.zygotes.current is not None
+        assert process is engine.main.zygotes.current.process
     finally:
         engine.close()
         reactor.close()

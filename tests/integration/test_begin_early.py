@@ -82,7 +82,7 @@ def test_an_interrupt_before_the_first_line_is_reported(hurried: None, times: in
     """SIGINT while it waits in C for its frame: the interpreter hears of it when it is back."""
     with Box(spares=0) as box:
         box.settle()
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         (runner,) = worker.arming.runners.values()
         for _ in range(times):
             assert runner.signal(signal.SIGINT)

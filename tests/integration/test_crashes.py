@@ -149,8 +149,8 @@ def test_c109_a_client_of_another_version_is_told_so(tmp_path: Path, monkeypatch
 
 
 def zygote_of(box: Box) -> Zygote:
-    assert box.engine.zygotes.current is not None
-    return box.engine.zygotes.current
+    assert box.engine.main.zygotes.current is not None
+    return box.engine.main.zygotes.current
 
 
 def state_of(pid: int) -> str:
@@ -168,10 +168,10 @@ def serve_from_another(box: Box, old: Zygote, during: Callable[[], object] = lam
     """Jobs are answered one after the other, until one was by a keeper of another zygote's."""
     makers = {old.pid}
     while makers <= {old.pid, os.getpid()}:  # ours: what a dead zygote leaves comes to us
-        while not box.engine.pool.any_free:
+        while not box.engine.main.pool.any_free:
             box.reactor.turn()
             during()
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         makers = {parent_of(worker.keeper.pid)}
         assert b"1\n" == box.run("print(1)").stdout
     assert {zygote_of(box).pid} == makers
@@ -237,7 +237,7 @@ def test_c107_a_zygote_stopped_before_it_is_ready_is_replaced() -> None:
         first = zygote_of(box)
         box.engine.patience.start = 0.05
         os.kill(first.pid, signal.SIGKILL)
-        box.reactor.run(lambda: box.engine.zygotes.current not in (None, first))
+        box.reactor.run(lambda: box.engine.main.zygotes.current not in (None, first))
         stuck = zygote_of(box)
         os.kill(stuck.pid, signal.SIGSTOP)
         box.engine.patience.start = PATIENCE_S
@@ -278,7 +278,7 @@ def test_c107_a_zygote_without_descriptors_is_replaced() -> None:
 def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None:
     """One that ends as soon as it starts: no job waits for it. When one stands again the workers are renewed."""
     with Box(pool_size=2, recycle_after=20) as box:
-        pool = box.engine.pool
+        pool = box.engine.main.pool
         box.reactor.run(lambda: 2 == len([worker for worker in pool.workforce.workers if worker.free]))
         before = pool.workforce.workers
         with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
@@ -300,7 +300,7 @@ def test_c107_without_a_zygote_workers_go_on_past_their_number_of_jobs() -> None
 def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose job left sockets has no other job, whether or not there is another worker: that is a lock."""
     with Box(pool_size=1, recycle_after=2) as box:
-        (worker,) = box.engine.pool.workforce.workers
+        (worker,) = box.engine.main.pool.workforce.workers
         with points.filled("zygote.entry", lambda _: "raise SystemExit(1)\n"):
             os.kill(zygote_of(box).pid, signal.SIGKILL)
             box.reactor.run(lambda: len(box.log.of("zygote is gone")) >= 2)
@@ -315,4 +315,4 @@ def test_c107_without_a_zygote_a_doomed_worker_goes_all_the_same(monkeypatch: py
             assert not worker.free
         monkeypatch.undo()
         assert b"1\n" == box.run("print(1)").stdout
-        assert worker not in box.engine.pool.workforce.workers
+        assert worker not in box.engine.main.pool.workforce.workers

@@ -199,10 +199,10 @@ class Stage:
         self.wait(lambda: False, 0.02)
         gone.close()
         gone.closed = True
-        for worker in self.daemon._engine.pool.workforce.workers[:1]:
+        for worker in self.daemon._engine.main.pool.workforce.workers[:1]:
             if worker.keeper._pidfd >= 0:
                 signal.pidfd_send_signal(worker.keeper._pidfd, signal.SIGKILL)
-        zygote = self.daemon._engine.zygotes.current
+        zygote = self.daemon._engine.main.zygotes.current
         if zygote is not None:
             zygote.process.kill()
         signal.raise_signal(signal.SIGHUP)
@@ -221,7 +221,7 @@ class Stage:
         for peer in self.peers:
             peer.close()
         self.peers.clear()
-        pool, server = self.daemon._engine.pool, self.daemon._server
+        pool, server = self.daemon._engine.main.pool, self.daemon._server
         assert self.wait(lambda: not (pool.sessions or pool._running or len(pool.queue) or server.connections
                                       or server.shares), PATIENCE_S), vars(pool)
         assert self.wait(lambda: WORKERS == len(pool.workforce.workers) and all(

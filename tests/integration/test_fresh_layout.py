@@ -36,7 +36,7 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Box]:
 def submitted(box: Box) -> Callable[[], tuple[str, ...]]:
     """Send a job; what is returned waits for it, and says what it saw."""
     reports: list[Report] = []
-    box.engine.pool.submit(Job(code=LOOK.encode()), reports.append, PATIENCE_S)
+    box.engine.main.pool.submit(Job(code=LOOK.encode()), reports.append, PATIENCE_S)
 
     def seen() -> tuple[str, ...]:
         box.reactor.run(lambda: bool(reports))
@@ -69,7 +69,7 @@ def test_every_job_has_a_layout_of_its_own(make: Callable[..., Box]) -> None:
         seen = [look(box) for _ in range(JOBS)]
         assert box.engine.status()["fresh_layout"] is True
         box.settle()
-        assert all(worker.armed == 1 and not worker.jobs for worker in box.engine.pool.workforce.workers)
+        assert all(worker.armed == 1 and not worker.jobs for worker in box.engine.main.pool.workforce.workers)
     assert (JOBS, JOBS) == distinct(seen)
 
 

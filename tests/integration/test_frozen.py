@@ -53,7 +53,7 @@ def frozen(pid: int, version: int) -> Iterator[None]:
 def submit(box: Box, code: str, **limits: float) -> list[Report]:
     """The answers to a job that is under way."""
     answers: list[Report] = []
-    box.engine.pool.submit(Job(code=code.encode(), limits=Limits(**limits)), answers.append, PATIENCE_S)  # type: ignore[arg-type]  # by name
+    box.engine.main.pool.submit(Job(code=code.encode(), limits=Limits(**limits)), answers.append, PATIENCE_S)  # type: ignore[arg-type]  # by name
     return answers
 
 
@@ -71,7 +71,7 @@ def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: i
     with Box(pool_size=2) as box:
         box.engine.patience.keeper = 0.3
         under_way = submit(box, CODE, time=0.5)
-        (worker,) = (worker for worker in box.engine.pool.workforce.workers if worker.busy)
+        (worker,) = (worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
         runner = worker.arming.runners[worker.running]
         output = worker.leasing.execution.output.out.fd  # type: ignore[union-attr]  # it is busy
         assert select.select([output], [], [], PATIENCE_S)[0]
@@ -83,7 +83,7 @@ def test_a_frozen_job_is_answered_and_costs_one_worker_until_it_thaws(version: i
             for number in range(4):
                 assert f"{number}\n".encode() == answer(box, submit(box, f"print({number})")).stdout
 
-        box.reactor.run(lambda: 2 == sum(each.free for each in box.engine.pool.workforce.workers))
+        box.reactor.run(lambda: 2 == sum(each.free for each in box.engine.main.pool.workforce.workers))
         assert not Path(f"/proc/{job}").exists()
         assert 1 == len(under_way)
 

@@ -183,7 +183,7 @@ class Client:
 
 @pytest.mark.parametrize("seed", [3])
 def test_every_request_has_one_answer_and_the_tables_are_empty_afterwards(wire: Wire, seed: int) -> None:
-    pool = wire.box.engine.pool
+    pool = wire.box.engine.main.pool
     dice = random.Random(seed)
     first = wire.peer()
     world = World([first.box() for _ in range(BOXES)])

@@ -24,10 +24,10 @@ print(next(m[0] for m in maps if 'python' in m[-1]), next(m[0] for m in maps if 
 
 def renewed(box: Box, old: tuple[Worker, ...]) -> bool:
     """Is none of the *old* workers left, and the old zygote neither?"""
-    workers = box.engine.pool.workforce.workers
-    assert box.engine.zygotes.succession is not None
-    return not set(old) & set(workers) and len(workers) == box.engine.pool.workforce.size and all(
-        worker.free for worker in workers) and not box.engine.zygotes.succession._leaving
+    workers = box.engine.main.pool.workforce.workers
+    assert box.engine.main.zygotes.succession is not None
+    return not set(old) & set(workers) and len(workers) == box.engine.main.pool.workforce.size and all(
+        worker.free for worker in workers) and not box.engine.main.zygotes.succession._leaving
 
 
 @pytest.fixture(params=["reference", "native"])
@@ -41,7 +41,7 @@ def test_after_so_many_jobs_the_layout_is_another_and_a_worker_is_free_all_the_t
         make: Callable[..., Box], size: int) -> None:
     with make(pool_size=size, layout_jobs=6) as box:
         box.settle()
-        old, zygote = box.engine.pool.workforce.workers, box.engine.zygotes.current
+        old, zygote = box.engine.main.pool.workforce.workers, box.engine.main.zygotes.current
         assert zygote is not None
         before = [box.run(LOOK).stdout_text.split() for _ in range(3)]
         box.settle()
@@ -49,12 +49,12 @@ def test_after_so_many_jobs_the_layout_is_another_and_a_worker_is_free_all_the_t
             box.run("pass")
         box.settle()
         while not renewed(box, old):
-            assert box.engine.pool.any_free  # whoever came now would not wait
+            assert box.engine.main.pool.any_free  # whoever came now would not wait
             box.reactor.turn(0.05)
         after = [box.run(LOOK).stdout_text.split() for _ in range(2)]
 
         assert zygote.process.returncode is not None  # it is gone, and was waited for
-        assert box.engine.zygotes.current is not zygote
+        assert box.engine.main.zygotes.current is not zygote
 
     assert 1 == len(set(map(tuple, ([*row[:2], row[3]] for row in before))))
     for old_value, new_value in zip(before[0], after[0], strict=True):
@@ -66,10 +66,10 @@ def test_after_so_many_jobs_the_layout_is_another_and_a_worker_is_free_all_the_t
 def test_after_a_time_the_layout_is_another_if_there_were_jobs() -> None:
     with Box(pool_size=1, layout_time=0.2) as box:
         box.settle()
-        old = box.engine.pool.workforce.workers
-        assert box.engine.zygotes.succession is not None
-        box.reactor.run(lambda: box.engine.zygotes.succession._late)  # type: ignore[union-attr]  # it is there
-        assert old == box.engine.pool.workforce.workers  # nobody had seen this layout
+        old = box.engine.main.pool.workforce.workers
+        assert box.engine.main.zygotes.succession is not None
+        box.reactor.run(lambda: box.engine.main.zygotes.succession._late)  # type: ignore[union-attr]  # it is there
+        assert old == box.engine.main.pool.workforce.workers  # nobody had seen this layout
         box.run("pass")
         box.reactor.run(lambda: renewed(box, old))
         box.run("pass")
@@ -79,8 +79,8 @@ def test_jobs_that_come_all_the_time_are_all_run() -> None:
     """By as many clients as there are workers; each worker is renewed between two jobs."""
     with Box(pool_size=2, layout_jobs=20) as box:
         box.settle()
-        old, layouts = box.engine.pool.workforce.workers, set()
-        while set(old) & set(box.engine.pool.workforce.workers):
+        old, layouts = box.engine.main.pool.workforce.workers, set()
+        while set(old) & set(box.engine.main.pool.workforce.workers):
             layouts.add(box.run("print(hash('leeward'))").stdout)
         layouts.add(box.run("print(hash('leeward'))").stdout)
 
@@ -89,13 +89,13 @@ def test_jobs_that_come_all_the_time_are_all_run() -> None:
 
 def test_without_descriptors_for_a_worker_more_each_goes_first() -> None:
     with Box(pool_size=2, layout_jobs=1) as box:
-        box.engine.pool.workforce.surplus = 0
-        old = box.engine.pool.workforce.workers
+        box.engine.main.pool.workforce.surplus = 0
+        old = box.engine.main.pool.workforce.workers
         box.run("pass")
         most = 0
         while not renewed(box, old):
             box.reactor.turn(0.05)
-            most = max(most, len(box.engine.pool.workforce.workers))
+            most = max(most, len(box.engine.main.pool.workforce.workers))
         assert 2 == most
         assert b"1\n" == box.run("print(1)").stdout
 
@@ -105,10 +105,10 @@ def test_a_session_keeps_its_process_and_then_its_worker_goes() -> None:
         peer = wire.peer()
         peer.open()
         peer.run(1, "x = 'lives'")
-        old = box.engine.pool.workforce.workers
+        old = box.engine.main.pool.workforce.workers
         for _ in range(3):
             assert b"1\n" == peer.ask("execute", code=b"print(1)")["stdout"]
-        wire.until(lambda: 1 == len(set(old) & set(box.engine.pool.workforce.workers)))
+        wire.until(lambda: 1 == len(set(old) & set(box.engine.main.pool.workforce.workers)))
         assert b"lives\n" == peer.run(1, "print(x)")["stdout"]
         assert {} == peer.ask("session_close", session=1)
         wire.until(lambda: renewed(box, old))
@@ -118,10 +118,10 @@ def test_a_session_keeps_its_process_and_then_its_worker_goes() -> None:
 def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int) -> None:
     """The old one goes on, and another is started later."""
     with Box(pool_size=1, layout_jobs=1) as box:
-        succession = box.engine.zygotes.succession
+        succession = box.engine.main.zygotes.succession
         assert succession is not None
         succession._patience = 1.0
-        old = box.engine.pool.workforce.workers
+        old = box.engine.main.pool.workforce.workers
         box.run("pass")
         box.reactor.run(lambda: succession._heir is not None)
         assert succession._heir is not None
@@ -135,7 +135,7 @@ def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int
 
 def test_a_daemon_that_ends_while_a_new_zygote_starts_leaves_no_process() -> None:
     with Box(pool_size=1, layout_jobs=1) as box:
-        succession = box.engine.zygotes.succession
+        succession = box.engine.main.zygotes.succession
         assert succession is not None
         box.run("pass")
         box.reactor.run(lambda: succession._heir is not None)

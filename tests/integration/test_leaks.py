@@ -45,9 +45,9 @@ KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def state(box: Box) -> dict[str, int]:
     """What could have leaked, counted."""
-    zygote = box.engine.zygotes.current
+    zygote = box.engine.main.zygotes.current
     assert zygote is not None
-    pool = box.engine.pool
+    pool = box.engine.main.pool
     box.reactor.run(lambda: WORKERS == len(pool.workforce.workers) and all(
         worker.free and 2 == len(worker.arming.store) and not worker.removal for worker in pool.workforce.workers)
         and not any(timer.call for _, _, timer in box.reactor._timers))
@@ -93,8 +93,8 @@ def run(box: Box, count: int) -> int:
         box.log.rows.clear()  # what the test notes isn't the daemon's memory
         RUNS.clear()
         if number % 50 == 49:  # the daemon's own misfortunes
-            worker = box.engine.pool.workforce.workers[0]
-            ticket = box.engine.pool.submit(Job(code=b"while True: pass"), lambda report: None, 5.0)
+            worker = box.engine.main.pool.workforce.workers[0]
+            ticket = box.engine.main.pool.submit(Job(code=b"while True: pass"), lambda report: None, 5.0)
             if number % 100 == 99:
                 with contextlib.suppress(ProcessLookupError):  # it is just being recycled
                     os.kill(worker.keeper.pid, 9)
@@ -135,7 +135,7 @@ def test_an_ended_runner_is_freed_before_the_deadline_of_its_arming():
     with Box(pool_size=1) as box:
         for _ in range(60):
             box.run("pass")
-        until = box.reactor.now() + box.engine.pool.workforce.workers[0]._terms.patience.keeper / 2
+        until = box.reactor.now() + box.engine.main.pool.workforce.workers[0]._terms.patience.keeper / 2
         while runners() > others + 5 and box.reactor.now() < until:
             box.reactor.turn(0.1)
         left = runners() - others
@@ -225,7 +225,7 @@ def run_sandboxes(box: Box, count: int) -> None:
             peer.send("process_run", sandbox=name, argv=["sleep", "60"])
             if number % 10 == 7:
                 place = wire.server.desk._registry.all()[0].sandbox.sandbox._place
-                worker = next(worker for worker in box.engine.pool.workforce.workers
+                worker = next(worker for worker in box.engine.main.pool.workforce.workers
                               if place and worker.running == place.number)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.keeper.pid, 9)

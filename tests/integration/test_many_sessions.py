@@ -28,7 +28,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workforce, "_LINGER_S", 0.05)
     with Wire(box) as wire:
-        pool = box.engine.pool
+        pool = box.engine.main.pool
         peers = [wire.peer() for _ in range(SIZE // 2 + ROOM)]
         for number, peer in enumerate(peers):
             assert 1 == peer.open()
@@ -53,13 +53,13 @@ def test_sessions_are_opened_up_to_the_bound(box: Box, monkeypatch: pytest.Monke
 def test_a_few_sessions_make_no_extra_workers(box: Box) -> None:
     """However often they are opened and closed."""
     with Wire(box) as wire:
-        before = box.engine.pool.workforce.workers
+        before = box.engine.main.pool.workforce.workers
         for _ in range(10):
             peer = wire.peer()
             peer.open()
             peer.run(1, "x = 1")
             peer.ask("session_close", session=1)
-        assert before == box.engine.pool.workforce.workers
+        assert before == box.engine.main.pool.workforce.workers
 
 
 def test_one_worker_and_sessions() -> None:

@@ -18,7 +18,7 @@ import pytest
 from kit.box import PATIENCE_S, Box
 from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
 from leeward.outcome import Outcome, Result
-from leeward.pool import drain as drain_module
+from leeward.pool import pool as pool_module
 from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
 from leeward.run.runner import Runner, job_of
@@ -44,7 +44,7 @@ class Requests:
     def submit(self, code: str, *, patience: float = PATIENCE_S, **limits: float) -> Ticket:
         answers: list[Report] = []
         self.answers.append(answers)
-        return self._box.engine.pool.submit(Job(code=code.encode(), limits=Limits(**limits)),  # type: ignore[arg-type]  # by name
+        return self._box.engine.main.pool.submit(Job(code=code.encode(), limits=Limits(**limits)),  # type: ignore[arg-type]  # by name
                                             answers.append, patience)
 
     def wait(self) -> list[Report]:
@@ -66,7 +66,7 @@ def result(report: Report) -> Result:
 
 def whole(box: Box) -> None:
     """Let the reactor run until every worker can take a job."""
-    pool = box.engine.pool
+    pool = box.engine.main.pool
     box.reactor.run(lambda: len(pool.workforce.workers) == pool.counts()["workers"]["total"]  # type: ignore[index,call-overload]  # status as JSON
                     and all(worker.free for worker in pool.workforce.workers))
 
@@ -85,7 +85,7 @@ def requests(box: Box) -> Requests:
 
 def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
     """SIGKILL to *target*, and wait until all that dies of it is dead; the reactor sees nothing yet."""
-    zygote = box.engine.zygotes.current
+    zygote = box.engine.main.zygotes.current
     assert zygote is not None
     job = job_of(runner.pid)
     pids = {"job": [job, runner.pid], "init": [runner.pid, job], "keeper": [worker.keeper.pid, runner.pid, job],
@@ -101,12 +101,12 @@ def kill(box: Box, worker: Worker, runner: Runner, target: str) -> None:
 
 def next_up(box: Box) -> tuple[Worker, Runner]:
     """The worker that gets the next job, and the runner there."""
-    worker = next(worker for worker in box.engine.pool.workforce.workers if worker.free)
+    worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.free)
     return worker, worker.arming.store[0]
 
 
 def running(box: Box) -> tuple[Worker, Runner]:
-    worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy)
+    worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy)
     assert worker.leasing.running is not None
     return worker, worker.leasing.running
 
@@ -185,7 +185,7 @@ def test_a_stopped_keeper_is_replaced_and_its_job_answered(box: Box, requests: R
     first, second = requests.results()  # every worker is free again then
 
     assert (Outcome.TIMED_OUT, b"elsewhere\n") == (first.outcome, second.stdout)
-    assert worker not in box.engine.pool.workforce.workers
+    assert worker not in box.engine.main.pool.workforce.workers
 
 
 def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Requests):
@@ -198,7 +198,7 @@ def test_a_keeper_that_stops_between_two_jobs_is_replaced(box: Box, requests: Re
     (got,) = requests.results()
 
     assert b"1\n" == got.stdout
-    assert worker not in box.engine.pool.workforce.workers
+    assert worker not in box.engine.main.pool.workforce.workers
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -219,7 +219,7 @@ def test_a_death_after_the_reply_does_not_change_the_result(box: Box, requests: 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_kill_without_waiting_spoils_at_most_one(box: Box, requests: Requests, target: str):
     """Whatever the processes were at when the signal came: one answer each, one job spoiled at most."""
-    zygote = box.engine.zygotes.current
+    zygote = box.engine.main.zygotes.current
     assert zygote is not None
     for number in range(2 * WORKERS):
         requests.submit(f"print({number})")
@@ -272,7 +272,7 @@ def test_input_too_large_for_the_memory_limit_is_out_of_memory(box: Box, request
     """The runner is ended while it reads, so the job hasn't started; but it would go so everywhere."""
     files = {"big": b"x" * (40 << 20)}
     answers: list[Report] = []
-    box.engine.pool.submit(Job(code=b"pass", files=files, limits=Limits(memory=17 << 20)), answers.append, PATIENCE_S)
+    box.engine.main.pool.submit(Job(code=b"pass", files=files, limits=Limits(memory=17 << 20)), answers.append, PATIENCE_S)
     requests.answers.append(answers)
 
     (got,) = requests.results()
@@ -399,10 +399,10 @@ def test_jobs_cut_by_a_drain_are_answered_while_their_processes_live_on(monkeypa
     """By a result, for it has run in part; a job whose runner was lost after the cut has not, and is refused."""
     refused: list[Report] = []
     with Box(pool_size=1) as box:
-        pool, requests = box.engine.pool, Requests(box)
+        pool, requests = box.engine.main.pool, Requests(box)
         requests.submit(FOREVER, time=PATIENCE_S)
         drained: list[bool] = []
-        monkeypatch.setattr(drain_module, "_CUT_S", 0.1)
+        monkeypatch.setattr(pool_module, "_CUT_S", 0.1)
         with monkeypatch.context() as nothing_dies:
             nothing_dies.setattr(Runner, "kill", lambda self: None)
             box.engine.drain(PATIENCE_S, lambda: drained.append(True))
@@ -429,10 +429,10 @@ def test_a_worker_is_replaced_after_so_many_jobs(after: int):
     with Box(pool_size=1, recycle_after=after) as box:
         keepers = []
         for number in range(3 * after):
-            (worker,) = box.engine.pool.workforce.workers
-            box.reactor.run(lambda: all(worker.free for worker in box.engine.pool.workforce.workers)
-                            and box.engine.pool.any_free)
-            (worker,) = box.engine.pool.workforce.workers
+            (worker,) = box.engine.main.pool.workforce.workers
+            box.reactor.run(lambda: all(worker.free for worker in box.engine.main.pool.workforce.workers)
+                            and box.engine.main.pool.any_free)
+            (worker,) = box.engine.main.pool.workforce.workers
             keepers.append(worker.keeper.pid)
             assert f"{number}\n".encode() == box.run(f"print({number})").stdout
 

@@ -98,7 +98,7 @@ def test_a_thread_that_waits_for_work_is_ended(folder: Path, module: Path) -> No
     """One of those that the table names, and that waits. The zygote has one thread then, and so has a job."""
     module.write_text(WAITS.format(name=libraries.IDLE[0], act="event.wait()"))
     with Box(python_env=str(folder), preload=("mine",)) as box:
-        zygote = box.engine.zygotes.current
+        zygote = box.engine.main.zygotes.current
         assert zygote is not None
         assert [str(zygote.pid)] == os.listdir(f"/proc/{zygote.pid}/task")
         assert b"1\n" == box.run("import mine, os; print(len(os.listdir('/proc/self/task')))").stdout

@@ -111,7 +111,7 @@ def test_a_library_can_be_imported_before_jobs(env: Path, name: str) -> None:
     modules = [module for each in chosen.values() for module in each.modules]
     limits: dict[str, Any] = {"memory": 1024 * MIB, "time": 60.0, "processes": 64}
     with Box(python_env=str(env), preload=tuple(modules), pool_size=2) as box:
-        zygote = box.engine.zygotes.current
+        zygote = box.engine.main.zygotes.current
         assert zygote is not None
         assert [str(zygote.pid)] == os.listdir(f"/proc/{zygote.pid}/task")
         for library in chosen.values():

@@ -47,8 +47,8 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 def wire(box: Box) -> Iterator[Wire]:
     with Wire(box) as made:
         yield made
-    assert 0 == box.engine.pool.sessions
-    assert {0} == {account.jobs for account in box.engine.pool.ledger._accounts.values()} | {0}
+    assert 0 == box.engine.main.pool.sessions
+    assert {0} == {account.jobs for account in box.engine.main.pool.ledger._accounts.values()} | {0}
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_large_output_and_many_jobs(wire: Wire):
 def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatch, held_back: float):
     """However the daemon hears of them: each is counted once, and what they used is no later job's."""
     monkeypatch.setattr(fast_path, "_HELD_S", held_back)
-    pool = wire.box.engine.pool
+    pool = wire.box.engine.main.pool
     before = pool.done
     ended: list[tuple[int, Outcome]] = []
     monkeypatch.setattr(wire.box.engine, "job_ended", lambda ticket, report: ended.append(
@@ -141,8 +141,8 @@ def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
         peer = wire.peer()
         number = peer.open()
         running = peer.send("execute", session=number, code=b"import time; time.sleep(0.3); print('over')")
-        wire.until(lambda: bool(box.engine.pool.running))
-        box.engine.pool.drain(60.0, lambda: drained.append(1))
+        wire.until(lambda: bool(box.engine.main.pool.running))
+        box.engine.main.pool.drain(60.0, lambda: drained.append(1))
         answer = peer.wait(running)
         wire.until(lambda: bool(drained))
         late = peer.run(number, "print('late')")
@@ -186,7 +186,7 @@ def test_the_end_of_the_process_is_the_end_of_the_state(wire: Wire, name: str):
         refused = peer.run(number, "print(x)")
         assert "session_over" == refused["kind"]
         assert why in refused["message"]
-    assert 0 == wire.box.engine.pool.workforce.states()["busy"]  # a session without a process holds no worker
+    assert 0 == wire.box.engine.main.pool.workforce.states()["busy"]  # a session without a process holds no worker
 
     assert {} == peer.ask("session_reset", session=number)
     assert "NameError" == peer.run(number, "print(x)")["error"]["type"]
@@ -198,7 +198,7 @@ def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
     """SIGKILL to one of its processes: this session is lost, the one beside it lives."""
     peer, other = wire.peer(), wire.peer()
     number = peer.open()
-    worker = next(worker for worker in wire.box.engine.pool.workforce.workers if worker.busy)
+    worker = next(worker for worker in wire.box.engine.main.pool.workforce.workers if worker.busy)
     beside = other.open()
     other.run(beside, "x = 'lives'")
     runner = worker.leasing.running
@@ -221,10 +221,10 @@ def test_sessions_outlive_the_zygote(wire: Wire):
     peer = wire.peer()
     number = peer.open()
     peer.run(number, "x = 'lives'")
-    zygote = wire.box.engine.zygotes.current
+    zygote = wire.box.engine.main.zygotes.current
     assert zygote is not None
     os.kill(zygote.pid, signal.SIGKILL)
-    wire.until(lambda: wire.box.engine.zygotes.current not in (None, zygote))
+    wire.until(lambda: wire.box.engine.main.zygotes.current not in (None, zygote))
 
     assert b"lives\n" == peer.run(number, "print(x)")["stdout"]
 
@@ -278,7 +278,7 @@ try:
 except KeyboardInterrupt:
     print('caught')
 """)
-    lease = next(worker.leasing.execution for worker in wire.box.engine.pool.workforce.workers if worker.busy)
+    lease = next(worker.leasing.execution for worker in wire.box.engine.main.pool.workforce.workers if worker.busy)
     wire.until(lambda: lease._turn is not None and lease._turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
@@ -292,7 +292,7 @@ def test_signal_handlers_of_a_job_between_jobs(wire: Wire):
     number = peer.open()
     peer.run(number, "import signal\ndef ring(*_): raise RuntimeError('rang')\n"
                      "signal.signal(signal.SIGALRM, ring); signal.setitimer(signal.ITIMER_REAL, 0.02)")
-    runner = next(worker.leasing.running for worker in wire.box.engine.pool.workforce.workers if worker.busy)
+    runner = next(worker.leasing.running for worker in wire.box.engine.main.pool.workforce.workers if worker.busy)
     assert runner is not None
     rang = select.poll()
     rang.register(runner.err, select.POLLIN)
@@ -341,7 +341,7 @@ def test_a_connection_has_so_many_and_no_more(wire: Wire):
 
 def test_quotas_hold_for_sessions(wire: Wire):
     """One is one running job of its user, as long as it has a worker."""
-    pool = wire.box.engine.pool
+    pool = wire.box.engine.main.pool
     pool.govern(Quotas(Quota(jobs=1)), 8, 2)
     wire.server.govern(Quotas(Quota(jobs=1)))
     try:
@@ -361,12 +361,12 @@ def test_idle_and_lifetime(box: Box):
     with Wire(box, session_idle=0.2, session_lifetime=1.5) as wire:
         peer = wire.peer()
         number = peer.open()
-        session = next(iter(box.engine.pool._sessions))
+        session = next(iter(box.engine.main.pool._sessions))
         wire.until(lambda: SessionState.LOST is session.state)
         assert "no job for 0.2 s" in peer.run(number, "pass")["message"]
         wire.until(lambda: SessionState.CLOSED is session.state)
         assert "session_over" == peer.ask("session_reset", session=number)["kind"]
-        assert 0 == box.engine.pool.sessions
+        assert 0 == box.engine.main.pool.sessions
 
 
 def test_a_cancelled_job_takes_the_state_along(wire: Wire):

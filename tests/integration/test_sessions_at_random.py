@@ -142,7 +142,7 @@ class Client:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_every_request_has_one_answer_and_the_tables_are_empty_afterwards(wire: Wire, seed: int):
-    pool = wire.box.engine.pool
+    pool = wire.box.engine.main.pool
     dice = random.Random(seed)
     clients = [Client(wire, dice) for _ in range(PEERS)]
     for _ in range(STEPS):

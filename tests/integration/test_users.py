@@ -28,7 +28,7 @@ class Users:
     def submit(self, user: int, code: str = "1", *, memory: int = 64 * MIB, patience: float = PATIENCE_S) -> Ticket:
         def done(report: Report) -> None:
             self.answers.append((user, report))
-        return self.box.engine.pool.submit(Job(code=code.encode(), limits=Limits(memory=memory)), done, patience, user)
+        return self.box.engine.main.pool.submit(Job(code=code.encode(), limits=Limits(memory=memory)), done, patience, user)
 
     def wait(self, count: int) -> list[int]:
         """Whose answers came, in order."""
@@ -45,7 +45,7 @@ def two_workers() -> Iterator[Box]:
 
 @pytest.fixture
 def users(two_workers: Box) -> Iterator[Users]:
-    pool = two_workers.engine.pool
+    pool = two_workers.engine.main.pool
     two_workers.reactor.run(lambda: all(worker.free for worker in pool.workforce.workers)
                             and 2 == len(pool.workforce.workers))
     pool.govern(Quotas(), 4)
@@ -72,12 +72,12 @@ def test_users_take_turns(users: Users) -> None:
     assert [2, 1, 1, 1] == users.wait(4)  # user 1 has the other worker
     assert all(report.result is not None and Outcome.FINISHED is report.result.outcome for _, report in users.answers)
     held[1].cancel()
-    users.box.reactor.run(lambda: not users.box.engine.pool.running)
+    users.box.reactor.run(lambda: not users.box.engine.main.pool.running)
 
 
 def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
     """Jobs at once and memory: a free worker waits for who may have it, and a larger quota is taken at once."""
-    pool = users.box.engine.pool
+    pool = users.box.engine.main.pool
     pool.govern(Quotas(Quota(jobs=1, memory=256 * MIB), {3: Quota(memory=128 * MIB)}), 4)
     first = users.submit(1, FOREVER)
     second = users.submit(1, FOREVER)
@@ -101,7 +101,7 @@ def test_a_quota_leaves_a_worker_for_others(users: Users) -> None:
 
 def test_an_end_makes_room_in_a_quota(users: Users) -> None:
     """For the job that waits for it, though a worker was free all the time."""
-    users.box.engine.pool.govern(Quotas(Quota(memory=100 * MIB)), 4)
+    users.box.engine.main.pool.govern(Quotas(Quota(memory=100 * MIB)), 4)
     for _ in range(3):
         users.submit(1)
 

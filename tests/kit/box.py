@@ -204,7 +204,7 @@ class Box:
         # A keeper that is killed reaps nobody, and without a pid namespace nobody else ends what a job left.
         until = time.monotonic() + PATIENCE_S / 10
         while time.monotonic() < until and any(
-                runner.state is RunnerState.ENDING for worker in self.engine.pool.workforce.workers
+                runner.state is RunnerState.ENDING for worker in self.engine.main.pool.workforce.workers
                 for runner in worker.arming.runners.values()):
             self.reactor.turn(0.1)
         self.engine.close()
@@ -217,11 +217,11 @@ class Box:
         reports: list[Report] = []
         RUNS.append(self.made_of)
         with loosened.without(self.made_of.lacks):
-            self.engine.pool.submit(job, reports.append, PATIENCE_S)
+            self.engine.main.pool.submit(job, reports.append, PATIENCE_S)
             # Until the job's processes are ended, too, which happens after the answer: nothing else turns this reactor.
             self.reactor.run(lambda: bool(reports) and not any(
                 worker.leasing.running is not None and worker.leasing.running.state is RunnerState.RUNNING
-                for worker in self.engine.pool.workforce.workers if not worker.busy))
+                for worker in self.engine.main.pool.workforce.workers if not worker.busy))
         return reports[0]
 
     def settle(self) -> None:
@@ -230,7 +230,7 @@ class Box:
         is just being replaced as well.
         """
         def settled() -> bool:
-            workers = self.engine.pool.workforce.workers
+            workers = self.engine.main.pool.workforce.workers
             return bool(workers) and all(
                 worker.free and not (worker.arming.count or worker.arming.wanted())
                 and len(worker.arming.runners) == worker.armed

@@ -84,7 +84,7 @@ class Live:
     def __init__(self, box: Box, limits: Limits | None = None) -> None:
         box.settle()
         self.box = box
-        self.worker = box.engine.pool.workforce.workers[0]
+        self.worker = box.engine.main.pool.workforce.workers[0]
         self.lost: list[str] = []
         self.runner: LiveRunner = self.worker.leasing.open(limits or Limits(), self.lost.append)
 

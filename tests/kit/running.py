@@ -43,14 +43,14 @@ class Running:
 def running(box: Box, code: bytes = _WAITS, limits: Limits | None = None) -> Iterator[Running]:
     """Run a job for as long as the block runs. Its code writes something when it has started, and then waits."""
     reports: list[Report] = []
-    before = [worker for worker in box.engine.pool.workforce.workers if worker.busy]
-    ticket = box.engine.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
-    box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.pool.workforce.workers))
-    worker = next(worker for worker in box.engine.pool.workforce.workers if worker.busy and worker not in before)
+    before = [worker for worker in box.engine.main.pool.workforce.workers if worker.busy]
+    ticket = box.engine.main.pool.submit(Job(code=code, limits=limits or Limits()), reports.append, PATIENCE_S)
+    box.reactor.run(lambda: any(worker.busy and worker not in before for worker in box.engine.main.pool.workforce.workers))
+    worker = next(worker for worker in box.engine.main.pool.workforce.workers if worker.busy and worker not in before)
     execution = worker.leasing.execution
     assert isinstance(execution, Execution)
     box.reactor.run(lambda: bool(execution.output.out.head) or bool(reports))
-    runner, zygote = worker.leasing.running, box.engine.zygotes.current
+    runner, zygote = worker.leasing.running, box.engine.main.zygotes.current  # type: ignore[union-attr]  # no fresh layout
     assert not reports
     assert runner is not None
     assert zygote is not None

@@ -40,7 +40,7 @@ class InBox:
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
         reports: list[Report] = []
         with loosened.without(self._box.made_of.lacks):
-            ticket = self._box.engine.pool.submit(self._job(code, **options), reports.append, PATIENCE_S)
+            ticket = self._box.engine.main.pool.submit(self._job(code, **options), reports.append, PATIENCE_S)
         return ticket.cancel
 
     def until(self, condition: Callable[[], bool], seconds: float) -> bool:

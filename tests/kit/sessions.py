@@ -25,7 +25,7 @@ class Wire:
 
     def __init__(self, box: Box, **config: Any) -> None:
         self.box = box
-        self.server = Server(box.reactor, box.engine.pool, Config(**config), status=dict, shut_down=lambda now: None,
+        self.server = Server(box.reactor, box.engine.main.pool, Config(**config), status=dict, shut_down=lambda now: None,
                              users=ServedUsers(os.geteuid()),
                              terms=lambda: terms_of(box.engine.spec, box.engine.confinement.degraded))
         self._peers: list[Peer] = []

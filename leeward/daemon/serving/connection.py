@@ -114,21 +114,34 @@ class Connection:
 
     costs = "connection"
 
-    __slots__ = ("_fd", "_flight", "_heard", "_home", "_inbox", "_moving", "_operations", "_output", "_reading",
-                 "_share", "_state", "_stream", "sock")
+    __slots__ = (
+        "_fd",
+        "_flight",
+        "_heard",
+        "_inbox",
+        "_moving",
+        "_operations",
+        "_output",
+        "_reading",
+        "_server",
+        "_share",
+        "_state",
+        "_stream",
+        "sock",
+    )
 
-    def __init__(self, home: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
-        self._home, self.sock, self._fd = home, sock, sock.fileno()
+    def __init__(self, server: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
+        self._server, self.sock, self._fd = server, sock, sock.fileno()
         self._share = share
         self._state = ConnectionState.NEW
-        self._inbox = Inbox(home, share)
-        self._moving = Moving(home.reactor, home.exchange)
-        self._flight = Flight(home, share, self._fd, self)
-        self._operations = Operations(home, share, self._flight, self)
-        self._output = Outbox(self._flight.own, home.reactor.now)
-        self._heard = home.reactor.now()
+        self._inbox = Inbox(server, share)
+        self._moving = Moving(server.reactor, server.exchange)
+        self._flight = Flight(server, share, self._fd, self)
+        self._operations = Operations(server, share, self._flight, self)
+        self._output = Outbox(self._flight.own, server.reactor.now)
+        self._heard = server.reactor.now()
         self._reading = reading
-        self._stream: Stream = home.reactor.stream(sock, self, reading)
+        self._stream: Stream = server.reactor.stream(sock, self, reading)
         try:
             if reading:
                 self._watch()
@@ -188,8 +201,8 @@ class Connection:
         if not data:
             self._end()
             return
-        now = self._home.reactor.now()
-        self._home.rounds.charge(self._share.budget, 0, came=len(data))
+        now = self._server.reactor.now()
+        self._server.rounds.charge(self._share.budget, 0, came=len(data))
         try:
             self._inbox.feed(data, now)
         except PeerError as error:
@@ -211,7 +224,7 @@ class Connection:
 
     def _serve(self) -> None:
         """Answer pending requests, a bounded number of them."""
-        inbox, operations, rounds, budget = self._inbox, self._operations, self._home.rounds, self._share.budget
+        inbox, operations, rounds, budget = self._inbox, self._operations, self._server.rounds, self._share.budget
         moving = self._moving
         if inbox.pending and self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
@@ -252,15 +265,15 @@ class Connection:
             return
         reading = (not self._inbox.more and self._state is not _ENDED and self._output.size <= OUTPUT
                    and not self._moving.on_its_way)
-        if reading and self._home.rounds.exhausted(self._share.budget):
+        if reading and self._server.rounds.exhausted(self._share.budget):
             reading = False
-            self._home.rounds.later(self._share.budget, self._fd, self._serve)
+            self._server.rounds.later(self._share.budget, self._fd, self._serve)
         if reading is not self._reading:
             self._reading = reading
             self._stream.read(reading)
         self._stream.allow_fast_path(reading and not (self._output or self._state in LEAVING or self._inbox.held)
-                           and self._share.free and self._home.as_armed and self._moving.fast
-                           and not self._home.unread_results(self._share))
+                           and self._share.free and self._server.as_armed and self._moving.fast
+                           and not self._server.unread_results(self._share))
 
     # --- the move to another process ------------------------------------------
 
@@ -300,8 +313,8 @@ class Connection:
         if self._state is _CLOSED and 0 < start.session < FIRST_SEAT:
             return  # it ended with its session
         flight = self._flight
-        ticket = flight.job_started(start) if start.session else self._home.jobs.job_started(
-            Job(code=start.code, name=NAME, limits=self._home.config.limits), partial(flight.done, start.request),
+        ticket = flight.job_started(start) if start.session else self._server.jobs.job_started(
+            Job(code=start.code, name=NAME, limits=self._server.config.limits), partial(flight.done, start.request),
             self._share.user, start)
         if self._state is _CLOSED or again:
             ticket.cancel()
@@ -321,19 +334,19 @@ class Connection:
 
     def refused(self, count: int) -> None:
         """For the stream: count *count* requests that the fast path has refused because no runner was free."""
-        home, share = self._home, self._share
-        home.metrics.requests += count
-        self._heard = home.reactor.now()
+        server, share = self._server, self._share
+        server.watcher.metrics.requests += count
+        self._heard = server.reactor.now()
         if self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
-        home.rounds.charge(share.budget, count)
-        home.jobs.admission.shed(self._fd, count, self._heard)
-        home.watcher.request_refused("busy", share.user, count)
+        server.rounds.charge(share.budget, count)
+        server.jobs.admission.shed(self._fd, count, self._heard)
+        server.watcher.request_refused("busy", share.user, count)
         self._watch()
 
     def _passed(self, request: int, when: float) -> bool:
         """Count a request that took the fast path. Returns whether its number was in use."""
-        self._home.metrics.requests += 1
+        self._server.watcher.metrics.requests += 1
         if self._state in SILENT:
             self._happen(ConnectionEvent.ASKED)
         self._heard = when
@@ -353,7 +366,7 @@ class Connection:
 
     def answered(self) -> None:
         """Note that the client has an answer that went by the fast path."""
-        self._heard = self._home.reactor.now()
+        self._heard = self._server.reactor.now()
         self._watch()
         if self._flight.kept.wanted:
             self._shut_when_done()
@@ -367,9 +380,9 @@ class Connection:
         except OSError as error:
             self.close(error.strerror or "write failed")
             return
-        self._heard = self._home.reactor.now()
+        self._heard = self._server.reactor.now()
         if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
-            self._home.rounds.later(self._share.budget, self._fd, self._serve)
+            self._server.rounds.later(self._share.budget, self._fd, self._serve)
         self._watch()
         self._moving.go(self)
 
@@ -428,7 +441,7 @@ class Connection:
 
     def look(self, now: float) -> None:
         """Close the connection, or its sessions, if a deadline has passed."""
-        inbox, output, most = self._inbox, self._output, self._home.config.idle_timeout
+        inbox, output, most = self._inbox, self._output, self._server.config.idle_timeout
         late = inbox.late(now, self._reading)
         if not output:
             output.unread_since = (output.unread_since or now) if self._stream.backlog else None
@@ -446,8 +459,8 @@ class Connection:
     def refuse(self, kind: str, message: str) -> None:
         """Send a refusal with id 0, if the socket has room for it, and close the connection."""
         log.debug("connection refused", why=message)
-        self._home.rounds.charge(self._share.budget, CONNECTING)
-        self._home.watcher.peer_refused("protocol" if kind == "bad_request" else kind, self._share.user,
+        self._server.rounds.charge(self._share.budget, CONNECTING)
+        self._server.watcher.peer_refused("protocol" if kind == "bad_request" else kind, self._share.user,
                                         credentials(self.sock)[0])
         if not (self._output or self._stream.backlog):  # else it would land inside another frame
             say_no(self.sock, kind, message)
@@ -458,12 +471,12 @@ class Connection:
         if self._state is _CLOSED:
             return
         self._happen(ConnectionEvent.CLOSED)
-        home, in_flight = self._home, len(self._flight.tickets)
+        server, in_flight = self._server, len(self._flight.tickets)
         in_any_case(
-            self._stream.close, partial(home.gone, self._fd), partial(home.jobs.ledger.connection_closed, self._fd),
-            partial(home.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
-            partial(home.part_from, self._share), self._moving.close, self._output.close, self._flight.end,
-            self.sock.close if moved else partial(home.reactor.closer.close, self.sock),
+            self._stream.close, partial(server.gone, self._fd), partial(server.jobs.ledger.connection_closed, self._fd),
+            partial(server.rounds.forget, self._share.budget, self._fd), self._inbox.close, self._operations.close,
+            partial(server.part_from, self._share), self._moving.close, self._output.close, self._flight.end,
+            self.sock.close if moved else partial(server.reactor.closer.close, self.sock),
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:

@@ -39,10 +39,10 @@ class Inbox:
         since: when the unfinished frame began, if there is one.
     """
 
-    __slots__ = ("_home", "_reader", "_rest", "_share", "held", "pending", "since")
+    __slots__ = ("_reader", "_rest", "_server", "_share", "held", "pending", "since")
 
-    def __init__(self, home: Server, share: Share) -> None:
-        self._home, self._share = home, share
+    def __init__(self, server: Server, share: Share) -> None:
+        self._server, self._share = server, share
         self._reader = FrameReader(store=LongFrame)
         self.held = 0
         self._rest = memoryview(b"")  # received, and not yet looked at
@@ -101,7 +101,7 @@ class Inbox:
         elif self.since is None or self.pending:
             self.since = now
         if held > _CHUNK:
-            if self._home.held > INPUT:
+            if self._server.held > INPUT:
                 raise Busy(f"requests of {INPUT} bytes are on their way already")
             if self._share.guest and self._share.held > INPUT // GUEST_SHARE:
                 raise Busy(f"requests of {INPUT // GUEST_SHARE} bytes of yours are on their way already")
@@ -131,5 +131,5 @@ class Inbox:
     def _hold(self, held: int) -> None:
         """Count so many bytes of an unfinished frame."""
         more, self.held = held - self.held, held
-        self._home.held += more
+        self._server.held += more
         self._share.held += more

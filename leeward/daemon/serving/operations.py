@@ -90,10 +90,10 @@ class Operations:
 
     costs = "connection"
 
-    __slots__ = ("_arena", "_flight", "_home", "_link", "_listens", "_share", "copied")
+    __slots__ = ("_arena", "_flight", "_link", "_listens", "_server", "_share", "copied")
 
-    def __init__(self, home: Server, share: Share, flight: Flight, link: Connection) -> None:
-        self._home, self._share, self._flight, self._link = home, share, flight, link
+    def __init__(self, server: Server, share: Share, flight: Flight, link: Connection) -> None:
+        self._server, self._share, self._flight, self._link = server, share, flight, link
         self._arena: RequestArena | None = None
         self._listens = False
         self.copied = 0
@@ -103,9 +103,9 @@ class Operations:
         Answer one request, or arrange that it is answered later. Returns False if another process has to do that, to
         which the connection moves.
         """
-        home, flight = self._home, self._flight
-        home.metrics.requests += 1
-        if len(payload) >= _LARGE and home.jobs.crowded and self._too_late(outline.whole(payload)):
+        server, flight = self._server, self._flight
+        server.watcher.metrics.requests += 1
+        if len(payload) >= _LARGE and server.jobs.crowded and self._too_late(outline.whole(payload)):
             return True
         alone = None if isinstance(payload, memoryview) else code_alone(payload)
         try:
@@ -126,8 +126,8 @@ class Operations:
             if heavy:
                 flight.check_weight(len(payload))
             request = parse_request(message) if alone is None else alone
-            if home.exchange is not None and self._link.goes_elsewhere(request, isinstance(payload, memoryview)):
-                home.metrics.requests -= 1  # the other process counts it
+            if server.exchange is not None and self._link.goes_elsewhere(request, isinstance(payload, memoryview)):
+                server.watcher.metrics.requests -= 1  # the other process counts it
                 return False
             if isinstance(request, Slot):
                 found = self._out_of_slot(request)
@@ -144,12 +144,12 @@ class Operations:
             parcel = answer if isinstance(answer, Parcel) else Parcel(memoryview(encode_ok(number, answer)))
         except (BadRequest, Refused) as error:
             parcel = Parcel(memoryview(encode_refused(number, error)))
-            home.watcher.request_refused(refusal_of(error)[0], self._share.user)
+            server.watcher.request_refused(refusal_of(error)[0], self._share.user)
         except Exception as error:
             # A bug of ours: this request is refused as `internal`, and the connection goes on.
-            home.reactor.barrier.note(self.serve, error)
+            server.reactor.barrier.note(self.serve, error)
             parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
-            self._home.watcher.request_refused("internal", self._share.user)
+            self._server.watcher.request_refused("internal", self._share.user)
         self._link.send(parcel)
         return True
 
@@ -175,7 +175,7 @@ class Operations:
         """
         if not number or number in self._flight.tickets:
             return False
-        why = self._home.jobs.admission.refusal(self._share.user, self._flight.fd, self._home.reactor.now())
+        why = self._server.jobs.admission.refusal(self._share.user, self._flight.fd, self._server.reactor.now())
         if why is not None:
             self._flight.refuse(number, why)
         return why is not None
@@ -183,11 +183,11 @@ class Operations:
     # --- jobs -----------------------------------------------------------------
 
     def _execute(self, request: Execute) -> None:
-        home, flight = self._home, self._flight
+        server, flight = self._server, self._flight
         if request.session >= FIRST_SEAT:
             flight.sandboxes.execute_bound(request)
             return
-        functions = flight.exchanges.open(request.id, request.functions, home.config.ceilings.time)
+        functions = flight.exchanges.open(request.id, request.functions, server.config.ceilings.time)
         try:
             self._start(request, functions)
         except Exception:
@@ -195,26 +195,26 @@ class Operations:
             raise
 
     def _start(self, request: Execute, functions: Functions | None) -> None:
-        home, flight = self._home, self._flight
-        jobs, limits, policy = home.jobs, home.config.limits, None
+        server, flight = self._server, self._flight
+        jobs, limits, policy = server.jobs, server.config.limits, None
         if request.environment or request.egress or request.profile or request.policy:
             self._pay(request.policy)
             policy = narrowing.of_code(request.egress, request.policy,
-                                       agent_home.operators(request, self._share.user, home.config))
-            place = home.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.limits
-        job = None if request.session else job_of(request, home.config, limits, functions, policy)
+                                       agent_home.operators(request, self._share.user, server.config))
+            place = server.place(host_view.key_of(request))
+            jobs, limits = place.pool, place.settings.limits
+        job = None if request.session else job_of(request, server.config, limits, functions, policy)
         tickets = flight.tickets
         tickets[request.id] = None
         try:
             ticket = flight.sessions.execute(request, functions) if job is None else jobs.submit(
-                job, partial(flight.done, request.id), home.config.queue_timeout, self._share.user,
+                job, partial(flight.done, request.id), server.config.queue_timeout, self._share.user,
                 ReplyAddress(flight.fd, request.id))
         except Exception as error:
             if request.id in tickets:
                 del tickets[request.id]
                 raise
-            home.reactor.barrier.note(self._execute, error)  # it has its answer, and gets no other
+            server.reactor.barrier.note(self._execute, error)  # it has its answer, and gets no other
             return
         if request.id in tickets:  # not answered at once
             tickets[request.id] = ticket
@@ -232,7 +232,7 @@ class Operations:
 
     def _pay(self, *policies: Mapping[str, Any]) -> None:
         """Charge for parsing *policies*, which costs many times as much as decoding their bytes."""
-        self._home.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
+        self._server.rounds.charge(self._share.budget, fetches.policy_entries(*policies))
 
     def _open_sandbox(self, request: SandboxOpen) -> None:
         self._pay(request.policy, request.fetch_policy)
@@ -259,20 +259,20 @@ class Operations:
 
     def _grant(self, request: ArenaOpen) -> Parcel:
         """Give the connection a request arena of its own."""
-        home, share, size = self._home, self._share, RequestArena.size
+        server, share, size = self._server, self._share, RequestArena.size
         if self._flight.kept.wanted:
             raise BadRequest("an arena is a descriptor, and this client takes none (keep_results)")
         if self._arena is not None:
             raise BadRequest("this connection has an arena already")
-        if home.requests + size > home.most_requests:
-            raise Busy(f"arenas of {home.requests} bytes are open already")
-        if share.guest and share.requests + size > home.most_requests // GUEST_SHARE:
+        if server.requests + size > server.most_requests:
+            raise Busy(f"arenas of {server.requests} bytes are open already")
+        if share.guest and share.requests + size > server.most_requests // GUEST_SHARE:
             raise Busy(f"arenas of {share.requests} bytes of yours are open already")
         try:
             self._arena, fd = RequestArena.make()
         except OSError as error:
             raise Busy(f"no arena can be made: {error.strerror}") from None
-        home.requests += size
+        server.requests += size
         share.requests += size
         answer = {"slots": arena.SLOTS, "size": arena.SLOT, "arenas": [size]}
         return Parcel(memoryview(encode_ok(request.id, answer)), [Results(fd, size)], weight=1)
@@ -284,7 +284,7 @@ class Operations:
         """
         if self._arena is None:
             raise BadRequest("this connection has no arena; ask for one")
-        if self._home.jobs.crowded and request.id == outline.unread(
+        if self._server.jobs.crowded and request.id == outline.unread(
                 self._arena.look(request.slot, request.length)) and self._too_late(request.id):
             return None
         self._flight.check_job()
@@ -307,10 +307,10 @@ class Operations:
 
     @point("daemon.ping")
     def _ping(self, _request: Ping) -> Mapping[str, Any]:
-        return {"version": __version__, "wire": VERSION, "caps": caps(self._home.config)}
+        return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config)}
 
     def _status(self, request: Status) -> Mapping[str, Any] | None:
-        own, exchange = self._home.status(), self._home.exchange
+        own, exchange = self._server.status(), self._server.exchange
         if exchange is None:
             return _as_asked(request, own)
         self._flight.check()
@@ -320,16 +320,16 @@ class Operations:
         return None
 
     def _recall(self, request: Recall) -> Mapping[str, Any] | None:
-        return self._from_book(self._home.watcher.events, self._flight.user, request)
+        return self._from_book(self._server.watcher.events, self._flight.user, request)
 
     def _egress_log(self, request: EgressLog) -> Mapping[str, Any] | None:
-        return self._from_book(self._home.egress, self._flight.user if self._share.guest else EVERYBODY, request)
+        return self._from_book(self._server.egress, self._flight.user if self._share.guest else EVERYBODY, request)
 
     def _egress_asks(self, request: EgressAsks) -> Mapping[str, Any] | None:
         if request.wait and not self._listens:
             self._listens = True
-            self._home.asks.listen()
-        return self._from_book(self._home.asks, EVERYBODY, request)
+            self._server.asks.listen()
+        return self._from_book(self._server.asks, EVERYBODY, request)
 
     def _from_book(self, book: UserBook, user: int,
                    request: Recall | EgressLog | EgressAsks) -> Mapping[str, Any] | None:
@@ -338,23 +338,23 @@ class Operations:
         if answer["events"] or not request.wait:
             return answer
         flight.check()
-        flight.wait(request.id, RecallWait(self._home.reactor, book, user, request.after, request.wait,
+        flight.wait(request.id, RecallWait(self._server.reactor, book, user, request.after, request.wait,
                                            partial(flight.answer, request.id), self.broken))
         return None
 
     def _shut_down(self, request: Shutdown) -> Mapping[str, Any]:
         log.info("a client asks to shut down")
-        self._home.reactor.soon(partial(self._home.shut_down, request.now))
+        self._server.reactor.soon(partial(self._server.shut_down, request.now))
         return {}
 
     def close(self) -> None:
         """Release the arena, and answer asks no longer."""
         listens, self._listens = self._listens, False
         if listens:
-            self._home.asks.unlisten()
+            self._server.asks.unlisten()
         ours, self._arena = self._arena, None
         if ours is not None:
-            self._home.requests -= RequestArena.size
+            self._server.requests -= RequestArena.size
             self._share.requests -= RequestArena.size
             ours.close()
 
@@ -399,7 +399,7 @@ _SERVES: Mapping[type, Handler] = {
     Shutdown: Operations._shut_down,
     EgressLog: Operations._egress_log,
     EgressAsks: Operations._egress_asks,
-    EgressAnswer: lambda of, request: {"taken": of._home.asks.answer(request.ask, request.allow, request.message)},
+    EgressAnswer: lambda of, request: {"taken": of._server.asks.answer(request.ask, request.allow, request.message)},
     SessionOpen: Operations._open_session,
     SessionReset: lambda of, request: of._flight.sessions.reset(request),
     SessionClose: lambda of, request: of._flight.sessions.close(request),

@@ -144,7 +144,7 @@ class Sandboxes:
         narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
         place = None if key == MAIN_POOL else owner.server.place(key)
         home = agent_home.plan(request, None if place is None else place.spec, config)
-        base = config.limits if place is None else place.limits
+        base = config.limits if place is None else place.settings.limits
         limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
         view = None if place is None else place.spec.view
         idle, lifetime = self._times(request.idle, request.lifetime)
@@ -169,7 +169,7 @@ class Sandboxes:
                              idle=idle, lifetime=lifetime, most=owner.server.most_sandboxes(owner.user),
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
-                             terms=None if place is None else terms_of(place.spec, place.degraded))
+                             terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, owner.user)
 
         if request.mounts:

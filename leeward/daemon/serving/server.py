@@ -110,7 +110,6 @@ class Server:
         self.status, self.shut_down, self.place = status, shut_down, place
         self.uid, self.group, self.quotas = users.uid, users.group, users.quotas
         self.watcher: RefusalObserver = Unwatched() if watcher is None else watcher
-        self.metrics = self.watcher.metrics
         self._room = shares
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}

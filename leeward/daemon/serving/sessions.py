@@ -107,7 +107,7 @@ class Leases:
             policy = narrowing.of_code(request.egress, request.policy,
                                        agent_home.operators(request, owner.user, config))
             place = owner.server.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.limits
+            jobs, limits = place.pool, place.settings.limits
         limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
             raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")

@@ -114,7 +114,7 @@ class ShardProcess:
 
     def _serve(self, engine: Engine, shares: descriptors.Shares) -> None:
         server = self._server = Server(
-            self._reactor, engine.pool, self._config, status=dict, shut_down=lambda now: None,
+            self._reactor, engine.main.pool, self._config, status=dict, shut_down=lambda now: None,
             users=ServedUsers(os.geteuid(), None, Quotas()), watcher=self._observer, shares=shares)
         server.exchange = self
         self._channel = ShardChannel(self._reactor, self._sock, self._hear, self._lost)
@@ -232,7 +232,7 @@ class ShardProcess:
 
     def _report(self) -> None:
         """Send what has happened since the last report."""
-        pool = self._engine.pool
+        pool = self._engine.main.pool
         now = self._metrics.requests, bool(pool.running or len(pool.queue))
         if now != self._reported:
             self._reported = now
@@ -250,10 +250,10 @@ class ShardProcess:
             self._reporting = self._reactor.after(REPORT_S, self._look)
 
     def _status(self) -> dict[str, Any]:
-        return {**self._engine.pool.counts(), "faults": self._reactor.barrier.faults}
+        return {**self._engine.main.pool.counts(), "faults": self._reactor.barrier.faults}
 
     def _counts(self) -> dict[str, Any]:
-        pool = self._engine.pool
+        pool = self._engine.main.pool
         return {"counters": self._metrics.counts(), "now": {
             "workers": pool.workforce.states(), "recycles": pool.workforce.recycled, "queued": len(pool.queue),
             "memory": {str(worker.slot): memory_of(worker) for worker in pool.workforce.workers},

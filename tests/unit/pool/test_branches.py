@@ -52,7 +52,7 @@ class Branch:
 
     made: ClassVar[list[Branch]] = []
 
-    def __init__(self, _reactor: object, _ground: object, settings: Settings, _spec: object, _confinement: object, *,
+    def __init__(self, _reactor: object, _engine: object, settings: Settings, _spec: object, _confinement: object, *,
                  first: int, troubled: Any, **_more: object) -> None:
         self.settings, self.first, self.troubled = settings, first, troubled
         self.patience = SimpleNamespace(start=20.0)
