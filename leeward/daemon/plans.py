@@ -23,7 +23,7 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter
 from leeward.pool.begin import Settings
-from leeward.pool.routed import is_routed
+from leeward.pool.tried import is_routed
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base

@@ -20,8 +20,8 @@ from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF
 from leeward.isolation.plan import ZygotePlan
-from leeward.pool.coverable import with_what_can_be_covered
 from leeward.pool.quotas import Quotas
+from leeward.pool.tried import is_routed, with_what_can_be_covered
 from leeward.spec import folders, libraries, profiles
 from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
@@ -247,8 +247,6 @@ def _ways_out(settings: Settings) -> dict[str, Any]:
 
 def _with_proxy(spec: SandboxSpec, policy: Policy) -> SandboxSpec:
     """*spec* with the proxy variables, if the policy asks for them or there is no route."""
-    from leeward.pool.routed import is_routed
-
     routed = is_routed()
     if routed and not policy.proxy:
         return spec

@@ -90,40 +90,8 @@ class Full(LeewardError):
     """There is no room for one more process."""
 
 
-def begin(lease: Lease, limits: Limits, opened: Callable[[Lease], None]) -> None:
-    """Open *lease* and give it to *opened*. If it can't be opened, end it: its process may have been killed at once."""
-    try:
-        lease.open(limits)
-    except LeewardError as error:
-        lease.end(str(error))
-    else:
-        opened(lease)
-
-
 #: The entry of a process that joins no group.
 _NO_ENTRY = Entry()
-
-
-def order(runner: Runner, keeper: Keeper, number: int, name: str, kind: control.Kind, five: list[int], *,
-          apart: bool) -> GroupNest | None:
-    """
-    Have *keeper* make the process *number* in a new group called *name*, or, if *apart*, in the keeper's own group.
-    Returns the new group; None if there is none.
-    """
-    leaf, entrances, held = runner.leaf, runner.entrances, runner.held()
-    nest = None if apart else leaf.nest(name)
-    entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
-    message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
-                            leaf.cpu(), hurried=True, reaper=nest is None and not apart,
-                            tasks=held.get(resource.RLIMIT_NPROC, 0),
-                            data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
-    try:
-        keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
-    except BaseException:
-        if nest is not None:
-            nest.remove()
-        raise
-    return nest
 
 
 class LiveRunner:
@@ -229,7 +197,25 @@ class LiveRunner:
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
-        return order(self.runner, self._keeper, number, f"p{number - _FIRST}", kind, five, apart=apart)
+        """
+        Have the keeper make the process *number* in a new group, or, if *apart*, in the keeper's own. Returns the new
+        group; None if there is none.
+        """
+        runner, leaf = self.runner, self.runner.leaf
+        entrances, held = runner.entrances, runner.held()
+        nest = None if apart else leaf.nest(f"p{number - _FIRST}")
+        entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
+        message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
+                                leaf.cpu(), hurried=True, reaper=nest is None and not apart,
+                                tasks=held.get(resource.RLIMIT_NPROC, 0),
+                                data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
+        try:
+            self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
+        except BaseException:
+            if nest is not None:
+                nest.remove()
+            raise
+        return nest
 
     def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
                     keeps_door: bool = False) -> Interpreter:
@@ -308,7 +294,12 @@ class LiveRunner:
                lost: Callable[[str], None]) -> None:
         lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
         made.tenant, made.take_back = lease, lease.take_back
-        begin(lease, limits, opened)
+        try:
+            lease.open(limits)
+        except LeewardError as error:  # its process may have been killed at once
+            lease.end(str(error))
+        else:
+            opened(lease)
 
     def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
                lost: Callable[[str], None]) -> KernelBranch:

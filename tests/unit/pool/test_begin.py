@@ -157,7 +157,7 @@ def test_an_unsuitable_path_of_a_profile_is_refused(tmp_path: Path) -> None:
 def test_programs_are_told_of_the_proxy_where_it_is_all_there_is(routed: bool, proxy: bool, told: bool,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """Or where the policy says so. By the environment of the pool, so that no program of it lacks the variables."""
-    monkeypatch.setattr("leeward.pool.routed.is_routed", lambda: routed)
+    monkeypatch.setattr("leeward.pool.begin.is_routed", lambda: routed)
     policy = parse_policy({"allow": ["example.org"], "proxy": proxy})
     made = module.spec_of(Settings(egress=policy), interpreter.find(), memory_counted=True, pinned=False)
 

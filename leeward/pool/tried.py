@@ -1,10 +1,10 @@
 """
-Whether files of this kernel's /proc can be covered before it is changed to show processes alone. A process tries it
-once.
+What this host allows in namespaces, as far as a process has to try it, once.
 
 Runs in:   the daemon, and `leeward run`. The process is exec'd, because a daemon has threads, and one of them can't
            enter namespaces alone.
-Stands if: the process fails in another way: then the daemon assumes that it works, and the first runner reports errors.
+Stands if: the process fails in another way: then the daemon assumes that it works, and the first keeper or runner
+           reports errors.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import functools
 import os
 import re
+import socket
 
 from leeward.dataclass import replace
+from leeward.isolation.egress import route
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker import bare
 
@@ -30,6 +32,7 @@ def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
 
 @functools.cache
 def is_coverable() -> bool:
+    """Whether files of this kernel's /proc can be covered before it is changed to show processes alone."""
     if _version(os.uname().release) <= _KNOWN:
         return True
     return not bare.is_refused("leeward.isolation.mounts", "is_whole_proc_refused()")
@@ -39,3 +42,14 @@ def _version(release: str) -> tuple[int, int]:
     """The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return (int(found[1]), int(found[2])) if found else (1 << 16, 0)
+
+
+@functools.cache
+def is_routed() -> bool:
+    """
+    Whether every address can be made local to a sandbox on this host; asked once a policy of egress may be.
+
+    Raises:
+        Unsupported: pyroute2 isn't installed.
+    """
+    return not bare.is_refused("leeward.isolation.egress", f"is_refused({route(socket.AF_INET)!r})")
