@@ -179,7 +179,9 @@ def test_short_flags_are_the_same_everywhere() -> None:
 
 
 def test_each_command_has_its_help_by_one_letter() -> None:
-    for name, _ in commands(cli):
+    for name, command in commands(cli):
+        # click keeps the option that it made first: for a test that ran the command without its group.
+        vars(command)["_help_option"] = None
         done = CliRunner().invoke(cli, [*name.split()[1:], "-h"], prog_name="leeward")
 
         assert (0, True) == (done.exit_code, done.output.startswith("Usage: leeward")), name
