@@ -63,10 +63,11 @@ def keeping(box: Sandbox) -> Iterator[None]:
             yield
         finally:
             ignore_them()
-            _close(box)
+            close_keeping(box)
 
 
-def _close(box: Sandbox) -> None:
+def close_keeping(box: Sandbox) -> None:
+    """End the sandbox *box*, and save what was changed in its copies of folders; see `keeping`."""
     try:
         targets = [(row["target"], row["path"]) for row in box.info().get("mounts", ()) if row["overlay"]]
         if targets:

@@ -16,6 +16,7 @@ from leeward.client.protecting import FolderGuard
 from leeward.client.sandbox import Sandbox
 from leeward.faces.mcp.tools import SandboxTools
 from leeward_cli.click_options import socket_option
+from leeward_cli.kept import close_keeping
 from leeward_cli.messages import complain
 
 _HELP = """\
@@ -62,7 +63,7 @@ def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memo
         return Sandbox(socket=socket, workdir=folder, overlay=overlay, held=True, protect=protect,
                        metadata={"mcp": str(os.getpid())}, **options), guard  # type: ignore[arg-type]
 
-    tools = SandboxTools(made, timeout)
+    tools = SandboxTools(made, timeout, close_keeping if overlay else lambda box: box.close())
     try:
         anyio.run(serve, tools, __version__)
     except* OSError as errors:

@@ -257,7 +257,9 @@ def test_nothing_runs_without_a_daemon(daemon: LiveDaemon, tmp_path: Path) -> No
     with_client(test, daemon, LEEWARD_SOCKET=str(tmp_path / "none"))
 
 
-def test_a_folder_and_limits_are_the_callers(daemon: LiveDaemon, tmp_path: Path) -> None:
+def test_a_folder_and_limits_are_the_callers(daemon: LiveDaemon, tmp_path: Path,
+                                             tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is in a copy of the folder at the end is saved: nobody can ask for it later."""
     async def limited(client: Client) -> None:
         assert ("[Timed out after 1 s]\n[Exit code: 124]", True) == await client.call(
             "run_shell", command="echo made >made; sleep 1000")
@@ -269,7 +271,10 @@ def test_a_folder_and_limits_are_the_callers(daemon: LiveDaemon, tmp_path: Path)
         assert (tmp_path / "made").exists()
 
     with_client(limited, daemon, "--workdir", str(tmp_path), "--timeout", "1")
-    with_client(overlaid, daemon, "--workdir", str(tmp_path), "--overlay")
+    state = tmp_path_factory.mktemp("state")
+    with_client(overlaid, daemon, "--workdir", str(tmp_path), "--overlay", XDG_STATE_HOME=str(state))
+    kept, = (state / "leeward/agents/kept").iterdir()
+    assert "made\0" == (kept / "deleted").read_text()
 
 
 class RawClient:

@@ -115,10 +115,12 @@ class SandboxTools:
     Args:
         open_sandbox: makes a sandbox, without opening it, and what protects its folder, if anything does.
         timeout: seconds that a command or Python code may take.
+        end: closes the sandbox when the tools are closed.
     """
 
-    def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float) -> None:
-        self._open, self._timeout = open_sandbox, timeout
+    def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,
+                 end: Callable[[Sandbox], None] = lambda box: box.close()) -> None:
+        self._open, self._timeout, self._end = open_sandbox, timeout, end
         self._lock = threading.Lock()
         self._python = threading.Lock()
         self._box: Sandbox | None = None
@@ -184,7 +186,7 @@ class SandboxTools:
             self._closed, box = True, self._box
         if box is not None:
             with contextlib.suppress(DaemonError):
-                box.close()
+                self._end(box)
             self._forget(box)
 
     def _run_shell(self, box: Sandbox, call: ToolCall) -> tuple[str, bool]:
