@@ -18,8 +18,8 @@ import click
 from leeward.approvals.durations import parse_duration
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.places import state_folder
-from leeward.approvals.rules import CATEGORIES
-from leeward.approvals.store import recover as recovered
+from leeward.approvals.queue.rules import CATEGORIES
+from leeward.approvals.queue.store import recover as recovered
 from leeward.errors import BadRequest
 from leeward_cli.approvals_text import line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes

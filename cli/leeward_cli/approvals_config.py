@@ -13,7 +13,7 @@ import click
 
 from leeward.approvals.durations import duration_text
 from leeward.approvals.link import OperatorLink
-from leeward.approvals.rules import CATEGORIES, MODES
+from leeward.approvals.queue.rules import CATEGORIES, MODES
 from leeward.errors import BadRequest
 from leeward_cli.approvals import JSON, SOCKET, resolved
 from leeward_cli.approvals import approvals as approvals  # the group with these commands

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from leeward.approvals.boxes import LEFT_S, environment_of
+from leeward.approvals.bridge.boxes import LEFT_S, environment_of
 from leeward.approvals.link import OperatorLink
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError, SandboxOver

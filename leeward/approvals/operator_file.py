@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leeward.approvals.rules import MOST_RULES, ApprovalRule, parse_rule
+from leeward.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.writers import cure, others_write

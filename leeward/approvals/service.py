@@ -17,29 +17,29 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from leeward.approvals.apply import Project
-from leeward.approvals.asking import command_request, config_request, in_project, package_requests, parse_request
-from leeward.approvals.asks import EgressDesk
-from leeward.approvals.box_ends import last_counts
-from leeward.approvals.box_rows import SandboxRows
-from leeward.approvals.boxes import AskingBox, AskingBoxes
-from leeward.approvals.bridge import Answering
-from leeward.approvals.carrying import OrderCarrier
-from leeward.approvals.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
-from leeward.approvals.detail import command_in, detail_of, part_of
-from leeward.approvals.egress_rows import EgressRows
-from leeward.approvals.git_store import GitStore
-from leeward.approvals.live_sync import begin_sync
-from leeward.approvals.orders import EXEC_S, command_order
-from leeward.approvals.other_boxes import OtherBoxes
-from leeward.approvals.projects import OpenProjects
-from leeward.approvals.pushes import ask_for_pushes, needed_commits
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.recording import changed_row, newest_rows, record, service_row
-from leeward.approvals.requests import ApprovalRequest, Resolution
-from leeward.approvals.runs import OnOutput, RunBook, run_before
+from leeward.approvals.bridge.box_ends import last_counts
+from leeward.approvals.bridge.box_rows import SandboxRows
+from leeward.approvals.bridge.boxes import AskingBox, AskingBoxes
+from leeward.approvals.bridge.bridge import Answering
+from leeward.approvals.bridge.egress_rows import EgressRows
+from leeward.approvals.bridge.other_boxes import OtherBoxes
+from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.carrying import OrderCarrier
+from leeward.approvals.carrying.detail import command_in, detail_of, part_of
+from leeward.approvals.carrying.orders import EXEC_S, command_order
+from leeward.approvals.carrying.projects import OpenProjects
+from leeward.approvals.carrying.runs import OnOutput, RunBook, run_before
+from leeward.approvals.git.git_store import GitStore
+from leeward.approvals.git.pushes import ask_for_pushes, needed_commits
+from leeward.approvals.queue.asking import command_request, config_request, in_project, package_requests, parse_request
+from leeward.approvals.queue.asks import EgressDesk
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.recording import changed_row, newest_rows, record, service_row
+from leeward.approvals.queue.requests import ApprovalRequest, Resolution
 from leeward.approvals.settings import ServiceSettings
-from leeward.approvals.syncing import sync_option
+from leeward.approvals.sync.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
+from leeward.approvals.sync.live_sync import begin_sync
+from leeward.approvals.sync.syncing import sync_option
 from leeward.audit.bounded import BoundedJournal
 from leeward.audit.record import AuditRecord
 from leeward.errors import BadRequest

@@ -16,10 +16,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leeward.approvals.apply import Project
-from leeward.approvals.credentials import Operator
+from leeward.approvals.carrying.apply import Project
 from leeward.approvals.durations import duration_text
-from leeward.approvals.listening import (
+from leeward.approvals.operator_file import operator_policy
+from leeward.approvals.places import operator_socket, own_folder, state_folder
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.service import ApprovalService
+from leeward.approvals.web.application import application
+from leeward.approvals.web.connections import BoundedConnection
+from leeward.approvals.web.credentials import Operator
+from leeward.approvals.web.listening import (
     OwnerOnly,
     answering_of,
     bind_loopback,
@@ -27,13 +33,7 @@ from leeward.approvals.listening import (
     server_of,
     with_credential,
 )
-from leeward.approvals.log_lines import bound_logs
-from leeward.approvals.operator_file import operator_policy
-from leeward.approvals.places import operator_socket, own_folder, state_folder
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.service import ApprovalService
-from leeward.approvals.web.application import application
-from leeward.approvals.web.connections import BoundedConnection
+from leeward.approvals.web.log_lines import bound_logs
 from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord, torn_record
 from leeward.errors import BadRequest, ShuttingDown

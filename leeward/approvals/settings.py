@@ -15,9 +15,9 @@ import secrets
 import threading
 from typing import Any
 
-from leeward.approvals.orders import EXEC_S, LONGEST_EXEC_S
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.rules import check_mode
+from leeward.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.rules import check_mode
 from leeward.errors import BadRequest, brief
 
 FILE = "settings.json"

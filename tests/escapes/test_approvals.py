@@ -21,7 +21,7 @@ from kit.approvals import ServedApprovals
 from kit.box import control
 from kit.live_daemon import PATIENCE, LiveDaemon, first_line
 from kit.waiting import poll_until
-from leeward.approvals.bridge import BridgeEnd, BridgeRequest
+from leeward.approvals.bridge.bridge import BridgeEnd, BridgeRequest
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Stale
 

@@ -394,7 +394,7 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
 BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/interrupts.py", "cli/leeward_cli/terminal.py", "leeward/inside/answer.py",
                               "leeward/approvals/agent.py"), "os.kill(os.getpid(),"),
              "leeward/_native/src/threads.c": "SYS_tgkill, getpid(),",
-             "leeward/approvals/git_host.py": "os.killpg(child.pid,",
+             "leeward/approvals/git/git_host.py": "os.killpg(child.pid,",
              "leeward/pool/sources.py": "os.killpg(self._process.pid,"}
 #: Programs that `leeward selftest` runs as jobs.
 JOBS = "attacks_*.py"

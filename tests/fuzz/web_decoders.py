@@ -114,8 +114,8 @@ class WebHeads:
               b"", b";", b"=", b",", b"\0", b"x" * 300, b"x" * 20000, b'"', b"POST", b"GET", b"WS")
 
     def __init__(self) -> None:
-        from leeward.approvals.credentials import SCOPE_KEY
         from leeward.approvals.web.access import PageAccess
+        from leeward.approvals.web.credentials import SCOPE_KEY
         from leeward.approvals.web.gate import WebGate
 
         access = PageAccess()
@@ -180,7 +180,7 @@ class Frames:
               b"\xff", b"[" * 300, b"9" * 5000)
 
     def __init__(self) -> None:
-        from leeward.approvals.bridge import BridgeFrames, BridgeRequest
+        from leeward.approvals.bridge.bridge import BridgeFrames, BridgeRequest
         from leeward.errors import PeerError
 
         self._reader, self._kind, self._error = BridgeFrames, BridgeRequest, PeerError

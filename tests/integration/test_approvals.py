@@ -11,11 +11,11 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from leeward.approvals.apply import Project, carry_out
-from leeward.approvals.overlay import request_changes
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.requests import ApprovalRequest
-from leeward.approvals.subjects import ProjectPath
+from leeward.approvals.carrying.apply import Project, carry_out
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import ApprovalRequest
+from leeward.approvals.queue.subjects import ProjectPath
+from leeward.approvals.sync.overlay import request_changes
 from leeward.errors import BadRequest
 
 

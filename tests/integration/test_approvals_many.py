@@ -16,9 +16,9 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.waiting import poll_until
-from leeward.approvals import queue as queues
-from leeward.approvals.bridge import BridgeRequest
-from leeward.approvals.requests import IntakeBounds
+from leeward.approvals.bridge.bridge import BridgeRequest
+from leeward.approvals.queue import queue as queues
+from leeward.approvals.queue.requests import IntakeBounds
 from leeward.approvals.service import ApprovalService
 from leeward.audit.record import AuditRecord
 from leeward.client.sandbox import Sandbox

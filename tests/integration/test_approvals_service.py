@@ -21,9 +21,9 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
 from kit.waiting import poll_until
-from leeward.approvals.box_ends import last_counts
+from leeward.approvals.bridge.box_ends import last_counts
+from leeward.approvals.bridge.other_boxes import LOOK_S
 from leeward.approvals.link import ApprovalsAway
-from leeward.approvals.other_boxes import LOOK_S
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver, Stale

@@ -25,8 +25,8 @@ PLACES = ("egress", "approvals", "audit", "faces", "integrations", "wire", "pool
 ALLOWED = {
     "approvals/operator_file.py:parse_policy": "where the operator's own file is no TOML, for the operator",
     "approvals/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
-    "approvals/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
-    "approvals/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
+    "approvals/queue/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
+    "approvals/queue/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
     "client/fetching.py:fetch_fields": "what the caller itself has passed, in its own process",
     "egress/faults.py:of_connection": "OpenSSL's reason is looked up in a table",
     "egress/fetch.py:_why": "of a PeerError, which is ours",

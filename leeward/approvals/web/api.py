@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.approvals.changes import SyncOutcome
-from leeward.approvals.orders import EXEC_S
-from leeward.approvals.requests import ApprovalRequest, Resolution
-from leeward.approvals.rules import CATEGORIES, MODES, ApprovalRule, Effect
+from leeward.approvals.carrying.orders import EXEC_S
+from leeward.approvals.queue.requests import ApprovalRequest, Resolution
+from leeward.approvals.queue.rules import CATEGORIES, MODES, ApprovalRule, Effect
+from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.bodies import MOST_CONTENT_BODY
 from leeward.approvals.web.calls import WebCall, WebParts
 from leeward.approvals.web.fields import (

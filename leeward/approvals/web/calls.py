@@ -18,10 +18,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from leeward.approvals.credentials import AskingSandbox, Credential, Operator, credential_of
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.access import BrowserSession, PageAccess
 from leeward.approvals.web.bodies import MOST_BODY, BodyReader, form_fields, json_fields
+from leeward.approvals.web.credentials import AskingSandbox, Credential, Operator, credential_of
 from leeward.approvals.web.feed import LiveFeed
 from leeward.approvals.web.gate import SAFE, SESSION_KEY
 from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized

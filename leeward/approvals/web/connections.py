@@ -19,7 +19,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leeward.approvals.credentials import SCOPE_KEY
+from leeward.approvals.web.credentials import SCOPE_KEY
 from leeward.approvals.web.loopback import peer_uid
 
 #: Connections at once, and seconds until the head of the first request has to be complete.

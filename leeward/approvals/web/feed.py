@@ -17,8 +17,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.requests import ApprovalRequest
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import ApprovalRequest
 from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread_of
 from leeward.client.characters import text_of_piece

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leeward.approvals.rules import CATEGORIES
+from leeward.approvals.queue.rules import CATEGORIES
 from leeward.approvals.web.problems import bad
 from leeward.dataclass import MISSING
 

@@ -19,8 +19,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leeward.approvals.credentials import SCOPE_KEY, Operator
 from leeward.approvals.web.access import BrowserSession, PageAccess
+from leeward.approvals.web.credentials import SCOPE_KEY, Operator
 from leeward.approvals.web.problems import WebProblem, forbidden
 
 #: The key of the browser's session in the scope; its value is None for other callers.

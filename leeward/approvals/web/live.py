@@ -17,10 +17,10 @@ from typing import Any
 import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from leeward.approvals.credentials import Operator, credential_of
 from leeward.approvals.web import bodies
 from leeward.approvals.web.api import ALWAYS, EVERYWHERE, decide_one
 from leeward.approvals.web.calls import WebParts, is_csrf
+from leeward.approvals.web.credentials import Operator, credential_of
 from leeward.approvals.web.feed import LiveViewer
 from leeward.approvals.web.fields import WebField, whole
 from leeward.approvals.web.gate import SESSION_KEY

@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from leeward.approvals.generating import generate_rule
-from leeward.approvals.requests import ApprovalRequest, CollapsedRow, collapsed
-from leeward.approvals.rules import CATEGORIES, Effect
+from leeward.approvals.queue.generating import generate_rule
+from leeward.approvals.queue.requests import ApprovalRequest, CollapsedRow, collapsed
+from leeward.approvals.queue.rules import CATEGORIES, Effect
 from leeward.approvals.web.api import decide_one, remove_rule, rules_were_changed, store_rule
 from leeward.approvals.web.calls import WebCall
 from leeward.approvals.web.diffs import hunks_of

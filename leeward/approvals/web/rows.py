@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leeward.approvals.requests import ApprovalRequest, Resolution, subject_text
-from leeward.approvals.rules import CATEGORIES, LOCKED, MODES, ApprovalRule, RuleSet
-from leeward.approvals.subjects import (
+from leeward.approvals.queue.requests import ApprovalRequest, Resolution, subject_text
+from leeward.approvals.queue.rules import CATEGORIES, LOCKED, MODES, ApprovalRule, RuleSet
+from leeward.approvals.queue.subjects import (
     BranchName,
     Endpoint,
     Invocation,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.approvals.operator_file import MOST_BYTES, OperatorPolicy, default_file, operator_policy, parse_policy
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.requests import NewRequest
-from leeward.approvals.subjects import endpoint, invocation
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import NewRequest
+from leeward.approvals.queue.subjects import endpoint, invocation
 from leeward.errors import BadRequest
 from leeward.spec import writers
 

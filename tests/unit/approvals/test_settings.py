@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.approvals.queue import ApprovalQueue
+from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.settings import FILE, KEYS, ServiceSettings
 from leeward.errors import BadRequest
 

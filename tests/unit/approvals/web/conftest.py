@@ -10,8 +10,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, as_caller, page_service
-from leeward.approvals.credentials import Operator
 from leeward.approvals.web.application import application
+from leeward.approvals.web.credentials import Operator
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, as_caller, page_service
-from leeward.approvals.changes import SyncOutcome
-from leeward.approvals.credentials import AskingSandbox, Operator
-from leeward.approvals.requests import IntakeBounds, NewRequest
-from leeward.approvals.subjects import branch
+from leeward.approvals.queue.requests import IntakeBounds, NewRequest
+from leeward.approvals.queue.subjects import branch
+from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.application import application
 from leeward.approvals.web.bodies import MOST_BODY
 from leeward.approvals.web.calls import MOST_CALLS
+from leeward.approvals.web.credentials import AskingSandbox, Operator
 from leeward.errors import BadRequest, Busy
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from kit.approvals_browser import ServedPage
 from kit.approvals_page import PageService
-from leeward.approvals import listening
-from leeward.approvals.web import connections, loopback
+from leeward.approvals.web import connections, listening, loopback
 
 ASK = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 

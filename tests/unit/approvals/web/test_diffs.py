@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.hunks import file_hunks
+from leeward.approvals.carrying.hunks import file_hunks
 from leeward.approvals.web.colours import coloured
 from leeward.approvals.web.diffs import MOST_LINES, MOST_WIDTH, DiffHunk, hunks_of
 

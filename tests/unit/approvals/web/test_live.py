@@ -11,10 +11,10 @@ from starlette.testclient import TestClient, WebSocketTestSession
 from starlette.websockets import WebSocketDisconnect
 
 from kit.approvals_page import PageService, as_caller, browser
-from leeward.approvals.credentials import Operator
-from leeward.approvals.queue import ApprovalQueue
-from leeward.approvals.requests import NewRequest
-from leeward.approvals.subjects import branch
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import NewRequest
+from leeward.approvals.queue.subjects import branch
+from leeward.approvals.web.credentials import Operator
 from leeward.approvals.web.feed import MOST_BEGUN, MOST_VIEWERS, MOST_WAITING, LiveFeed
 from leeward.errors import Busy
 

@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, browser, fill, page_service
 from kit.waiting import poll_until
-from leeward.approvals.requests import NewRequest
-from leeward.approvals.subjects import branch, endpoint, invocation
+from leeward.approvals.queue.requests import NewRequest
+from leeward.approvals.queue.subjects import branch, endpoint, invocation
 from leeward.approvals.web.application import application
 from leeward.approvals.web.drawing import drawn
 from leeward.approvals.web.gate import HEADERS

@@ -1,0 +1,487 @@
+"""
+The sandboxes that can ask: opened over a copy of a project, each with a bridge.
+
+Runs in:   the operator's program that decides; a client of the daemon.
+Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
+           alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within
+           SILENCE_S, and the next service adopts the sandboxes; without one, the daemon ends them after their idle time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+from leeward.agents.hiding_watch import HidingWatch
+from leeward.approvals.agent import SOCKET, VARIABLE
+from leeward.approvals.bridge.box_notes import BoxNotes
+from leeward.approvals.bridge.bridge import Answering, BridgeEnd
+from leeward.approvals.bridge.hidden import HiddenFiles, project_rules
+from leeward.approvals.carrying.apply import Project
+from leeward.approvals.git.git_host import GitFailed, GitIntake
+from leeward.approvals.git.git_inside import Staging, variables
+from leeward.approvals.sync.changes import CollectedChanges
+from leeward.approvals.sync.live_sync import LAST_S, LiveSync
+from leeward.client.mounts import WORKDIR
+from leeward.client.overlay import Overlay
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
+from leeward.spec.profiles.approved import NAME as PROFILE
+
+#: Sandboxes at once.
+MOST_BOXES = 64
+
+#: The folder of the asking side in the sandbox, and its files: a package `leeward` to which another one on the path of
+#: modules can add.
+_PLACE = "/tmp/.leeward"
+_PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+_EXPORTS = "from leeward.approvals.agent import Agent, AskError, ServiceGone\n"
+
+#: Options of `open` that are passed on to Sandbox.
+OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime", "sandbox")
+
+#: Begins a live sync of a sandbox, but for the paths that a function is True for.
+Syncing = Callable[..., LiveSync]
+
+#: Seconds until a bridge's socket has to listen.
+_BRIDGE_S = 20.0
+#: The title of a bridge's process.
+_TITLE = "leeward approvals"
+
+#: Seconds without a call that a sandbox stays which is left, when the service has ended. The operator's `sandbox_idle`
+#: may be less.
+LEFT_S = 600.0
+_LIFETIME_S = 7 * 86400.0
+
+#: Seconds between two calls of `info` for each sandbox.
+_LOOK_S = 2.0
+
+
+class AskingBox:
+    """
+    A sandbox with the asking side, a bridge and, if the project has one, an `origin`.
+
+    Args:
+        box: an open sandbox.
+        project: the folder of which the sandbox has a copy.
+        answering: answers the bridge's requests.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
+        git_folder: the folder for the service's repositories.
+        inside: the path of the copy in the sandbox.
+        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
+
+    Attributes:
+        box, project: as given.
+        bridge: the service's end of the bridge.
+        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
+        intake: the repository on the host for what is pushed there; None if `staging` is.
+        git_fault: why there is no `staging` though the project has an `origin`; else "".
+        sync: between the copy and the project; None if the sandbox was opened without.
+        hiding: hides names that appear in the project; None if another program has opened the sandbox.
+        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
+        opened: seconds since the epoch.
+        collected: what the operator has asked for of its changes, when its work was over.
+        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
+
+    Raises:
+        BadRequest: the bridge doesn't start within 20 seconds.
+        DaemonError, SandboxOver: as for `Sandbox.start`.
+    """
+
+    def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
+                 git_folder: str, inside: str = WORKDIR, note: Mapping[str, Any] | None = None) -> None:
+        self.box, self.project, self.opened = box, project, time.time()
+        self.staging: Staging | None = None
+        self.intake: GitIntake | None = None
+        self.git_fault = ""
+        self.sync: LiveSync | None = None
+        self.hiding: HidingWatch | None = None
+        self.hiding_fault = ""
+        self.collected, self.is_left = CollectedChanges(), False
+        if note is not None:
+            self.is_left = bool(note["left"])
+            self.collected.more = int(self.is_left)
+            self._end_bridges()
+        self._put()
+        if variables(project.path):
+            try:
+                self.intake = GitIntake(git_folder, project.path)
+                self.staging = Staging(box, inside, None if note is None else note["before"])
+            except GitFailed as error:
+                self.intake = self.staging = None
+                self.git_fault = str(error)
+        process = box.start(["python3", "-I", f"{_PLACE}/python/leeward/approvals/agent.py"], stdin=None,
+                            title=_TITLE)
+        self.bridge = BridgeEnd(process, answering, until)
+        if not self.bridge.wait(_BRIDGE_S):
+            self.bridge.close()
+            raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
+
+    def _end_bridges(self) -> None:
+        """End the bridge of another service, before its silence does."""
+        for row in self.box.processes():
+            if row.get("title") == _TITLE and not row["over"]:
+                with contextlib.suppress(LeewardError):  # it has ended
+                    self.box.process(row["process"]).kill()
+
+    def note(self) -> dict[str, Any]:
+        """What another service has to know to adopt the sandbox; for JSON."""
+        return {"project": self.project.path, "left": self.is_left, "hides": self.hiding is not None,
+                "before": None if self.staging is None else self.staging.before}
+
+    def _put(self) -> None:
+        """Write the files of the asking side into the sandbox."""
+        package = f"{_PLACE}/python/leeward"
+        self.box.files.mkdir(f"{package}/approvals", parents=True, exist_ok=True)
+        self.box.files.write(f"{package}/__init__.py", _PACKAGE)
+        self.box.files.write(f"{package}/approvals/__init__.py", _PACKAGE + _EXPORTS)
+        agent = resources.files("leeward.approvals").joinpath("agent.py").read_text(encoding="utf-8")
+        self.box.files.write(f"{package}/approvals/agent.py", agent)
+
+    def row(self) -> dict[str, Any]:
+        """The fields of `ApprovalService.sandboxes`, for JSON."""
+        return {"sandbox": self.box.id, "project": self.project.path, "age": time.time() - self.opened,
+                "bridge": self.bridge.is_alive, "fault": self.hiding_fault or self.bridge.fault,
+                "git": self.staging is not None, "git_fault": self.git_fault,
+                "sync": None if self.sync is None else self.sync.row()}
+
+    def hide(self, hidden: HiddenFiles) -> None:
+        """Hide names that appear in the project while the sandbox runs."""
+        self.hiding = hidden.watch(self.box, self._give_up)
+
+    def _give_up(self, why: str) -> None:
+        self.hiding_fault = why[:500]
+        with contextlib.suppress(LeewardError):  # it is over
+            self.box.kill()
+
+    def leave(self) -> None:
+        """Keep the sandbox, whose work is over, for as long as the daemon lets it live, and end what still runs in it."""
+        self.is_left = True
+        for row in self.box.processes():
+            if row["process"] != self.bridge.number:
+                with contextlib.suppress(LeewardError):  # it has ended
+                    self.box.process(row["process"]).kill()
+        for more in ({"idle": LEFT_S}, {"lifetime": _LIFETIME_S}):
+            with contextlib.suppress(LeewardError):  # it has the longest already
+                self.box.extend(**more)
+
+    def close(self) -> None:
+        """
+        End the sandbox and its processes, after the last pass of its sync. One that is left stays for LEFT_S, without a
+        bridge.
+        """
+        if self.sync is not None:
+            self.sync.end()
+            self.sync.join()
+        self.bridge.close()
+        if self.hiding is not None:
+            self.hiding.stop()
+        if not self.is_left:
+            with contextlib.suppress(LeewardError):  # it is over
+                self.box.kill()
+        self.bridge.join(2.0)
+        if self.is_left:
+            self.box.detach()
+        else:
+            self.box.close()
+
+
+def environment_of(project: str) -> dict[str, str]:
+    """The environment variables of every process in a sandbox over *project*."""
+    return {VARIABLE: SOCKET, "PYTHONPATH": f"{_PLACE}/python", "PYTHONUSERBASE": f"{_PLACE}/user",
+            **variables(project)}
+
+
+class AskingBoxes:
+    """
+    The sandboxes of the service that can ask, MOST_BOXES at once.
+
+    Args:
+        socket: of the daemon; None for the default.
+        folder: of the service.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
+        looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
+        ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
+            if the service has ended it.
+    """
+
+    def __init__(self, socket: str | None, folder: str, until: float | None,
+                 looked: Callable[[AskingBox | None, Mapping[str, Any]], None],
+                 ended: Callable[[AskingBox, Mapping[str, Any], SandboxOver | None], None]) -> None:
+        self._socket, self._folder, self._until, self._looked, self._ended = socket, folder, until, looked, ended
+        self._boxes, self._lock = dict[str, AskingBox](), threading.Lock()
+        self._attaching: set[str] = set()
+        self._opening, self._closed = 0, False
+        self._last, self._notes = dict[str, Mapping[str, Any]](), BoxNotes(folder)
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="sandboxes", daemon=True)
+        self._watch.start()
+
+    def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
+             syncing: Syncing | None = None) -> AskingBox:
+        """
+        Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
+
+        Args:
+            project: the folder of the host.
+            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
+            answering: returns the answering function for a sandbox's id.
+            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
+
+        Raises:
+            BadRequest: there is no such option, the project can't be searched for files to hide, the profile can't
+                hide any, or as for AskingBox.
+            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
+            ShuttingDown: the service is ending its sandboxes.
+            DaemonError: as for Sandbox.
+        """
+        more = sorted(set(options) - set(OPTIONS))
+        if more:
+            raise BadRequest(f"no such options: {', '.join(map(str, more))[:200]}")
+        with self._place():
+            rules = project_rules(project, os.environ)
+            begin = None if syncing is None else functools.partial(syncing, hides=rules.hides)
+            if "sandbox" in options:
+                with self._reserved(options) as name:
+                    box, inside = self._attached(project, name)
+                    return self._begin(box, project, answering, begin, inside, box.detach)
+            hidden = HiddenFiles(project, rules)
+            box = self._opened(project, {**options, **hidden.options})
+            return self._begin(box, project, answering, begin, WORKDIR, box.close, hidden)
+
+    def _opened(self, project: Project, options: Mapping[str, Any]) -> Sandbox:
+        box = Sandbox(socket=self._socket, workdir=project.path, overlay=True, **{
+            "profile": PROFILE, "env": environment_of(project.path),
+            "metadata": {"approvals": project.path[:1000]}, **options})
+        try:
+            assert box.id
+        except RequestRejected as error:
+            box.close()
+            if "has no home" not in str(error):
+                raise
+            raise BadRequest(f"the profile {brief(options.get('profile'))} can't hide files such as .env: take"
+                             f" {PROFILE}, or one that is based on it") from None
+        except BaseException:
+            box.close()
+            raise
+        return box
+
+    def adoptable(self) -> dict[str, str]:
+        """The sandboxes that the last service has left, by their ids with the paths of their projects."""
+        return {name: str(note["project"]) for name, note in self._notes.all().items()}
+
+    def adopt(self, project: Project, name: str, answering: Callable[[str], Answering]) -> AskingBox:
+        """
+        Attach to a sandbox that the last service has left.
+
+        Raises:
+            LeewardError: as for `open`.
+        """
+        with self._place(), self._reserved({"sandbox": name}):
+            note = self._notes.all()[name]
+            hidden = HiddenFiles(project, project_rules(project, os.environ)) if note["hides"] else None
+            try:
+                box, inside = self._attached(project, name)
+                if hidden is not None:  # what has appeared since the last service
+                    box.ask("sandbox_hide", {"hide": hidden.options["hide"]})
+                return self._begin(box, project, answering, None, inside, box.detach, hidden, note)
+            except SandboxOver:
+                self._notes.remove(name)
+                raise
+
+    def leave(self, box: AskingBox) -> None:
+        """As AskingBox.leave; the next service does the same."""
+        box.leave()
+        self._notes.write(box.box.id, box.note())
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        """
+        One of the MOST_BOXES places, while a sandbox is being opened.
+
+        Raises:
+            Busy, ShuttingDown: there is none.
+        """
+        with self._lock:
+            self._check_open()
+            if len(self._boxes) + self._opening >= MOST_BOXES:
+                raise Busy(f"{MOST_BOXES} sandboxes can ask already")
+            self._opening += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._opening -= 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDown("the service for approvals is shutting down")
+
+    def _begin(self, box: Sandbox, project: Project, answering: Callable[[str], Answering],
+               syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
+               hidden: HiddenFiles | None = None, note: Mapping[str, Any] | None = None) -> AskingBox:
+        """
+        Make an AskingBox of an open sandbox.
+
+        Args:
+            hidden: what it doesn't show, if the service has opened it.
+            note: as for AskingBox.
+            give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
+        """
+        try:
+            made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside, note)
+        except BaseException:
+            give_up()
+            raise
+        try:
+            if hidden is not None:
+                made.hide(hidden)
+            made.sync = None if syncing is None else syncing(box)
+            with self._lock:
+                self._check_open()  # `close_all` ends only those that it finds
+                self._boxes[box.id] = made
+            self._notes.write(box.id, made.note())
+        except BaseException:
+            if made.sync is not None:
+                made.sync.end()
+                made.sync.join()
+            if made.hiding is not None:
+                made.hiding.stop()
+            made.bridge.close()
+            give_up()
+            raise
+        return made
+
+    @contextlib.contextmanager
+    def _reserved(self, options: Mapping[str, Any]) -> Iterator[str]:
+        """
+        The sandbox's id in *options*, while no other call attaches to the same sandbox.
+
+        Raises:
+            BadRequest: that sandbox can ask already, or there are other options.
+        """
+        name = options["sandbox"]
+        if len(options) > 1 or not isinstance(name, str):
+            raise BadRequest("a sandbox that is there already has its options")
+        with self._lock:
+            if name in self._boxes or name in self._attaching:
+                raise BadRequest("this sandbox can ask already")
+            self._attaching.add(name)
+        try:
+            yield name
+        finally:
+            with self._lock:
+                self._attaching.discard(name)
+
+    def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
+        """
+        A sandbox of this user's that another program has opened, and the path of its copy of *project*.
+
+        Raises:
+            BadRequest: the sandbox has no copy of that folder.
+        """
+        box = Sandbox.attach(name, socket=self._socket)
+        try:
+            overlay = Overlay(box, "")
+            folder = os.open(project.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if not overlay.is_over(folder):
+                    raise BadRequest("this sandbox works on no copy of that folder")
+            finally:
+                os.close(folder)
+        except BaseException:
+            box.detach()
+            raise
+        return box, overlay.target
+
+    def get(self, sandbox: str) -> AskingBox:
+        """
+        The sandbox with an id.
+
+        Raises:
+            BadRequest: no sandbox of this service has it, or that one has ended.
+        """
+        with self._lock:
+            found = self._boxes.get(sandbox)
+        if found is None:
+            raise BadRequest(f"this service has no sandbox {sandbox!a:.80}. If it is open, `leeward diff` shows what it has"
+                             " changed, and `leeward apply` applies it")
+        return found
+
+    def ids(self) -> list[str]:
+        with self._lock:
+            return list(self._boxes)
+
+    def rows(self) -> list[dict[str, Any]]:
+        with self._lock:
+            boxes = list(self._boxes.values())
+        return [box.row() for box in boxes]
+
+    def end_syncs(self) -> None:
+        """Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most."""
+        with self._lock:
+            syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
+        for sync in syncs:
+            sync.end(LAST_S)
+        for sync in syncs:
+            sync.join()
+
+    def close(self, sandbox: str) -> None:
+        """
+        End the sandbox with an id.
+
+        Raises:
+            BadRequest: there is none.
+        """
+        box = self.get(sandbox)
+        box.is_left = False
+        self._end(box, None)
+
+    def close_all(self) -> None:
+        """End all sandboxes, and the thread that looks at them; no others are opened from now on."""
+        with self._lock:
+            self._closed = True
+        self._over.set()
+        self._watch.join()
+        with self._lock:
+            boxes = list(self._boxes.values())
+        for box in boxes:
+            self._end(box, None)
+
+    def _end(self, box: AskingBox, why: SandboxOver | None) -> None:
+        with self._lock:
+            if self._boxes.pop(box.box.id, None) is None:
+                return
+            last = self._last.pop(box.box.id, {})
+        if not box.is_left:
+            self._notes.remove(box.box.id)
+        if why is None:
+            try:
+                last = box.box.info()
+            except SandboxOver as error:
+                why = error
+            except LeewardError:
+                pass
+        box.close()
+        self._ended(box, last, why)
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            with self._lock:
+                boxes = list(self._boxes.values())
+            for box in boxes:
+                try:
+                    self._last[box.box.id] = info = box.box.info()
+                    self._looked(box, info)
+                except SandboxOver as error:
+                    self._end(box, error)
+                except Exception:
+                    pass  # it costs this look; if the daemon is away, the bridge's fault says so
+            with contextlib.suppress(Exception):  # as above
+                self._looked(None, {})

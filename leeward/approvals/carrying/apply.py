@@ -1,0 +1,398 @@
+"""
+Carries out approved changes of files: beneath the project, atomically, once, and only on the content against which the
+request was made.
+
+Runs in:   the operator's program, with that user's own rights.
+Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
+Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
+           file on the host has either the old content or the new one, since one rename replaces it.
+Leaves:    a write of another program to the same file, in the microseconds between the comparison and the rename, is
+           lost.
+Source:    openat2(2), rename(2), link(2), fsync(2)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import posixpath
+import secrets
+import stat
+import threading
+from collections.abc import Callable
+
+from leeward._native.beneath import open_beneath
+from leeward.approvals.carrying.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import ApprovalRequest
+from leeward.approvals.queue.steps import reached
+from leeward.approvals.queue.subjects import ProjectPath, project_path
+from leeward.client.changes import CHUNK, FOLDER, type_of
+from leeward.client.placing import NewFile, put_link
+from leeward.errors import BadRequest, Stale
+from leeward.obeyed.repositories import makes_repository
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+
+
+class Project:
+    """
+    A folder of the host, held open: all paths are resolved beneath its descriptor.
+
+    Args:
+        path: of the folder itself, not of a link to it.
+        fault: is called before each step, with the step's name.
+
+    Raises:
+        OSError: there is no folder at *path*.
+    """
+
+    def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
+        self.path, self._fault = path, fault
+        self._fd = os.open(path, FOLDER | os.O_CLOEXEC)
+        self._writing = threading.Lock()  # one write at a time, and none by a closed descriptor's number
+
+    def close(self) -> None:
+        with self._writing:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the folder, which this object owns."""
+        return self._fd
+
+    def resolve(self, path: str) -> ProjectPath:
+        """
+        *path* as rules compare it, with its links followed, but for one at its end.
+
+        Args:
+            path: relative to the project.
+
+        Raises:
+            BadRequest: the path or one of its links leads out of the project.
+        """
+        folder, name = posixpath.split(path.rstrip("/"))
+        if name in ("", ".", ".."):
+            return project_path(path, self._link)
+        inner = project_path(f"{folder}/x" if folder else "x", self._link).path
+        return project_path(posixpath.join(posixpath.dirname(inner), name))
+
+    def _link(self, path: str) -> str | None:
+        # Not by `state`, which reads the whole file to hash it.
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError as error:
+            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                return None
+            raise
+        try:
+            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
+        finally:
+            os.close(fd)
+
+    def state(self, path: str) -> FileState:
+        """
+        The state of *path*; NOTHING if a part of the path is a link or another mount. A file above MOST_CONTENT bytes
+        isn't read and has no hash; no order can be about one.
+
+        Raises:
+            OSError: the file can't be read.
+        """
+        return self._read(path, None)
+
+    def in_repository(self, path: str) -> bool:
+        """Whether *path* lies in a folder that git recognises as a repository, or makes one of a folder above it."""
+        above, _, name = f"/{path}".rpartition("/")
+        while True:
+            try:
+                fd = open_beneath(self._fd, os.fsencode(above[1:]) or b".", FOLDER)
+            except OSError as error:
+                if error.errno not in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                    return True  # it isn't known
+            else:
+                try:
+                    if makes_repository(name, os.listdir(fd)):
+                        return True
+                except OSError:
+                    return True
+                finally:
+                    os.close(fd)
+            if not above:
+                return False
+            above, _, name = above.rpartition("/")
+
+    def changed_since(self, path: str, when: int) -> bool:
+        """
+        Whether there is a file at *path* whose ctime is *when* or later.
+
+        Args:
+            path: relative to the project.
+            when: nanoseconds since the epoch, by the clock of file systems.
+        """
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError:
+            return False
+        try:
+            about = os.fstat(fd)
+            return not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
+        finally:
+            os.close(fd)
+
+    def content(self, path: str) -> tuple[FileState, bytes]:
+        """
+        The state of *path*, and the content if it is a file (else b"").
+
+        Raises:
+            BadRequest: the file has more than MOST_CONTENT bytes.
+            OSError: the file can't be read.
+        """
+        held: list[bytes] = []
+        state = self._read(path, held)
+        return state, b"".join(held)
+
+    def _read(self, path: str, held: list[bytes] | None) -> FileState:
+        try:
+            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+        except OSError as error:
+            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+                return NOTHING
+            raise
+        try:
+            about = os.fstat(fd)
+            kind, mode = type_of(about.st_mode), stat.S_IMODE(about.st_mode)
+            if kind == "link":
+                return FileState(kind, link=os.readlink("", dir_fd=fd))
+            if kind != "file":
+                return FileState(kind, mode if kind == "folder" else 0)
+            if held is None and about.st_size > MOST_CONTENT:
+                return FileState(kind, mode)
+            file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        finally:
+            os.close(fd)
+        try:
+            found, size = hashlib.sha256(), 0
+            while data := os.read(file, CHUNK):
+                found.update(data)
+                size += len(data)
+                if size > MOST_CONTENT:  # without `held`: the file has grown since fstat
+                    if held is None:
+                        return FileState(kind, mode)
+                    raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
+                if held is not None:
+                    held.append(data)
+            return FileState(kind, mode, found.hexdigest())
+        finally:
+            os.close(file)
+
+    def put(self, order: FileOrder, temporary: str) -> None:
+        """
+        Carry out *order*.
+
+        Args:
+            order: as the queue has it.
+            temporary: the name of the new file until it is renamed to its place.
+
+        Raises:
+            Stale: the host's file isn't `order.base`.
+            OSError: the disk is full, a permission is missing, or another failure of a system call.
+        """
+        with self._writing:
+            self._put(order, temporary)
+
+    def _put(self, order: FileOrder, temporary: str) -> None:
+        self._compare(order)
+        parent, name = self._parent(order)
+        try:
+            if order.goal.type == "none":
+                self._fault("remove")
+                self._compare(order)
+                (os.rmdir if order.base.type == "folder" else os.unlink)(name, dir_fd=parent)
+            elif order.goal.type == "folder":
+                self._folder(order, parent, name)
+            else:
+                self._place(order, parent, name, os.fsencode(temporary))
+            self._fault("sync")
+            os.fsync(parent)
+        except (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
+        except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise Stale(f"{order.path!r:.120}: {(error.strerror or '').lower()}", order.path) from None
+            raise
+        finally:
+            os.close(parent)
+
+    def _compare(self, order: FileOrder) -> None:
+        if self.state(order.path) != order.base:
+            raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+
+    def _parent(self, order: FileOrder) -> tuple[int, bytes]:
+        """
+        Open the folder of the order's path, and make the folders that a new file lacks.
+
+        Returns:
+            A descriptor of the folder, which the caller owns, and the name of the file in it.
+
+        Raises:
+            Stale: the folder is gone, or can't be opened beneath the project.
+        """
+        folder, name = os.path.split(os.fsencode(order.path))
+        parts = folder.split(b"/") if folder else []
+        for end in range(len(parts) + 1):
+            try:
+                fd = open_beneath(self._fd, b"/".join(parts[:end]) or b".", FOLDER)
+            except FileNotFoundError:
+                if order.base.type != "none":
+                    raise Stale(f"the folder of {order.path!r:.120} is gone", order.path) from None
+                above = open_beneath(self._fd, b"/".join(parts[:end - 1]) or b".", FOLDER)
+                try:
+                    os.mkdir(parts[end - 1], 0o755, dir_fd=above)
+                finally:
+                    os.close(above)
+                fd = open_beneath(self._fd, b"/".join(parts[:end]), FOLDER)
+            except OSError as error:
+                why = (error.strerror or "an error").lower()
+                raise Stale(f"the folder of {order.path!r:.120}: {why}", order.path) from None
+            if end == len(parts):
+                return fd, name
+            os.close(fd)
+        raise AssertionError("a path has a last folder")
+
+    def _folder(self, order: FileOrder, parent: int, name: bytes) -> None:
+        self._fault("place")
+        if order.base.type != "folder":
+            if order.base.type != "none":
+                os.unlink(name, dir_fd=parent)
+            os.mkdir(name, 0o700, dir_fd=parent)
+        fd = os.open(name, FOLDER | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.fchmod(fd, order.goal.mode)
+        finally:
+            os.close(fd)
+
+    def _place(self, order: FileOrder, parent: int, name: bytes, temporary: bytes) -> None:
+        self._fault("write")
+        replaces = order.base.type not in ("none", "folder")
+        if order.goal.type == "link":
+            self._make_room(order, parent, name)
+            put_link(parent, temporary, name, os.fsencode(order.goal.link), replaces=replaces)
+            return
+        file = NewFile(parent, temporary)
+        try:
+            self._content(order, parent, name, file.fd)
+            self._make_room(order, parent, name)
+            file.put(name, replaces=replaces)
+        finally:
+            self._fault("clean")
+            file.close()
+
+    def _make_room(self, order: FileOrder, parent: int, name: bytes) -> None:
+        self._fault("place")
+        self._compare(order)  # again: writing the content took a while
+        if order.base.type == "folder":
+            os.rmdir(name, dir_fd=parent)
+
+    @staticmethod
+    def _content(order: FileOrder, parent: int, name: bytes, fd: int) -> None:
+        rest = memoryview(order.content)
+        while rest:
+            rest = rest[os.write(fd, rest):]
+        if os.geteuid() == 0:  # a file that root writes gets the owner of the old file, or of the folder
+            about = os.fstat(parent) if order.base.type != "file" else os.stat(name, dir_fd=parent,
+                                                                               follow_symlinks=False)
+            os.fchown(fd, about.st_uid, about.st_gid)
+        os.fchmod(fd, order.goal.mode)
+        os.fsync(fd)
+
+    def clean(self, order: FileOrder, temporary: str) -> None:
+        """Remove the temporary file that a program which ended in between has left beside the order's file."""
+        try:
+            parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
+        except OSError:
+            return
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.fsencode(temporary), dir_fd=parent)
+        finally:
+            os.close(parent)
+
+
+def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = reached) -> bool:
+    """
+    Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
+
+    Args:
+        queue: has the approved request.
+        project: the folder that the order is about.
+        number: the request's id.
+        fault: is called before each step, with the step's name.
+
+    Returns:
+        Whether this call began it.
+
+    Raises:
+        BadRequest: the request isn't about a file.
+    """
+    request = queue.get(number)
+    if request is not None and request.category != "filesystem":
+        raise BadRequest(f"request {number} isn't about a file")
+    temporary = f".leeward-{secrets.token_hex(8)}"
+    fault("begin")
+    payload = queue.begin(number, temporary)
+    if payload is None:
+        return False
+    fault("begun")
+    if request is not None:
+        _finish(queue, project, request, unpacked(payload), temporary)
+    fault("finished")
+    return True
+
+
+def recover(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
+    """
+    Complete an order about a file that another program had begun when it ended. One whose file has its goal is recorded
+    as done, one whose file has its base is carried out now, and any other is recorded as stale.
+
+    Args:
+        queue: has the request.
+        project: the folder that the order is about.
+        request: from `queue.interrupted()`.
+        temporary: from `queue.interrupted()`.
+
+    Returns:
+        False if the request has no order any more.
+    """
+    payload = queue.payload(request.id)
+    if payload is None:
+        return False
+    order = unpacked(payload)
+    project.clean(order, temporary)
+    try:
+        is_done = project.state(order.path) == order.goal
+    except OSError:
+        is_done = False  # `_finish` reads the file again and records the error
+    if is_done:
+        queue.finish(request.id)
+    else:
+        _finish(queue, project, request, order, temporary)
+    return True
+
+
+def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, order: FileOrder, temporary: str) -> None:
+    try:
+        if request.subject != ProjectPath(order.path):
+            raise BadRequest("it is about another file than the one that was shown")
+        project.put(order, temporary)
+    except Stale as error:
+        queue.finish(request.id, str(error), stale=True)
+    except BadRequest as error:
+        queue.finish(request.id, str(error), failed=True)
+    except OSError as error:
+        queue.finish(request.id, f"{order.path!r:.120}: {(error.strerror or 'an error').lower()}", failed=True)
+    else:
+        queue.finish(request.id)

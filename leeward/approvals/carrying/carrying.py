@@ -1,0 +1,258 @@
+"""
+Carries out approved requests: changes of a project's files in the order of their ids, commands in parallel.
+
+Runs in:   the operator's program that decides.
+Once:      the queue records that an order is begun before anything is done, and lets one caller begin it. If the
+           program ends in between, files are compared with the host (`apply.recover`). Pushes and settings are done
+           again, which changes nothing if they were done. A command isn't run again, since it may have run.
+Threads:   MOST_FILES for files and MOST_PUSHES for pushes and settings, one of each for a project, so that a slow disk
+           or remote delays only its own project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from leeward.approvals.bridge.box_rows import SandboxRows
+from leeward.approvals.carrying.apply import carry_out, recover
+from leeward.approvals.carrying.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.carrying.projects import OpenProjects
+from leeward.approvals.carrying.runs import TIMED_OUT, RunBook
+from leeward.approvals.carrying.turns import TurnPool
+from leeward.approvals.git.git_host import git_push, is_local
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.queue.requests import ApprovalRequest
+from leeward.approvals.queue.steps import reached
+from leeward.approvals.settings import ServiceSettings
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown, told, told_with_type
+from leeward.outcome import Outcome
+
+#: Commands that run at once, of all sandboxes and of one.
+MOST_COMMANDS, MOST_OF_ONE = 64, 4
+
+#: Projects whose files are written at once, and projects whose branches are pushed at once.
+MOST_FILES, MOST_PUSHES = 8, 8
+
+#: Bytes of output after which a command is ended.
+MOST_OUTPUT = "64M"
+
+#: The end of the output of a command that was timed out.
+_TIMED_OUT = b"[timed out]\n"
+
+#: pip installs into PYTHONUSERBASE (`boxes.environment_of`): the interpreter's own packages are the host's.
+_PIP = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
+
+
+class OrderCarrier:
+    """
+    Carries out what the queue says is due.
+
+    Args:
+        queue: has the approved requests.
+        runs: keeps the state and output of commands.
+        settings: the configuration that approved proposals change.
+        projects: the folders that files are written to.
+        socket: of the daemon; None for the default.
+        life: writes the rows about sandboxes that are opened for a command.
+        fault: is called before each step, with the step's name.
+    """
+
+    def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,
+                 socket: str | None, life: SandboxRows, fault: Callable[[str], None] = reached) -> None:
+        self._queue, self._runs, self._settings, self._projects, self._socket = queue, runs, settings, projects, socket
+        self._life, self._fault, self._over = life, fault, False
+        self._running, self._lock = dict[int, Sandbox](), threading.Lock()
+        self._files = TurnPool("files", MOST_FILES, 1)
+        self._others = TurnPool("pushes", MOST_PUSHES, 1)
+        self._commands = TurnPool("commands", MOST_COMMANDS, MOST_OF_ONE)
+        self._unsubscribe = queue.subscribe(self.carry)
+
+    def start(self) -> None:
+        """Carry out what is due already, and complete what another program had begun when it ended."""
+        for request, temporary in self._queue.interrupted():
+            pool, do = ((self._files, self._recover_file) if request.category == "filesystem"
+                        else (self._others, self._recover))
+            pool.submit(request.project, functools.partial(self._guarded, do, request, temporary))
+        for request in self._queue.due():
+            self.carry(request)
+
+    def close(self) -> None:
+        """Begin nothing more, end the sandboxes that were opened for a command, and wait for writes and pushes."""
+        self._over = True
+        self._unsubscribe()
+        with self._lock:
+            running = list(self._running.values())
+        for box in running:
+            try:
+                box.kill()
+            except LeewardError:
+                pass  # it is over
+        for pool in (self._files, self._others, self._commands):
+            pool.close()
+
+    def carry(self, request: ApprovalRequest) -> None:
+        """Carry out *request* in another thread if it is due. A subscriber of the queue."""
+        if request.stage != "due" or self._over:
+            return
+        carry = functools.partial(self._guarded, self._carry, request, "")
+        if request.category in ("exec", "packages"):
+            self._commands.submit(request.sandbox, carry)
+        else:
+            (self._files if request.category == "filesystem" else self._others).submit(request.project, carry)
+
+    def _guarded(self, do: Callable[[ApprovalRequest, str], None], request: ApprovalRequest, temporary: str) -> None:
+        """Call *do*; an exception makes this request a failed one."""
+        try:
+            do(request, temporary)
+        except ShuttingDown:
+            pass  # the request is due when the service starts again
+        except Exception as error:
+            self._queue.begin(request.id)  # if `do` hasn't: a request that is due can't be finished
+            self._queue.finish(request.id, told_with_type(error), failed=True)
+            self._runs.end(request.id, None, told(error))
+
+    # --- files ------------------------------------------------------------------------
+
+    def _carry(self, request: ApprovalRequest, temporary: str) -> None:
+        if request.category == "filesystem":
+            carry_out(self._queue, self._projects.of(request), request.id, self._fault)
+        else:
+            self._carry_other(request)
+
+    def _recover_file(self, request: ApprovalRequest, temporary: str) -> None:
+        recover(self._queue, self._projects.of(request), request, temporary)
+
+    # --- commands, pushes, settings -----------------------------------------------------
+
+    def _carry_other(self, request: ApprovalRequest) -> None:
+        self._fault("begin")
+        payload = self._queue.begin(request.id)
+        if payload is None:
+            return
+        self._fault("begun")
+        match unpack_order(payload):
+            case CommandOrder() as order:
+                self._command(request, order)
+            case PushOrder() as order:
+                self._push(request, order)
+            case ConfigOrder() as order:
+                self._configure(request, order)
+
+    def _recover(self, request: ApprovalRequest, temporary: str) -> None:
+        payload = self._queue.payload(request.id)
+        if payload is None:
+            raise Bug("an order that was begun and has no payload")
+        match unpack_order(payload):
+            case CommandOrder():
+                self._queue.finish(request.id, "the service ended meanwhile; whether it was run isn't known",
+                                   failed=True)
+            case PushOrder() as order:
+                self._push(request, order)
+            case ConfigOrder() as order:
+                self._configure(request, order)
+
+    def _push(self, request: ApprovalRequest, order: PushOrder) -> None:
+        if is_local(order.remote) and request.decided_by not in ("cli", "page"):
+            # The project's configuration names the folder, and a rule decides by the branch alone.
+            self._queue.finish(request.id, "a person decides about a push to a folder of this host, and no rule",
+                               failed=True)
+            return
+        try:
+            git_push(order.repository, order.remote, order.branch, order.commit)
+        except BadRequest as error:
+            self._done(request, str(error), failed=True)
+        else:
+            self._done(request)
+
+    def _done(self, request: ApprovalRequest, note: str = "", *, failed: bool = False) -> None:
+        self._fault("finish")
+        self._queue.finish(request.id, note, failed=failed)
+        self._fault("finished")
+
+    def _configure(self, request: ApprovalRequest, order: ConfigOrder) -> None:
+        if request.decided_by not in ("cli", "page"):
+            self._queue.finish(request.id, "a person decides about the configuration, and no rule", failed=True)
+            return
+        self._settings.set(order.key, order.value)
+        self._done(request)
+
+    def _command(self, request: ApprovalRequest, order: CommandOrder) -> None:
+        self._runs.begin(request.id)
+        try:
+            box = (self._opened(request, order.profile) if order.profile
+                   else Sandbox.attach(request.sandbox, socket=self._socket))
+        except LeewardError as error:
+            self._end(request, None, f"no sandbox to run it in: {error}")
+            return
+        try:
+            if self._over and order.profile:  # `close` may have run before the sandbox was in `_running`
+                raise ShuttingDown("the service ends")
+            self._run(request, order, box)
+        except LeewardError as error:
+            self._end(request, None, str(error))
+        finally:
+            if order.profile:
+                with self._lock:
+                    self._running.pop(request.id, None)
+                self._close(box)
+            else:
+                box.detach()
+
+    def _opened(self, request: ApprovalRequest, profile: str) -> Sandbox:
+        """Open a sandbox of *profile* for one command."""
+        box = Sandbox(socket=self._socket, profile=profile, held=True, metadata={"request": str(request.id)})
+        try:
+            with self._life.opening():
+                self._life.begin(box.id, profile=profile, request=request.id)
+        except BaseException:
+            box.close()
+            raise
+        with self._lock:
+            self._running[request.id] = box
+        return box
+
+    def _close(self, box: Sandbox) -> None:
+        """End a sandbox that was opened for a command, and write its last rows."""
+        info, why = dict[str, Any](), None
+        try:
+            info = box.info()
+        except SandboxOver as error:
+            why = error
+        except LeewardError:
+            pass  # the daemon is away
+        box.close()
+        self._life.end(box.id, info, why)
+
+    def look(self) -> None:
+        """Write the rows about the sandboxes in which commands run."""
+        with self._lock:
+            running = list(self._running.values())
+        for box in running:
+            with contextlib.suppress(LeewardError):  # a sandbox that has ended, which its own thread notices
+                self._life.look(box.id, box.info())
+
+    def _run(self, request: ApprovalRequest, order: CommandOrder, box: Sandbox) -> None:
+        process = box.start(order.line or order.argv, timeout=order.timeout, output=MOST_OUTPUT,
+                            cwd=order.cwd or None, title=f"request {request.id}",
+                            env=_PIP if request.category == "packages" and order.argv[0] == "pip" else None)
+        for chunk in process:
+            self._runs.add(request.id, chunk.stream, chunk.data)
+        result = process.wait()
+        if result is None:
+            raise Bug("a process whose output has ended and that has no result")
+        if result.outcome == Outcome.TIMED_OUT:
+            self._runs.add(request.id, "stderr", _TIMED_OUT)
+            self._end(request, TIMED_OUT, f"it ran for more than {order.timeout:g} seconds")
+        elif result.outcome not in (Outcome.FINISHED, Outcome.SIGNALLED):
+            self._end(request, result.exit_code, f"it was ended: {result.outcome}")
+        else:
+            self._end(request, result.exit_code, "")
+
+    def _end(self, request: ApprovalRequest, exit_code: int | None, note: str) -> None:
+        self._done(request, note or (f"exit status {exit_code}" if exit_code else ""), failed=bool(note))
+        self._runs.end(request.id, exit_code, note)

@@ -1,0 +1,201 @@
+"""
+Parses requests: fields of JSON become a NewRequest for the queue, or one typed error.
+
+Runs in:   the operator's program that decides.
+Trust:     none. This module checks the type of each field, and the modules it calls check the form. The sender's own
+           metadata is under "said" of the request's; everything else in the metadata comes from this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.files import FileOrder, delete_order, edit_order, file_request, write_order
+from leeward.approvals.carrying.orders import EXEC_S, CommandOrder, ConfigOrder, command_order, pack_order
+from leeward.approvals.queue.packages import parse_packages
+from leeward.approvals.queue.requests import NewRequest
+from leeward.approvals.queue.subjects import branch, endpoint, sandbox_action
+from leeward.approvals.settings import check_setting
+from leeward.errors import BadRequest
+from leeward.spec.unseen import is_hidden
+
+#: Fields that any request may have beside its own.
+COMMON = ("category", "description", "reason", "asker", "metadata")
+
+#: Those that a request of a category, or of an action about a file, may have.
+OWN: Mapping[str, tuple[str, ...]] = {
+    "network": ("host", "port"), "exec": ("command", "cwd", "timeout", "profile"), "git": ("branch",),
+    "sandbox": ("action",), "write": ("action", "path", "content", "content_base64", "mode"),
+    "edit": ("action", "path", "old", "old_base64", "new", "new_base64"), "delete": ("action", "path"),
+}
+
+
+def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """
+    The value of a field that has to be a text.
+
+    Raises:
+        BadRequest: the value is no text, has a surrogate that stands for no byte, or is missing without a default.
+    """
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} is a text")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise BadRequest(f"{name} isn't valid Unicode") from None
+    return value
+
+
+def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
+    """
+    The bytes of a field: those of the text NAME, or those that NAME_base64 encodes.
+
+    Raises:
+        BadRequest: there is neither, or NAME_base64 isn't base64.
+    """
+    if f"{name}_base64" in fields:
+        try:
+            return base64.b64decode(text_field(fields, f"{name}_base64"), validate=True)
+        except (binascii.Error, ValueError):
+            raise BadRequest(f"{name}_base64 isn't base64") from None
+    return os.fsencode(text_field(fields, name))
+
+
+def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
+    """
+    The request that *fields* describe.
+
+    Args:
+        fields: of the JSON object that was sent; not trusted.
+        project: the folder to which paths are relative; None if the sandbox works on none.
+        sandbox: the id of the sandbox that sent them; "" for the operator.
+
+    Raises:
+        BadRequest: *fields* describe no request; the message says why.
+        EditError: the text that an edit replaces is in the file never, or more than once.
+    """
+    category = text_field(fields, "category")
+    said = fields.get("metadata", {})
+    if not isinstance(said, Mapping):
+        raise BadRequest("metadata is an object")
+    common: dict[str, Any] = {name: text_field(fields, name, "") for name in ("description", "reason", "asker")}
+    if category == "filesystem":
+        if project is None:
+            raise BadRequest("this sandbox works on no project, so there is no file to ask for")
+        new = _file(fields, project, sandbox, common)
+    elif category == "network":
+        _only(fields, category)
+        port = fields.get("port", 0)
+        if type(port) is not int:
+            raise BadRequest("a port is a number")
+        new = NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
+    elif category == "exec":
+        _only(fields, category)
+        order = command_order(fields.get("command", ""), cwd=text_field(fields, "cwd", ""),
+                              timeout=fields.get("timeout", EXEC_S), profile=text_field(fields, "profile", ""))
+        new = replace(command_request(order, sandbox=sandbox), **common)
+    elif category == "git":
+        _only(fields, category)
+        new = NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
+    elif category == "sandbox":
+        _only(fields, category)
+        new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
+    else:
+        raise BadRequest("category: one of network, filesystem, exec, git, sandbox; packages have a route of their own")
+    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})},
+                   project="" if project is None else project.path)
+
+
+def _only(fields: Mapping[str, Any], kind: str) -> None:
+    more = sorted(set(map(str, fields)) - {*COMMON, *OWN[kind]})
+    if more:
+        raise BadRequest(f"no such fields of this request: {', '.join(more)[:200]}")
+
+
+def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
+    action = text_field(fields, "action")
+    path = project.resolve(text_field(fields, "path")).path
+    base, before = project.content(path)
+    order: FileOrder
+    if action == "write":
+        _only(fields, action)
+        mode = fields.get("mode")
+        if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o777):
+            raise BadRequest("a mode is a number, of permission bits alone")
+        order = write_order(path, base, bytes_field(fields, "content"), mode)
+    elif action == "edit":
+        _only(fields, action)
+        order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
+    elif action == "delete":
+        _only(fields, action)
+        order = delete_order(path, base)
+    else:
+        raise BadRequest("an action about a file is one of: write, edit, delete")
+    return in_project(file_request(order, action, before=before, sandbox=sandbox,
+                                   in_repository=project.in_repository(path), **common), project)
+
+
+def in_project(new: NewRequest, project: Project) -> NewRequest:
+    """*new* with *project* as its project, also in its metadata."""
+    return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
+
+
+def project_of(metadata: Mapping[str, Any]) -> str:
+    """The path that `in_project` has put into *metadata*; "" if there is none."""
+    found = metadata.get("project", "")
+    return found if isinstance(found, str) and os.path.isabs(found) else ""
+
+
+def command_request(order: CommandOrder, *, reason: str = "", sandbox: str = "", asker: str = "",
+                    description: str = "", project: str = "") -> NewRequest:
+    """The request for a command, with remarks on what a person could overlook in it."""
+    remarks = []
+    shown = order.line or " ".join(order.argv)
+    if any(map(is_hidden, shown)):
+        remarks.append("the command has characters that can't be seen")
+    if order.line:
+        remarks.append("it is a line for a shell: more than its words may be run")
+    metadata = {"remarks": remarks, "cwd": order.cwd, "timeout": order.timeout, "profile": order.profile}
+    return NewRequest(order.subject, "run", description, reason, metadata, sandbox, asker, pack_order(order), project)
+
+
+def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, reason: str = "", sandbox: str = "",
+                     asker: str = "", project: str = "") -> list[NewRequest]:
+    """
+    A request for each package of *command*. Each is decided and carried out by itself, by the manager's command written
+    anew for that package alone.
+
+    Raises:
+        BadRequest: as `parse_packages`.
+    """
+    found = parse_packages(command)
+    count, requests = len(found.packages), []
+    words, specs = found.argv[:-count], found.argv[-count:]
+    for named, spec in zip(found.packages, specs, strict=True):
+        order = command_order((*words, spec), timeout=timeout)
+        remarks = [f"left out: {word}" for word in found.dropped]
+        metadata = {"remarks": remarks, "command": list(order.argv), "timeout": timeout}
+        requests.append(NewRequest(named, found.action, " ".join(order.argv), reason, metadata, sandbox, asker,
+                                   pack_order(order), project))
+    return requests
+
+
+def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "",
+                   project: str = "") -> NewRequest:
+    """
+    The request to set a key of the configuration.
+
+    Raises:
+        BadRequest: there is no such key, or the value isn't one of it.
+    """
+    found = check_setting(key, value)
+    return NewRequest(sandbox_action(f"set {key} = {json.dumps(found)}"), "configure", "", reason, {"key": key},
+                      sandbox, asker, pack_order(ConfigOrder(key, found)), project)

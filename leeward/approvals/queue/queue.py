@@ -1,0 +1,506 @@
+"""
+The queue of requests: takes them in, has rules or a person decide, and notifies subscribers and waiting callers.
+
+Runs in:   the operator's program that decides.
+Threads:   any may call; one lock is around each transaction. Subscribers are called by the thread that decided, after
+           the transaction and without the lock, in the order of decisions.
+Holds:     a request is decided once. Of two people who decide at once, the second gets the first one's decision. A
+           request's content never changes, so a decision about an id is about what was shown under it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from leeward.approvals.queue.notices import Notices
+from leeward.approvals.queue.requests import (
+    COLLECTED,
+    LASTING,
+    ApprovalRequest,
+    IntakeBounds,
+    IntakeRate,
+    NewRequest,
+    Resolution,
+    check_room,
+    checked,
+    digest_of,
+    storable,
+    subject_text,
+)
+from leeward.approvals.queue.rule_book import MOST_ROWS, RuleBook
+from leeward.approvals.queue.rules import (
+    ApprovalRule,
+    Effect,
+    RuleSet,
+    category_of,
+    check_mode,
+    decide_subject,
+    parse_rule,
+)
+from leeward.approvals.queue.steps import reached
+from leeward.approvals.queue.store import RequestStore
+from leeward.approvals.queue.subjects import ProjectPath
+from leeward.errors import BadRequest, Busy, ShuttingDown
+from leeward.spec.hosts import Host
+
+
+class ApprovalQueue:
+    """
+    Args:
+        folder: of the user, for the file of requests and rules.
+        forbidden: rules of the configuration, which no other rule overrules.
+        endpoints: hosts of the configuration that are allowed.
+        bounds: of one sandbox's requests.
+        lasting: seconds after which a request expires, by category; requests of other categories don't.
+        clock: returns seconds since the epoch.
+        steady: returns seconds of a monotonic clock.
+    """
+
+    def __init__(self, folder: str, *, forbidden: Sequence[ApprovalRule] = (), endpoints: Sequence[Host] = (),
+                 bounds: IntakeBounds | None = None, lasting: Mapping[str, float] = LASTING,
+                 clock: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
+        self._bounds, self._lasting, self._clock, self._steady = bounds or IntakeBounds(), lasting, clock, steady
+        self._rate = IntakeRate(self._bounds.each_minute)
+        self._store = RequestStore(folder)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._notices = Notices(self._lock)
+        self._open, self._closed = True, False
+        self._book = RuleBook(self._store, forbidden, endpoints)
+
+    def close(self) -> None:
+        """Close the file. Pending requests stay pending; `wait` raises ShuttingDown in the threads that wait."""
+        with self._lock:
+            if self._closed:
+                return
+            self._open, self._closed = False, True
+            self._changed.notify_all()
+            self._store.close()
+
+    def subscribe(self, subscriber: Callable[[ApprovalRequest], None]) -> Callable[[], None]:
+        """
+        Args:
+            subscriber: is called with each request that is taken in, decided or carried out; has to return soon.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        return self._notices.subscribe(subscriber)
+
+    def submit(self, new: NewRequest) -> ApprovalRequest:
+        """
+        Take a request in; a rule may decide it at once. A request that equals a pending one isn't taken twice, and one
+        for a file supersedes a pending one of the same sandbox for that file.
+
+        Raises:
+            BadRequest: a field is too large or isn't valid.
+            Busy: the sandbox has made too many requests, or the disk can't be written.
+            ShuttingDown: the queue was shut down.
+        """
+        new = checked(new)
+        try:
+            with self._lock:
+                return self._take_in(new, self._clock())
+        finally:
+            self._notices.pass_on()
+
+    def _take_in(self, new: NewRequest, now: float) -> ApprovalRequest:
+        self._check_open()
+        self._expire(now)
+        wait = self._rate.take(new.sandbox, self._steady())
+        if wait:
+            raise Busy(f"more than {self._bounds.each_minute} requests a minute of one sandbox", wait)
+        with self._store.transaction():
+            number, changed = self._insert(new, now, lambda size: check_room(
+                self._bounds, self._store.load_of(new.sandbox), size))
+            self._store.prune()
+        return self._tell(changed)[-1] if changed else self._kept(number)
+
+    def _kept(self, number: int) -> ApprovalRequest:
+        found = self._store.get(number)
+        assert found is not None
+        return found
+
+    def _insert(self, new: NewRequest, now: float, check: Callable[[int], None]) -> tuple[int, list[int]]:
+        """
+        Store a request, within a transaction, and decide it if a rule does.
+
+        Args:
+            new: the request, checked.
+            now: seconds since the epoch.
+            check: called with the bytes of the payload of a request that takes room; raises Busy if there is none.
+
+        Returns:
+            The request's id, and the ids of the requests that were changed or made, which is the last one. They are
+            none if *new* equals a pending request.
+        """
+        same, digest = self._store.pending_of(new.sandbox, subject_text(new.subject)), digest_of(new)
+        for request in same:
+            if request.digest == digest:
+                self._store.repeat(request.id)
+                return request.id, []
+        superseded, ruling = list[int](), decide_subject(self._book.rules, new.subject, new.project)
+        if ruling.answer == "ask" and isinstance(new.subject, ProjectPath):
+            superseded = [each.id for each in same
+                          if self._store.decide(each.id, "superseded", "supersession", now)]
+        if ruling.answer != "deny":
+            check(len(new.payload or b""))
+        lasts = self._lasting.get(category_of(new.subject))
+        number = self._store.insert(new, now, None if lasts is None else now + lasts)
+        if ruling.answer != "ask":
+            self._store.decide(number, ruling.status, ruling.decider, now, ruling.rule)
+        return number, [*superseded, number]
+
+    def collect(self, news: Sequence[NewRequest]) -> list[ApprovalRequest]:
+        """
+        Take in requests of one sandbox that the operator collects, in one transaction, within COLLECTED and without a
+        rate.
+
+        Returns:
+            The requests, in the order of *news*; fewer if there is no room for the others.
+
+        Raises:
+            BadRequest: a field is too large or isn't valid; nothing was taken in.
+            Busy: the disk can't be written.
+            ShuttingDown: the queue was shut down.
+        """
+        news = [checked(new) for new in news]
+        found, changed = list[int](), list[int]()
+        try:
+            with self._lock:
+                self._check_open()
+                now = self._clock()
+                self._expire(now)
+                with self._store.transaction():
+                    load = self._store.load_of(news[0].sandbox) if news else (0, 0, 0)
+                    for new in news:
+                        try:
+                            check_room(COLLECTED, load, len(new.payload or b""))
+                        except Busy:
+                            break
+                        number, more = self._insert(new, now, lambda _size: None)
+                        found.append(number)
+                        changed += more
+                        if more:
+                            load = load[0] + 1, load[1] + len(new.payload or b""), load[2] + 1
+                    self._store.prune()
+                self._tell(changed)
+                return [self._kept(number) for number in found]
+        finally:
+            self._notices.pass_on()
+
+    def get(self, number: int) -> ApprovalRequest | None:
+        with self._lock:
+            return self._store.get(number)
+
+    def payload(self, number: int) -> bytes | None:
+        """The order of a request; None if it has none, or none any more."""
+        with self._lock:
+            return self._store.payload(number)
+
+    def pending(self, limit: int = 50, after: int = 0, category: str | None = None,
+                sandbox: str | None = None) -> list[ApprovalRequest]:
+        """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""
+        with self._lock:
+            return self._store.pending(min(limit, MOST_ROWS), after, category, sandbox)
+
+    def counts(self) -> dict[str, int]:
+        """The numbers of pending requests by category; a category without any is left out."""
+        with self._lock:
+            return self._store.counts()
+
+    def recent(self, limit: int = 50, sandbox: str | None = None) -> list[ApprovalRequest]:
+        """Requests of any status, the newest first."""
+        with self._lock:
+            return self._store.recent(min(limit, MOST_ROWS), sandbox)
+
+    def decide(self, numbers: Iterable[int], approved: bool, by: str, *, always: bool = False,
+               everywhere: bool = False) -> Resolution:
+        """
+        Decide requests.
+
+        Args:
+            numbers: ids.
+            approved: False to deny.
+            by: "cli" or "page".
+            always: store a rule for subjects like the first one's in its project, and decide pending requests by it.
+            everywhere: the rule holds in all projects.
+
+        Raises:
+            BadRequest: nothing was decided: no rule can be made, the request has no project and *everywhere* is False,
+                or *by* is something else.
+            Unsupported: a rule for a name needs the list of public suffixes, which isn't installed.
+        """
+        if by not in ("cli", "page"):
+            raise BadRequest("by: cli or page")
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            effect: Effect = "allow" if approved else "deny"
+            self._expire(now)
+            decided, before, unknown, rule = list[int](), list[int](), list[int](), None
+            wanted = list(dict.fromkeys(numbers))
+            with self._store.transaction():
+                if always:
+                    rule = self._book.rule_for(wanted, effect, everywhere)
+                for number in wanted:
+                    done = self._store.decide(number, "approved" if approved else "denied", by, now,
+                                              "" if rule is None else rule.text)
+                    (decided if done else before if self._store.get(number) else unknown).append(number)
+                if rule is not None:
+                    self._book.keep(rule, now)
+                    decided += self._book.decide_pending(now)
+            if rule is not None:
+                self._book.reload()
+            found = self._tell(decided)
+            resolution = Resolution(tuple(found), tuple(filter(None, map(self._store.get, before))), tuple(unknown),
+                                    *(("", "") if rule is None else (rule.text, rule.project)))
+        self._notices.pass_on()
+        return resolution
+
+    def replace(self, number: int, new: NewRequest, by: str) -> Resolution:
+        """
+        Supersede request *number* by *new*, a part or another form of it, and approve that, in one transaction. If the
+        request was decided before, nothing changes, and the result has it under `before`.
+
+        Raises:
+            BadRequest: a field of *new* is too large or isn't valid, or *by* is something else than "cli" or "page".
+        """
+        new = checked(new)
+        if by not in ("cli", "page"):
+            raise BadRequest("by: cli or page")
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                is_first = self._store.decide(number, "superseded", "supersession", now)
+                made = self._store.insert(new, now, None) if is_first else 0
+                if made:
+                    self._store.decide(made, "approved", by, now)
+                    self._store.take_place(number, made)
+            if not made:
+                found = self._store.get(number)
+                return Resolution(before=() if found is None else (found,), unknown=() if found else (number,))
+            resolution = Resolution(tuple(self._tell([number, made])[1:]))
+        self._notices.pass_on()
+        return resolution
+
+    def decide_category(self, category: str, approved: bool, by: str, upto: int) -> Resolution:
+        """
+        Decide all pending requests of a category up to an id.
+
+        Args:
+            category: of rules.
+            approved: False to deny.
+            by: "cli" or "page".
+            upto: the id of the last request that the person has seen; later ones stay pending.
+        """
+        with self._lock:
+            numbers, after = list[int](), 0
+            while rows := self._store.pending(MOST_ROWS, after, category):
+                numbers += [row.id for row in rows if row.id <= upto]
+                after = rows[-1].id
+        return self.decide(numbers, approved, by)
+
+    def rules(self) -> RuleSet:
+        with self._lock:
+            return self._book.rules
+
+    def add_rule(self, text: str, effect: Effect, project: str = "") -> tuple[ApprovalRule, Resolution]:
+        """
+        Store a rule, and decide pending requests by it.
+
+        Args:
+            text: as `category(pattern)`.
+            effect: "allow" or "deny".
+            project: the folder of the project in which it holds, as requests have it; "" for everywhere.
+
+        Raises:
+            BadRequest: *text* is no rule, or there are too many rules.
+        """
+        rule = parse_rule(text, effect, storable(project))
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                self._book.keep(rule, now)
+                decided = self._book.decide_pending(now)
+            self._book.reload()
+            resolution = Resolution(tuple(self._tell(decided)), rule=rule.text, project=rule.project)
+        self._notices.pass_on()
+        return rule, resolution
+
+    def remove_rule(self, text: str, project: str | None = None) -> bool:
+        """
+        Remove a rule from both lists.
+
+        Args:
+            text: as `category(pattern)`.
+            project: the rule's project, "" for all projects; None to remove it whatever its project.
+
+        Returns:
+            False if there was no such rule.
+
+        Raises:
+            BadRequest: *text* is no rule.
+        """
+        with self._lock:
+            self._check_open()
+            with self._store.transaction():
+                found = self._book.remove(text, project)
+            self._book.reload()
+            return found
+
+    def set_mode(self, category: str, mode: str) -> Resolution:
+        """
+        Set the mode of a category, and decide pending requests by it.
+
+        Raises:
+            BadRequest: there is no such category or mode, or the category can't have it.
+        """
+        check_mode(category, mode)
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                self._store.set_mode(category, mode)
+                decided = self._book.decide_pending(now)
+            self._book.reload()
+            resolution = Resolution(tuple(self._tell(decided)))
+        self._notices.pass_on()
+        return resolution
+
+    def wait(self, number: int, timeout: float | None = None) -> ApprovalRequest | None:
+        """
+        Wait until a request is decided or expires.
+
+        Args:
+            number: its id.
+            timeout: seconds at most.
+
+        Returns:
+            The request at that time; None if there is none with this id.
+
+        Raises:
+            ShuttingDown: the queue was closed.
+        """
+        end = None if timeout is None else self._steady() + timeout
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ShuttingDown("the service for approvals is shutting down")
+                if not self._expire(self._clock()):
+                    request = self._store.get(number)
+                    left = None if end is None else end - self._steady()
+                    if request is None or request.status != "pending" or (left is not None and left <= 0):
+                        return request
+                    if request.expires is not None:
+                        until = max(0.001, request.expires - self._clock())
+                        left = until if left is None else min(left, until)
+                    self._changed.wait(left)
+            self._notices.pass_on()
+
+    def expire(self) -> float | None:
+        """
+        Expire the requests that are overdue.
+
+        Returns:
+            The time of the next expiry, in seconds since the epoch; None if there is none.
+        """
+        with self._lock:
+            self._check_open()
+            self._expire(self._clock())
+            found = self._store.next_expiry()
+        self._notices.pass_on()
+        return found
+
+    def shut_down(self) -> None:
+        """
+        Deny the pending requests for whose answers programs wait, and take in no more. Those about files and branches
+        stay pending: they have all that is to be carried out. Orders that were begun can be finished until `close`.
+        """
+        with self._lock:
+            self._check_open()
+            now = self._clock()
+            self._expire(now)
+            with self._store.transaction():
+                decided, after = list[int](), 0
+                while rows := self._store.pending(MOST_ROWS, after):
+                    after = rows[-1].id
+                    decided += [row.id for row in rows if not (
+                        row.category in ("filesystem", "git") and self._store.has_payload(row.id))
+                                and self._store.decide(row.id, "denied", "shutdown", now)]
+            self._open = False
+            self._tell(decided)
+        self._notices.pass_on()
+
+    def begin(self, number: int, temporary: str = "") -> bytes | None:
+        """
+        Begin to carry out an approved request. Only one caller gets its order, and calls `finish` with the result.
+
+        Args:
+            number: the request's id.
+            temporary: the name of a file that may be left behind if this program ends in between.
+
+        Returns:
+            The request's order; None if it isn't due, or another caller has begun it.
+        """
+        with self._lock:
+            self._check_open()
+            with self._store.transaction():
+                is_first = self._store.begin(number, temporary)
+            return self._store.payload(number) if is_first else None
+
+    def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
+        """
+        Record the result of an order that was begun.
+
+        Args:
+            number: the request's id.
+            note: a remark, or why the order wasn't carried out; 1000 characters of it are kept.
+            failed: it wasn't carried out.
+            stale: it wasn't, since the host was changed after the request: the request becomes a denied one.
+        """
+        with self._lock:
+            # Of a file that is found out again after a crash of the machine (`apply.recover`).
+            with self._store.transaction(lasting=not self._store.temporary_name(number)):
+                done = self._store.finish(number, "failed" if failed or stale else "applied", note[:1000], stale=stale,
+                                          now=self._clock())
+            self._tell([number] if done else [])
+        self._notices.pass_on()
+
+    def due(self) -> list[ApprovalRequest]:
+        """The approved requests that no caller has begun."""
+        with self._lock:
+            return self._store.staged("due")
+
+    def interrupted(self) -> list[tuple[ApprovalRequest, str]]:
+        """The requests that were begun and aren't finished, each with the `temporary` of its `begin`."""
+        with self._lock:
+            return [(request, self._store.temporary_name(request.id)) for request in self._store.staged("applying")]
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ShuttingDown("the service for approvals is shutting down")
+
+    def _expire(self, now: float) -> bool:
+        overdue = self._store.overdue(now)
+        if overdue:
+            with self._store.transaction():
+                done = [number for number in overdue if self._store.decide(number, "expired", "expiry", now)]
+            self._tell(done)
+        return bool(overdue)
+
+    def _tell(self, numbers: Iterable[int]) -> list[ApprovalRequest]:
+        """Wake the threads in `wait`, and note the requests for subscribers. The caller holds the lock."""
+        found = [request for request in map(self._store.get, numbers) if request is not None]
+        if found:
+            self._notices.note(found)
+            self._changed.notify_all()
+        reached("decided")
+        return found

@@ -1,0 +1,346 @@
+"""
+A request: its content and its decision, and the bounds within which requests are accepted.
+
+Runs in:   the operator's program; pure.
+Trust:     none in the content. Texts are bounded here and escaped where they are shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.approvals.queue.rules import category_of
+from leeward.approvals.queue.subjects import (
+    BranchName,
+    Endpoint,
+    Invocation,
+    NamedPackage,
+    ProjectPath,
+    RuleSubject,
+    SandboxAction,
+)
+from leeward.errors import BadRequest, Bug, Busy
+from leeward.spec.hosts import parse_host
+
+#: Seconds after which a pending request expires, by category; requests of other categories don't expire.
+LASTING: Mapping[str, float] = {"network": 300.0}
+
+#: Characters of the texts, bytes of the metadata as JSON, and bytes of the payload: at most.
+MOST_ACTION, MOST_DESCRIPTION, MOST_REASON, MOST_METADATA, MOST_PAYLOAD = 100, 65536, 4096, 65536, 16 << 20
+
+#: Requests of one sandbox and category that have a row each.
+_SHOWN = 5
+
+#: Depth of the nesting of metadata, at most.
+MOST_DEPTH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """
+    The content of a request.
+
+    Attributes:
+        subject: what rules are compared with.
+        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
+        description: for the person who decides.
+        reason: why the requester wants it.
+        metadata: for JSON.
+        sandbox: its id, as the daemon gives it; "" for the operator's own request.
+        asker: the name that the requester gives itself.
+        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
+        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
+    """
+
+    subject: RuleSubject
+    action: str
+    description: str = ""
+    reason: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    sandbox: str = ""
+    asker: str = ""
+    payload: bytes | None = None
+    project: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """
+    A request of the queue.
+
+    Attributes:
+        id: of the store; never given twice.
+        category: of rules.
+        action, subject, description, reason, metadata, sandbox, asker, project: as in NewRequest.
+        digest: SHA-256 of the content with the payload, in hexadecimal.
+        created: seconds since the epoch.
+        expires: seconds since the epoch; None if it doesn't expire.
+        status: "pending", "approved", "denied", "expired" or "superseded".
+        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
+            pending.
+        decided: seconds since the epoch; None while it is pending.
+        rule: the text of the rule that decided, or that was stored with the decision.
+        repeats: how many times the same request came again while it was pending.
+        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
+        note: why the order wasn't carried out, or which request is in its place.
+    """
+
+    id: int
+    category: str
+    action: str
+    subject: RuleSubject
+    description: str
+    reason: str
+    metadata: Mapping[str, Any]
+    sandbox: str
+    asker: str
+    digest: str
+    created: float
+    expires: float | None
+    status: str = "pending"
+    decided_by: str = ""
+    decided: float | None = None
+    rule: str = ""
+    repeats: int = 0
+    stage: str = ""
+    note: str = ""
+    project: str = ""
+
+    @property
+    def replaced_by(self) -> int | None:
+        """The id of the request that a person has approved in place of this one; None for none."""
+        found = _PLACE.fullmatch(self.note) if self.status == "superseded" else None
+        return None if found is None else int(found[1])
+
+
+_PLACE = re.compile("request ([0-9]{1,18}) is carried out in its place")
+
+
+def place_note(made: int) -> str:
+    """The note of a request in whose place request *made* is carried out."""
+    return f"request {made} is carried out in its place"
+
+
+@dataclass(frozen=True, slots=True)
+class CollapsedRow:
+    """
+    One row of a list.
+
+    Attributes:
+        request: the first request of the row.
+        others: how many more requests of the same sandbox and category the row stands for.
+    """
+
+    request: ApprovalRequest
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """
+    The result of a decision.
+
+    Attributes:
+        decided: the requests that were decided, among them those that the new rule matched.
+        before: the requests that had been decided before.
+        unknown: the ids without a request.
+        rule: the text of the rule that was stored; "" if none was.
+        project: where that rule holds; "" for everywhere.
+    """
+
+    decided: tuple[ApprovalRequest, ...] = ()
+    before: tuple[ApprovalRequest, ...] = ()
+    unknown: tuple[int, ...] = ()
+    rule: str = ""
+    project: str = ""
+
+
+def checked(new: NewRequest) -> NewRequest:
+    """
+    *new* with its texts in UTF-8.
+
+    Raises:
+        BadRequest: a text, the metadata or the payload is too large or isn't valid.
+    """
+    texts = []
+    for name, text, most in (("an action", new.action, MOST_ACTION), ("a reason", new.reason, MOST_REASON),
+                             ("a description", new.description, MOST_DESCRIPTION), ("an id", new.sandbox, 100),
+                             ("an asker", new.asker, 200), ("the path of a project", new.project, 4096)):
+        if len(text) > most:
+            raise BadRequest(f"{name} has {most} characters at most")
+        texts.append(storable(text))
+    if not new.action.isascii() or not new.action.isalpha():
+        raise BadRequest("an action is one word")
+    try:
+        written = json.dumps(dict(new.metadata), allow_nan=False)
+        metadata = json.loads(written)
+    except (TypeError, ValueError, RecursionError):
+        raise BadRequest("metadata is what JSON can have") from None
+    if _is_deeper(metadata, MOST_DEPTH):  # a later parse may have less room for recursion than this one
+        raise BadRequest(f"metadata is nested {MOST_DEPTH} deep at most")
+    if len(written) > MOST_METADATA:
+        raise BadRequest(f"metadata has {MOST_METADATA} bytes at most")
+    if new.payload is not None and len(new.payload) > MOST_PAYLOAD:
+        raise BadRequest(f"what is to be carried out has {MOST_PAYLOAD} bytes at most")
+    action, reason, description, sandbox, asker, project = texts
+    return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload, project)
+
+
+def storable(text: str) -> str:
+    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _is_deeper(value: Any, than: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not than or any(_is_deeper(each, than - 1) for each in inner)
+
+
+def digest_of(new: NewRequest) -> str:
+    """SHA-256 of the request's content, with its payload, in hexadecimal."""
+    payload = None if new.payload is None else hashlib.sha256(new.payload).hexdigest()
+    said = [subject_text(new.subject), new.action, new.description, new.reason, dict(new.metadata), new.sandbox,
+            new.asker, payload, new.project]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def subject_text(subject: RuleSubject) -> str:
+    """*subject* as JSON in ASCII; equal texts are equal subjects."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            said: list[Any] = [host.text, port]
+        case ProjectPath(path=text, in_repository=True):
+            said = [text, True]
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            said = [text]
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = [list(argv), line, *([cwd] if cwd else [])]
+        case NamedPackage(manager=manager, name=name, version=version):
+            said = [manager, name, version]
+    return json.dumps([category_of(subject), *said])
+
+
+def subject_of(text: str) -> RuleSubject:
+    """The subject that `subject_text` has written."""
+    match json.loads(text):
+        case ["network", str(host), int(port)]:
+            return Endpoint(parse_host(host), port)
+        case ["filesystem", str(path)]:
+            return ProjectPath(path)
+        case ["filesystem", str(path), True]:
+            return ProjectPath(path, True)
+        case ["exec", list(argv), str(line)]:
+            return Invocation(tuple(argv), line)
+        case ["exec", list(argv), str(line), str(cwd)]:
+            return Invocation(tuple(argv), line, cwd)
+        case ["packages", str(manager), str(name), str(version)]:
+            return NamedPackage(manager, name, version)
+        case ["git", str(name)]:
+            return BranchName(name)
+        case ["sandbox", str(action)]:
+            return SandboxAction(action)
+    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeBounds:
+    """
+    The bounds of one sandbox's requests.
+
+    Attributes:
+        pending: pending requests of the sandbox.
+        all_pending: pending requests of all sandboxes together.
+        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
+        each_minute: requests a minute; also the burst.
+    """
+
+    pending: int = 100
+    all_pending: int = 20_000
+    bytes: int = 64 << 20
+    each_minute: int = 120
+
+
+#: Of the changes of one sandbox that the operator collects, instead of those of IntakeBounds. 5,000 of `all_pending`
+#: stay for other requests.
+COLLECTED = IntakeBounds(pending=15_000, all_pending=15_000, bytes=512 << 20)
+
+
+class IntakeRate:
+    """
+    A token bucket for each sandbox.
+
+    Args:
+        each_minute: requests of one sandbox; also the burst.
+    """
+
+    def __init__(self, each_minute: int) -> None:
+        self._most = each_minute
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, sandbox: str, now: float) -> float:
+        """
+        Take one token.
+
+        Args:
+            sandbox: the id of the sandbox that requests.
+            now: seconds of a monotonic clock.
+
+        Returns:
+            0.0, or the seconds until there is a token.
+        """
+        left, since = self._left.get(sandbox, (float(self._most), now))
+        left = min(float(self._most), left + (now - since) * self._most / 60)
+        if len(self._left) > 1000:  # a full bucket needn't be kept
+            self._left = {name: held for name, held in self._left.items()
+                          if held[0] + (now - held[1]) * self._most / 60 < self._most}
+        if left < 1:
+            self._left[sandbox] = left, now
+            return (1 - left) * 60 / self._most
+        self._left[sandbox] = left - 1, now
+        return 0.0
+
+
+def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> None:
+    """
+    Check that one more request is within the bounds.
+
+    Args:
+        bounds: of the sandbox.
+        load: the sandbox's pending requests, the bytes of its payloads, and the pending requests of all sandboxes.
+        more: bytes of the new request's payload.
+
+    Raises:
+        Busy: a bound is reached.
+    """
+    count, size, of_all = load
+    if count >= bounds.pending:
+        raise Busy(f"{bounds.pending} requests of this sandbox wait for a decision already")
+    if size + more > bounds.bytes:
+        raise Busy(f"requests of this sandbox would carry out more than {bounds.bytes} bytes already")
+    if of_all >= bounds.all_pending:
+        raise Busy(f"{bounds.all_pending} requests wait for a decision already")
+
+
+def collapsed(requests: Iterable[ApprovalRequest]) -> list[CollapsedRow]:
+    """Rows of a list: the first five requests of a sandbox and category have a row each, and the others share one."""
+    rows: list[CollapsedRow] = []
+    seen: dict[tuple[str, str], tuple[int, int]] = {}
+    for request in requests:
+        key = request.sandbox, request.category
+        count, place = seen.get(key, (0, 0))
+        if count < _SHOWN:
+            rows.append(CollapsedRow(request))
+        elif count == _SHOWN:
+            place = len(rows)
+            rows.append(CollapsedRow(request))
+        else:
+            rows[place] = CollapsedRow(rows[place].request, rows[place].others + 1)
+        seen[key] = count + 1, place
+    return rows

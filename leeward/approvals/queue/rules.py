@@ -1,0 +1,246 @@
+"""
+Rules: which requests are decided without a person.
+
+Runs in:   the operator's program; pure.
+Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
+           mode, a person. The first one that applies decides.
+In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
+           shell. A file of a repository, or with which a folder becomes one, is allowed only by a rule that names one
+           (such as `.git`), and by no mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from leeward.approvals.queue.patterns import CompiledPattern, compile_pattern
+from leeward.approvals.queue.subjects import (
+    BranchName,
+    Endpoint,
+    Invocation,
+    NamedPackage,
+    ProjectPath,
+    RuleSubject,
+    SandboxAction,
+    is_shown,
+)
+from leeward.errors import BadRequest, brief
+from leeward.obeyed.repositories import names_repository
+from leeward.spec.hosts import Host, is_below
+
+Effect = Literal["allow", "deny"]
+Answer = Literal["allow", "deny", "ask"]
+
+CATEGORIES = ("network", "filesystem", "git", "packages", "sandbox", "exec")
+
+#: approve-bulk: collected, and decided together.
+MODES = ("approve-each", "approve-bulk", "allow-all", "deny-all")
+DEFAULT_MODE = "approve-each"
+
+#: Categories whose mode stays DEFAULT_MODE: a rule or a person decides each request.
+LOCKED = ("exec", "packages")
+
+#: Rules of each list, at most.
+MOST_RULES = 1000
+
+_CATEGORY_OF: dict[type[RuleSubject], str] = {
+    Endpoint: "network", ProjectPath: "filesystem", BranchName: "git", NamedPackage: "packages",
+    SandboxAction: "sandbox", Invocation: "exec",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRule:
+    """
+    A rule.
+
+    Attributes:
+        effect: "allow" or "deny".
+        category: one of CATEGORIES.
+        pattern: in normal form, so that rules with the same meaning are equal.
+        project: the folder of the project in which it holds; "" for all projects.
+    """
+
+    effect: Effect
+    category: str
+    pattern: str
+    _compiled: CompiledPattern = field(repr=False, compare=False)
+    project: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.category}({self.pattern})"
+
+    @property
+    def never_matches(self) -> bool:
+        """Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing."""
+        return self.effect == "allow" and self.category in LOCKED and self._compiled.everything
+
+    def holds_in(self, project: str) -> bool:
+        """Whether the rule holds in *project*."""
+        return self.project in ("", project)
+
+    def matches(self, subject: RuleSubject) -> bool:
+        """Whether the rule's pattern matches *subject*."""
+        if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
+            return False
+        if self.effect == "allow" and not is_shown(subject):
+            return False
+        return self._compiled.matches(subject, self.effect == "deny")
+
+
+def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
+    """
+    A rule from `category(pattern)`; `category` alone is `category(*)`.
+
+    Args:
+        text: as an operator writes it.
+        effect: "allow" or "deny".
+        project: the folder of the project in which it holds; "" for all projects.
+
+    Raises:
+        BadRequest: *text* is no rule; the message says why.
+    """
+    category, bracket, rest = text.strip().partition("(")
+    category = category.strip()
+    if category not in CATEGORIES:
+        raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
+    if bracket and not rest.endswith(")"):
+        raise BadRequest("a rule is written as category(pattern)")
+    try:
+        compiled = compile_pattern(category, rest[:-1] if bracket else "*")
+    except BadRequest as error:
+        raise BadRequest(f"{category}: {error}") from None
+    return ApprovalRule(effect, category, compiled.text, compiled, project)
+
+
+#: The rules that deny in a new store.
+DEFAULT_DENY = ("network(*.datadoghq.com)",)
+
+
+def check_mode(category: str, mode: str) -> None:
+    """
+    Check that a category can have a mode.
+
+    Raises:
+        BadRequest: there is no such category or mode, or the category can't have it.
+    """
+    if category not in CATEGORIES:
+        raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
+    if mode not in MODES:
+        raise BadRequest(f"{brief(mode)} is no mode; these are: {', '.join(MODES)}")
+    if category in LOCKED and mode != DEFAULT_MODE:
+        raise BadRequest(f"the mode of {category} is {DEFAULT_MODE} and stays so")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """
+    All rules and modes.
+
+    Attributes:
+        forbidden: rules of the operator's configuration that no other rule overrules.
+        endpoints: hosts that are allowed, each with all its sub-domains.
+        deny: rules that deny.
+        allow: rules that allow.
+        modes: by category; the others have DEFAULT_MODE.
+
+    Raises:
+        BadRequest: a list has more than MOST_RULES rules or a rule of the other effect, or a mode isn't valid.
+    """
+
+    forbidden: tuple[ApprovalRule, ...] = ()
+    endpoints: tuple[Host, ...] = ()
+    deny: tuple[ApprovalRule, ...] = ()
+    allow: tuple[ApprovalRule, ...] = ()
+    modes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for category, mode in self.modes.items():
+            check_mode(category, mode)
+        for rules, effect in ((self.forbidden, "deny"), (self.deny, "deny"), (self.allow, "allow")):
+            if len(rules) > MOST_RULES:
+                raise BadRequest(f"more than {MOST_RULES} rules")
+            if any(rule.effect != effect for rule in rules):
+                raise BadRequest("a rule in the wrong list")
+
+    def mode(self, category: str) -> str:
+        return self.modes.get(category, DEFAULT_MODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """
+    The result of `decide_subject`.
+
+    Attributes:
+        answer: "allow", "deny", or "ask" for a person.
+        by: "operator", "endpoint", "rule", "mode" or "person".
+        rule: the text of the rule; "" if none decided.
+        mode: of the category.
+    """
+
+    answer: Answer
+    by: str
+    rule: str = ""
+    mode: str = DEFAULT_MODE
+
+    @property
+    def status(self) -> str:
+        """The status of a request after it."""
+        return {"allow": "approved", "deny": "denied"}.get(self.answer, "pending")
+
+    @property
+    def decider(self) -> str:
+        """The request's `decided_by`: "rule" or "mode"."""
+        return "mode" if self.by == "mode" else "rule"
+
+    @property
+    def reason(self) -> str:
+        """The text of a denial for the requester; "" for other answers."""
+        return {"operator": "Blocked by policy", "rule": "Blocked by rule",
+                "mode": "Blocked by policy"}.get(self.by, "") if self.answer == "deny" else ""
+
+
+def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
+    """
+    Decide about a subject by the rules.
+
+    Args:
+        rules: all rules and modes.
+        subject: of a request.
+        project: the folder of the request's project; with "" only rules for all projects apply.
+    """
+    category = _CATEGORY_OF[type(subject)]
+    mode = rules.mode(category)
+    forbidden = matching(rules.forbidden, subject, project)
+    if forbidden is not None:
+        return Ruling("deny", "operator", forbidden.text, mode)
+    if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
+        return Ruling("allow", "endpoint", "", mode)
+    is_gits = isinstance(subject, ProjectPath) and (subject.in_repository or names_repository(subject.path))
+    allow = [rule for rule in rules.allow if names_repository(rule.pattern)] if is_gits else rules.allow
+    for among, answer in ((rules.deny, "deny"), (allow, "allow")):
+        found = matching(among, subject, project)
+        if found is not None:
+            return Ruling("deny" if answer == "deny" else "allow", "rule", found.text, mode)
+    if mode in ("allow-all", "deny-all") and not (is_gits and mode == "allow-all"):
+        return Ruling("allow" if mode == "allow-all" else "deny", "mode", "", mode)
+    return Ruling("ask", "person", "", mode)
+
+
+def is_allowed(host: Host, allowed: Host) -> bool:
+    """Whether *host* is *allowed* or one of its sub-domains."""
+    return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
+
+
+def matching(rules: Iterable[ApprovalRule], subject: RuleSubject, project: str = "") -> ApprovalRule | None:
+    """The first of *rules* that holds in *project* and matches."""
+    return next((rule for rule in rules if rule.holds_in(project) and rule.matches(subject)), None)
+
+
+def category_of(subject: RuleSubject) -> str:
+    return _CATEGORY_OF[type(subject)]
+

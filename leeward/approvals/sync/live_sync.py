@@ -1,0 +1,370 @@
+"""
+Live sync: writes a sandbox's changes in its copy of a project to the host, and the host's edits into the sandbox.
+
+Runs in:   the operator's program that decides, a thread for each sandbox that was opened with sync.
+Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
+           that the round has read. In the sandbox a process of the sandbox.
+Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`files.remarks`); a
+           change that a rule denies isn't written.
+Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
+           inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
+Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
+           process's write is lost.
+"""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.files import NOTHING, FileState
+from leeward.approvals.queue.queue import ApprovalQueue
+from leeward.approvals.sync.host_names import NameSign, names_below, sign_at
+from leeward.approvals.sync.sync_moves import BudgetSpent, Deferred, SyncMoves, SyncPath
+from leeward.approvals.sync.sync_notes import CONFLICT, REFUSED, SyncNote, SyncNotes
+from leeward.approvals.sync.syncing import InsideView, agree, is_skipped, row_change, three_way
+from leeward.audit.record import RowSink
+from leeward.client.overlay import Overlay
+from leeward.client.sandbox import Sandbox
+from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale, told, told_with_type
+
+#: Seconds between two rounds, at least and at most. A path that is the same in two rounds is taken.
+DEBOUNCE_S, LONGEST_S = 0.3, 30.0
+
+#: Seconds of pause for each second of a round.
+_REST = 4.0
+
+#: Seconds after which a path that changes in every round is taken as it is.
+_RESTLESS_S = 3.0
+
+#: Names of a project, and paths that one round writes: at most.
+MOST_NAMES, MOST_MOVES = 50_000, 500
+
+#: States that are kept before those of paths that exist nowhere are dropped.
+_MOST_KEPT = 400_000
+
+#: Seconds of the last pass.
+LAST_S = 10.0
+
+#: Rounds of the last pass: a path that is being written in one is taken in the next.
+_LAST_LOOKS = 3
+
+_UNLISTED = ("the host has put another folder in its place: the sandbox has its files by name and doesn't list them; "
+             "open a new sandbox to see them")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The state of a path in one round."""
+
+    inside: FileState | None
+    sign: NameSign | None
+    is_restless: bool = field(default=False, compare=False)
+
+
+class LiveSync:
+    """
+    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`.
+
+    Args:
+        moves: writes a path to the other side.
+        overlay: of the sandbox.
+        project: the folder that the overlay is over.
+        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
+        notes: keeps the changes that aren't written.
+
+    Raises:
+        Stale: the overlay is over another folder than *project*.
+        BadRequest: the project has too many names.
+        LeewardError: as for `Sandbox.diff`.
+    """
+
+    def __init__(self, moves: SyncMoves, overlay: Overlay, project: Project, after: str, notes: SyncNotes) -> None:
+        if not overlay.is_over(project.fd):
+            raise Stale(f"{project.path!r} is another folder than the one that the sandbox has", project.path)
+        self._moves, self._overlay, self._project, self._after, self._notes = moves, overlay, project, after, notes
+        self._opening = names_below(project.fd, is_skipped, MOST_NAMES)
+        self._seen = dict(self._opening)
+        self._base = dict[str, FileState]()
+        self._known = dict[str, tuple[NameSign | None, FileState]]()
+        self._upper, self._vanished = set[str](), set[str]()
+        self._looks, self._restless = dict[str, _Look](), dict[str, float]()
+        self._started, self._rounds, self._left, self.trouble = not after, 0, 0, ""
+        self._over, self._turned, self._flushing = threading.Event(), threading.Condition(), threading.Lock()
+        self._until, self._next, self._pause = float("inf"), "", DEBOUNCE_S
+        self._thread = threading.Thread(target=self._run, name="sync", daemon=True)
+        self._thread.start()
+
+    # --- from outside -----------------------------------------------------------------
+
+    def row(self) -> dict[str, Any]:
+        """
+        For JSON: `state` ("waiting", "on", "over"), `to_host` and `to_sandbox` (how many files were written there),
+        `left` (how many changes wait for a later round), `notes` as `SyncNotes.rows`, `more` (how many notes aren't
+        among these), `trouble` (the error of the last round, or "").
+        """
+        state = "over" if not self._thread.is_alive() else "on" if self._started else "waiting"
+        rows = self._notes.rows()
+        return {"state": state, "to_host": self._moves.to_host, "to_sandbox": self._moves.to_sandbox,
+                "left": self._left, "notes": rows, "more": len(self._notes) - len(rows),
+                "trouble": self.trouble}
+
+    def flush(self, seconds: float) -> None:
+        """
+        Wait until the changes made so far are written or noted, *seconds* at most. The rounds don't come any earlier.
+        Returns at once if another call waits: a sandbox can cause calls.
+        """
+        if not self._flushing.acquire(blocking=False):
+            return
+        try:
+            self._flush(seconds)
+        finally:
+            self._flushing.release()
+
+    def _flush(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        with self._turned:
+            wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
+            while (self._rounds < wanted or self._left) and self._thread.is_alive():
+                rest = end - time.monotonic()
+                if rest <= 0:
+                    return
+                self._turned.wait(rest)
+
+    def end(self, seconds: float = LAST_S) -> None:
+        """Begin the last pass, which takes *seconds* at most. `join` waits for it."""
+        if not self._over.is_set():
+            self._until = time.monotonic() + seconds
+            self._over.set()
+
+    def join(self) -> None:
+        self._thread.join(max(0.0, self._until - time.monotonic()))
+
+    # --- rounds -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._over.wait(self._pause):
+            if not self._guarded(False):
+                self._over.set()
+        for _ in range(_LAST_LOOKS):
+            if not self._guarded(True) or (not self._left and not self.trouble) or time.monotonic() > self._until:
+                break
+        self._moves.ended(self._left, self.trouble)
+
+    def _guarded(self, last: bool) -> bool:
+        """Make a round; False if the sandbox has ended. An exception costs this round."""
+        try:
+            self._round(last)
+            self.trouble = ""
+        except SandboxOver as error:
+            self.trouble = f"the sandbox ended first: {error}"[:500]
+            return False
+        except Exception as error:
+            self.trouble = told_with_type(error)[:500]
+        with self._turned:
+            self._rounds += 1
+            self._turned.notify_all()
+        return True
+
+    def _round(self, last: bool) -> None:
+        began, self._pause = time.monotonic(), LONGEST_S / 10  # the pause after a round that fails
+        rows = {row.path.decode("utf-8", "surrogateescape"): row for row in self._overlay.rows()}
+        names = names_below(self._project.fd, is_skipped, MOST_NAMES)
+        inside = InsideView(rows)
+        if not self._has_started(inside):
+            self._pause = DEBOUNCE_S
+            return
+        wanted = {path for path in rows if not is_skipped(path)}
+        if len(wanted) > MOST_NAMES:
+            raise BadRequest(f"the sandbox has changed more than {MOST_NAMES} paths")
+        wanted.update(path for path in names.keys() | self._seen.keys() if names.get(path) != self._seen.get(path))
+        if any(row.hides or row.type != "folder" for path, row in rows.items()
+               if path in names and stat.S_ISDIR(names[path][0])):
+            wanted.update(path for path in names if inside.is_hidden(path))
+        wanted.update(self._notes.paths())
+        self._note_vanished(rows.keys(), inside)
+        wanted |= self._vanished | self._moves.unlisted
+        ready, looks = self._ready({path: _Look(inside.state(path), names.get(path)) for path in wanted}, last)
+        moves, self._left = list[SyncPath](), len(looks) - len(ready)
+        for path in ready:
+            try:
+                found = self._planned(path, looks[path], inside)
+            except Deferred:
+                self._left += 1
+                continue
+            if found is not None:
+                moves.append(found)
+        self._pause = min(LONGEST_S, max(DEBOUNCE_S, (time.monotonic() - began) * _REST))
+        self._carry(moves, last)
+        if len(self._base) + len(self._known) > _MOST_KEPT:
+            kept = self._opening.keys() | rows.keys() | names.keys() | self._seen.keys()
+            self._base = {path: state for path, state in self._base.items() if path in kept}
+            self._known = {path: known for path, known in self._known.items() if path in names}
+
+    def _note_vanished(self, rows: Set[str], inside: InsideView) -> None:
+        """
+        Note the paths that were in the upper folder and have left it without a whiteout: the sandbox had removed its
+        own file before it could see the one that the host has now.
+        """
+        self._vanished |= {path for path in self._upper - rows if not inside.is_hidden(path) and not is_skipped(path)}
+        self._vanished -= rows
+        self._upper = set(rows)
+
+    def _has_started(self, inside: InsideView) -> bool:
+        if not self._started:
+            state = inside.state(self._after)
+            self._started = (self._project.state(self._after) if state is None else state).type != "none"
+        return self._started
+
+    def _ready(self, looks: dict[str, _Look], last: bool) -> tuple[list[str], dict[str, _Look]]:
+        """
+        The paths whose state is that of the round before, or that have changed for more than _RESTLESS_S seconds; and
+        the states of all.
+        """
+        now, ready = time.monotonic(), list[str]()
+        for path, look in list(looks.items()):
+            since = self._restless.setdefault(path, now)
+            is_restless = self._looks.get(path) != look and (now - since > _RESTLESS_S or self._over.is_set())
+            if last or self._looks.get(path) == look or is_restless:
+                ready.append(path)
+                del self._restless[path]
+            if is_restless:
+                looks[path] = replace(look, is_restless=True)
+        self._restless = {path: since for path, since in self._restless.items() if path in looks}
+        self._looks = looks
+        return ready, looks
+
+    def _planned(self, path: str, look: _Look, inside: InsideView) -> SyncPath | None:
+        """What has to be written for *path*; None for nothing, or if it was noted instead."""
+        try:
+            host = self._host(path, look.sign)
+        except (BadRequest, OSError) as error:
+            self._notes.add(path, SyncNote(REFUSED, told(error)[:500], look.inside, NOTHING))
+            return None
+        if path in self._moves.unlisted and host.type == "folder":
+            self._notes.add(path, SyncNote(REFUSED, _UNLISTED, look.inside, host))
+            return None
+        self._moves.unlisted.discard(path)
+        if look.inside is None and path in self._vanished:
+            base = self._base.get(path)
+            if base is not None and agree(base, host) and host.type != "none":
+                return SyncPath(path, "to_host", NOTHING, host, look.sign, row_change(path, NOTHING, None, host))
+            self._vanished.discard(path)
+        if look.inside is None:  # the host's own shows through
+            if self._seen.get(path) == look.sign or host.type == "link":
+                self._agreed(path, host, look.sign)
+                return None
+            return SyncPath(path, "to_sandbox", None, host, look.sign)
+        move = three_way(self._base_of(path, host, look.sign), look.inside, host)
+        if move == "same":
+            self._agreed(path, host, look.sign)
+        elif self._notes.is_noted(path, look.inside, host):
+            pass
+        elif move == "conflict":
+            self._notes.add(path, SyncNote(CONFLICT, "changed in the sandbox and on the host", look.inside, host))
+        else:
+            change = row_change(path, look.inside, inside.rows.get(path), host)
+            return SyncPath(path, move, look.inside, host, look.sign, change, look.is_restless)
+        return None
+
+    def _host(self, path: str, sign: NameSign | None) -> FileState:
+        known = self._known.get(path)
+        if sign is None or known is None or known[0] != sign:
+            known = sign, self._project.state(path)
+            if sign_at(self._project.fd, path) != sign:
+                raise Deferred  # the file was changed after it was listed, so the sign isn't that of the state
+            self._known[path] = known
+        return known[1]
+
+    def _base_of(self, path: str, host: FileState, sign: NameSign | None) -> FileState | None:
+        found = self._base.get(path)
+        if found is not None:
+            return found
+        if self._opening.get(path) == sign:
+            return host  # unchanged since the sandbox was opened
+        return None if path in self._opening else NOTHING
+
+    def _agreed(self, path: str, state: FileState, sign: NameSign | None) -> None:
+        self._base[path] = state
+        if state.type == "none" and path not in self._opening:
+            del self._base[path]
+        self._notes.drop(path)
+        if sign is None:
+            self._seen.pop(path, None)
+            self._known.pop(path, None)
+        else:
+            self._seen[path] = sign
+
+    # --- moves ------------------------------------------------------------------------
+
+    def _carry(self, moves: list[SyncPath], last: bool) -> None:
+        """Write to the host first, then into the sandbox; on each side first the deletions, the deepest paths first."""
+        gone = [move for move in moves if move.is_deletion]
+        rest = [move for move in moves if not move.is_deletion]
+        ordered = sorted(gone, key=lambda move: move.path, reverse=True) + sorted(rest, key=lambda move: move.path)
+        ordered.sort(key=lambda move: move.move != "to_host")
+        if self._next and not last:  # the round before has stopped at this path
+            ordered = ([move for move in ordered if move.path >= self._next]
+                       + [move for move in ordered if move.path < self._next])
+        self._next = ""
+        for place, move in enumerate(ordered):
+            if (place >= MOST_MOVES and not last) or (last and time.monotonic() > self._until):
+                self._left, self._next = self._left + len(ordered) - place, move.path
+                return
+            try:
+                self._carry_one(move, last)
+            except BudgetSpent:
+                self._left, self._next = self._left + len(ordered) - place, move.path
+                return
+            except Deferred:
+                self._left += 1
+
+    def _carry_one(self, move: SyncPath, last: bool) -> None:
+        try:
+            if move.move == "to_host":
+                written = self._moves.out(move, move.path in self._opening, last)
+                if isinstance(written, FileState):
+                    self._notes.drop(move.path)
+                    self._base[move.path] = written  # not the state now, which may have changed already
+                    return
+                note: SyncNote | None = written
+            elif last:
+                return  # the sandbox is about to end
+            else:
+                note = self._moves.inward(move)
+        except (SandboxOver, ShuttingDown, Deferred, Busy):
+            raise
+        except Stale as error:
+            note = SyncNote(CONFLICT, str(error)[:500], move.inside, move.host)
+        except (LeewardError, OSError) as error:
+            note = SyncNote(REFUSED, told(error)[:500], move.inside, move.host)
+        if note is not None:
+            self._notes.add(move.path, note)
+        else:
+            self._agreed(move.path, move.host, move.sign)
+
+
+def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str,
+               hides: Callable[[str], bool]) -> LiveSync:
+    """
+    Sync *project* with the copy of it that *box* has.
+
+    Args:
+        box: a sandbox that was just opened.
+        project: the folder on the host.
+        queue: has the rules, and takes the requests.
+        journal: the record.
+        after: as for LiveSync.
+        hides: whether the host's file at a path isn't shown to the sandbox.
+
+    Raises:
+        Stale, BadRequest, LeewardError: as for LiveSync.
+    """
+    overlay = Overlay(box, "")
+    moves = SyncMoves(box, overlay, project, queue, journal, hides)
+    return LiveSync(moves, overlay, project, after, SyncNotes(moves.noted))
