@@ -17,12 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from leeward.approvals.bridge.box_ends import last_counts
-from leeward.approvals.bridge.box_rows import SandboxRows
+from leeward.approvals.bridge.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
 from leeward.approvals.bridge.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge.bridge import Answering
-from leeward.approvals.bridge.egress_rows import EgressRows
-from leeward.approvals.bridge.other_boxes import OtherBoxes
 from leeward.approvals.carrying.apply import Project
 from leeward.approvals.carrying.carrying import OrderCarrier
 from leeward.approvals.carrying.detail import command_in, detail_of, part_of

@@ -30,10 +30,10 @@ from leeward.approvals.web.listening import (
     answering_of,
     bind_loopback,
     bind_operator,
+    bound_logs,
     server_of,
     with_credential,
 )
-from leeward.approvals.web.log_lines import bound_logs
 from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord, torn_record
 from leeward.errors import BadRequest, ShuttingDown

@@ -1,10 +1,13 @@
 """
 Rows of the record about sandboxes: those that can ask, those that the service opens for a command, and those of the
-profile `approved` that another program has opened.
+profile `approved` that another program of this user has opened; their ends, and decisions about their connections.
 
-Runs in:   the operator's program that decides.
+Runs in:   the operator's program that decides; a client of the daemon.
 Trust:     none in the texts that a sandbox chooses. BoundedJournal bounds their length and the number of rows.
-Threads:   any may call.
+Threads:   any may call, but OtherBoxes is for one.
+Leaves:    what a sandbox of another program does while no service runs, and sandboxes of a profile that is based on
+           `approved` under another name. The daemon remembers a few hundred ends; of one that it has forgotten the
+           record has the counts of the last `sandbox_info`.
 """
 
 from __future__ import annotations
@@ -13,14 +16,57 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from leeward.approvals.bridge.box_ends import LastCounts
-from leeward.approvals.bridge.egress_rows import EgressRows, egress_row
 from leeward.approvals.queue.recording import denied_rows, ended_row, limit_rows, started_row
 from leeward.audit.bounded import BoundedJournal
-from leeward.errors import LeewardError, SandboxOver
+from leeward.audit.rows import AuditRow
+from leeward.client.link import Link
+from leeward.client.sandbox_calls import listed
+from leeward.errors import BadReply, LeewardError, SandboxOver
+from leeward.spec.paths import client_socket
+from leeward.spec.profiles.approved import NAME as PROFILE
+
+#: Seconds until the daemon has answered.
+_ANSWER_S = 5.0
+
+#: Returns the last counts of a sandbox by its id, in the form of `sandbox_info`.
+LastCounts = Callable[[str], Mapping[str, Any]]
+
+_COUNTS = ("denied", "oom_kills", "forks_refused", "memory_peak", "cpu_time")
+
+
+def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
+    """
+    What a sandbox had used and was refused when it ended.
+
+    Args:
+        socket: of the daemon; None for the default.
+        sandbox: its id.
+
+    Returns:
+        `denied`, `oom_kills`, `forks_refused`, `memory_peak` in bytes and `cpu_time` in seconds; {} if the daemon is
+        away or has forgotten the sandbox.
+    """
+    link = Link(client_socket(socket))
+    try:
+        reply, _ = link.call("recall", {"after": 0, "wait": 0.0}, time.monotonic() + _ANSWER_S)
+        rows = (reply.ok or {}).get("events")
+    except LeewardError:
+        return {}
+    finally:
+        link.close()
+    return counts_in(rows, sandbox)
+
+
+def counts_in(rows: Any, sandbox: str) -> dict[str, Any]:
+    """The counts of *sandbox* in *rows*, the daemon's events; {} if none is of it."""
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and ("sandbox", sandbox) == (row.get("kind"), row.get("sandbox")):
+            return {name: row[name] for name in _COUNTS if name in row}
+    return {}
+
 
 #: Ids of ended sandboxes that are kept.
 _MOST_OVER = 4096
@@ -159,3 +205,123 @@ class SandboxRows:
         if known is not None:
             self._rows.end(sandbox)
             self._rows.write(ended_row(sandbox, known[0], info, why))
+
+
+#: Pages of rows that one `pull` takes: sandboxes may make rows as fast as they are read.
+_MOST_ANSWERS = 50
+
+
+class EgressRows:
+    """
+    Reads the daemon's record of decisions by egress policies.
+
+    Args:
+        socket: of the daemon; None for the default.
+    """
+
+    def __init__(self, socket: str | None) -> None:
+        self._link, self._lock = Link(client_socket(socket)), threading.Lock()
+        self._after = -1
+
+    def pull(self) -> list[Mapping[str, Any]]:
+        """
+        The rows since the last call, _MOST_ANSWERS pages of them at most. The first call returns none: older rows may
+        be in the record already.
+
+        Raises:
+            DaemonError: the daemon is away.
+            BadReply: its answer has no rows.
+        """
+        found = list[Mapping[str, Any]]()
+        with self._lock:
+            is_first, after = self._after < 0, max(0, self._after)
+            for _ in range(_MOST_ANSWERS):
+                reply, _ = self._link.call("egress_log", {"after": after, "wait": 0.0}, time.monotonic() + _ANSWER_S)
+                answer = reply.ok or {}
+                rows, last = answer.get("events"), answer.get("last")
+                if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                    raise BadReply("the daemon's record of egress isn't a list of rows")
+                if not rows and type(last) is int and last < after:
+                    after = 0  # another daemon, which counts from 1 again
+                    continue
+                if not rows:
+                    break
+                after = rows[-1].get("number", after + len(rows))
+                found += [] if is_first else rows
+            self._after = after
+        return found
+
+    def skip(self) -> None:
+        """Leave out the rows that the daemon has now."""
+        try:
+            self.pull()
+        except LeewardError:
+            self._after = max(self._after, 0)  # the record of a daemon that starts later is new as a whole
+
+    def close(self) -> None:
+        with self._lock:
+            self._link.close()
+
+
+def egress_row(row: Mapping[str, Any]) -> AuditRow | None:
+    """The row of the record for *row* of the daemon's; None if that is neither allowed nor denied."""
+    verdict = row.get("verdict")
+    decision = {"allowed": "approved", "denied": "denied"}.get(str(verdict))
+    when = row.get("time")
+    if decision is None or not isinstance(when, float):
+        return None
+    metadata = {name: row.get(name) for name in ("policy", "name", "address", "port", "rule", "reason")}
+    return AuditRow(when, "network", "egress", decision, by="policy", sandbox=str(row.get("sandbox") or ""),
+                    metadata=metadata)
+
+
+#: Seconds between two looks. Each one lists all sandboxes of the user.
+LOOK_S = 10.0
+
+
+class OtherBoxes:
+    """
+    Looks for such sandboxes and for their ends. For one thread.
+
+    Args:
+        socket: of the daemon; None for the default.
+        life: writes the rows, and leaves out the service's own sandboxes.
+    """
+
+    def __init__(self, socket: str | None, life: SandboxRows) -> None:
+        self._link, self._life = Link(client_socket(socket)), life
+        self._after: int | None = None
+        self._next = 0.0
+
+    def look(self) -> None:
+        """Write the rows since the last look, if that was LOOK_S ago."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + LOOK_S
+            self._look()
+
+    def close(self) -> None:
+        """Look for the last time."""
+        self._look()
+        self._link.close()
+
+    def _look(self) -> None:
+        try:
+            opened = listed(lambda after: self._ask("sandbox_list", after))
+            ends = (self._ask("recall", {"after": self._after or 0, "wait": 0.0}).ok or {})
+        except LeewardError:
+            return  # the daemon is away; the next look tries again
+        last, events = ends.get("last"), ends.get("events")
+        if type(last) is not int or not isinstance(events, list):
+            return
+        # Sandboxes that ended before the first look may be in the record already.
+        fresh = [] if self._after is None or last < self._after else events
+        if self._life.others(list(filter(_is_ours, opened)), [event for event in fresh if _is_ours(event)]):
+            self._after = last
+
+    def _ask(self, op: str, fields: dict[str, Any]) -> Any:
+        return self._link.call(op, fields, time.monotonic() + _ANSWER_S)[0]
+
+
+def _is_ours(row: Any) -> bool:
+    """Whether a row of the daemon is about a sandbox of the profile `approved`."""
+    return isinstance(row, Mapping) and row.get("profile") == PROFILE and isinstance(row.get("sandbox"), str)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import threading
 import time
@@ -20,7 +21,6 @@ from typing import Any
 
 from leeward.agents.hiding_watch import HidingWatch
 from leeward.approvals.agent import SOCKET, VARIABLE
-from leeward.approvals.bridge.box_notes import BoxNotes
 from leeward.approvals.bridge.bridge import Answering, BridgeEnd
 from leeward.approvals.bridge.hidden import HiddenFiles, project_rules
 from leeward.approvals.carrying.apply import Project
@@ -33,6 +33,48 @@ from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
 from leeward.spec.profiles.approved import NAME as PROFILE
+
+#: Of a note's name.
+_ENDING = ".json"
+
+
+class BoxNotes:
+    """
+    What the service has to know again of its sandboxes when another service adopts them: a file for each sandbox, in the
+    service's folder, which no other user can enter.
+
+    Args:
+        folder: of the service.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.join(folder, "boxes")
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """The notes of all sandboxes by their ids. A file that can't be read is left out."""
+        found = dict[str, dict[str, Any]]()
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted(os.listdir(self._folder)):
+                if name.endswith(_ENDING):
+                    with contextlib.suppress(OSError, ValueError), \
+                            open(os.path.join(self._folder, name), encoding="utf-8") as file:
+                        found[name.removesuffix(_ENDING)] = json.load(file)
+        return found
+
+    def write(self, sandbox: str, note: dict[str, Any]) -> None:
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        path = self._path(sandbox)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(note, file)
+        os.replace(f"{path}.new", path)
+
+    def remove(self, sandbox: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(sandbox))
+
+    def _path(self, sandbox: str) -> str:
+        return os.path.join(self._folder, f"{os.path.basename(sandbox)}{_ENDING}")
+
 
 #: Sandboxes at once.
 MOST_BOXES = 64

@@ -26,8 +26,7 @@ from collections.abc import Callable
 from leeward._native.beneath import open_beneath
 from leeward.approvals.carrying.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest
-from leeward.approvals.queue.steps import reached
+from leeward.approvals.queue.requests import ApprovalRequest, reached
 from leeward.approvals.queue.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link

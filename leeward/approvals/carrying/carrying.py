@@ -25,8 +25,7 @@ from leeward.approvals.carrying.runs import TIMED_OUT, RunBook
 from leeward.approvals.carrying.turns import TurnPool
 from leeward.approvals.git.git_host import git_push, is_local
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest
-from leeward.approvals.queue.steps import reached
+from leeward.approvals.queue.requests import ApprovalRequest, reached
 from leeward.approvals.settings import ServiceSettings
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown, told, told_with_type

@@ -26,6 +26,7 @@ from leeward.approvals.queue.requests import (
     check_room,
     checked,
     digest_of,
+    reached,
     storable,
     subject_text,
 )
@@ -39,7 +40,6 @@ from leeward.approvals.queue.rules import (
     decide_subject,
     parse_rule,
 )
-from leeward.approvals.queue.steps import reached
 from leeward.approvals.queue.store import RequestStore
 from leeward.approvals.queue.subjects import ProjectPath
 from leeward.errors import BadRequest, Busy, ShuttingDown

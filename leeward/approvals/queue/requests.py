@@ -1,5 +1,5 @@
 """
-A request: its content and its decision, and the bounds within which requests are accepted.
+A request: its content, its decision and the steps on the way, and the bounds within which requests are accepted.
 
 Runs in:   the operator's program; pure.
 Trust:     none in the content. Texts are bounded here and escaped where they are shown.
@@ -25,6 +25,7 @@ from leeward.approvals.queue.subjects import (
     SandboxAction,
 )
 from leeward.errors import BadRequest, Bug, Busy
+from leeward.points import point
 from leeward.spec.hosts import parse_host
 
 #: Seconds after which a pending request expires, by category; requests of other categories don't expire.
@@ -344,3 +345,8 @@ def collapsed(requests: Iterable[ApprovalRequest]) -> list[CollapsedRow]:
             rows[place] = CollapsedRow(rows[place].request, rows[place].others + 1)
         seen[key] = count + 1, place
     return rows
+
+
+@point("approvals.step")
+def reached(step: str) -> None:
+    """Do nothing: a step of a request begins here. A test build ends the program here, or raises."""

@@ -27,11 +27,11 @@ from leeward.approvals.queue.requests import (
     NewRequest,
     digest_of,
     place_note,
+    reached,
     subject_of,
     subject_text,
 )
 from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, category_of, check_mode, parse_rule
-from leeward.approvals.queue.steps import reached
 from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2

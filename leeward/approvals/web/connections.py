@@ -20,7 +20,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leeward.approvals.web.credentials import SCOPE_KEY
-from leeward.approvals.web.loopback import peer_uid
+from leeward.approvals.web.peers import peer_uid
 
 #: Connections at once, and seconds until the head of the first request has to be complete.
 MOST_CONNECTIONS, HEAD_S = 256, 10.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leeward.approvals.bridge import boxes
-from leeward.approvals.bridge.boxes import AskingBoxes
+from leeward.approvals.bridge.boxes import AskingBoxes, BoxNotes
 from leeward.errors import BadRequest, Busy, SandboxOver, ShuttingDown
 
 
@@ -140,3 +140,18 @@ def test_the_next_service_adopts_what_the_last_one_has_left(tmp_path: Path, box:
     with pytest.raises(SandboxOver):
         asking(tmp_path).adopt(PROJECT, "one", answering)
     assert {} == asking(tmp_path).adoptable()
+
+
+def test_a_note_is_read_by_the_next_service_until_it_is_removed(tmp_path: Path) -> None:
+    """A file that is no note is left out."""
+    notes = BoxNotes(str(tmp_path))
+    assert {} == notes.all()
+    notes.remove("one")
+    notes.write("one", {"project": "/p"})
+    notes.write("two", {"project": "/q", "left": False})
+    notes.write("two", {"project": "/q", "left": True})
+    (tmp_path / "boxes/torn.json").write_text('{"project":')
+    assert {"one": {"project": "/p"}, "two": {"project": "/q", "left": True}} == BoxNotes(str(tmp_path)).all()
+    notes.remove("one")
+    assert ["two"] == [*BoxNotes(str(tmp_path)).all()]
+    assert 0o700 == (tmp_path / "boxes").stat().st_mode & 0o777

@@ -10,7 +10,7 @@ import pytest
 
 from kit.approvals_browser import ServedPage
 from kit.approvals_page import PageService
-from leeward.approvals.web import connections, listening, loopback
+from leeward.approvals.web import connections, listening, peers
 
 ASK = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 
@@ -192,5 +192,5 @@ def test_the_owner_of_a_connection_is_known_while_it_is_open() -> None:
         made, _ = server.accept()
         with made:
             with client:
-                assert os.geteuid() == loopback.peer_uid(made)
-            assert loopback.peer_uid(made) is None
+                assert os.geteuid() == peers.peer_uid(made)
+            assert peers.peer_uid(made) is None
