@@ -20,19 +20,18 @@ from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.protocols import Protocol
 from leeward.sandboxes.mounting import Mounting, Mounts
 from leeward.sandboxes.registry import Registry, RegistryEntry
 from leeward.sandboxes.reserve import Reserve
 from leeward.sandboxes.sandbox import LiveSandbox
 from leeward.sandboxes.states import Reason, State
 from leeward.sandboxes.terms import SandboxFacts, SandboxTerms
-from leeward.spec.limits import Limits
 from leeward.spec.sandbox import View
 from leeward.worker.opener import Opener
 
 if TYPE_CHECKING:
     from leeward.daemon.telling.events import EventBook
+    from leeward.pool.pool import Pool
     from leeward.pool.seats import Seat
 
 #: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
@@ -41,13 +40,6 @@ MOST_TERMINALS_OF_USER = 256
 
 #: Bytes of unread input of one user's started processes, which outlive their requests.
 MOST_INPUT_OF_USER = 256 << 20
-
-
-class SeatPool(Protocol):
-    """The pool, as far as sandboxes need it."""
-
-    def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
-                  drained: Callable[[], None], seconds: float) -> Seat: ...
 
 
 @dataclass(slots=True)
@@ -78,7 +70,7 @@ class Desk:
         seated: called with the number of each sandbox's runner, the sandbox's id, and its client's settings for egress.
     """
 
-    def __init__(self, reactor: Reactor, pool: SeatPool, terms: Callable[[], SandboxTerms],
+    def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
                  book: EventBook | None = None, reserve: Callable[[], int] = lambda: 0) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
@@ -102,7 +94,7 @@ class Desk:
     # --- opening --------------------------------------------------------------------
 
     def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
-             lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: SeatPool | None = None,
+             lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
              terms: SandboxTerms | None = None) -> str:
         """
         Open a sandbox for *user*; *on_open* is called once, after this call, with the sandbox's id or with the

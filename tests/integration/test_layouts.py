@@ -123,9 +123,9 @@ def test_a_new_zygote_that_ends_or_hangs_does_not_disturb_the_daemon(number: int
         succession._patience = 1.0
         old = box.engine.main.pool.workforce.workers
         box.run("pass")
-        box.reactor.run(lambda: succession._heir is not None)
-        assert succession._heir is not None
-        os.kill(succession._heir.pid, number)
+        box.reactor.run(lambda: succession._successor is not None)
+        assert succession._successor is not None
+        os.kill(succession._successor.pid, number)
         box.reactor.run(lambda: succession._failures == 1)
         assert [b"1\n"] * 3 == [box.run("print(1)").stdout for _ in range(3)]
         box.reactor.run(lambda: renewed(box, old))
@@ -138,8 +138,8 @@ def test_a_daemon_that_ends_while_a_new_zygote_starts_leaves_no_process() -> Non
         succession = box.engine.main.zygotes.succession
         assert succession is not None
         box.run("pass")
-        box.reactor.run(lambda: succession._heir is not None)
-        assert succession._heir is not None
-        process = succession._heir.process
+        box.reactor.run(lambda: succession._successor is not None)
+        assert succession._successor is not None
+        process = succession._successor.process
 
     assert process.returncode is not None

@@ -932,7 +932,7 @@ def test_every_refusal_is_sent_once(box: Box) -> None:
 
     assert [("request", "bad_request", 4711), ("request", "busy", 4711), ("request", "cancelled", 4711),
             ("request", "busy", 4711), ("peer", "protocol", 4711)] == box.seen
-    assert 6 == box.server.metrics.requests  # what could not be read as one, too
+    assert 6 == box.server.watcher.metrics.requests  # what could not be read as one, too
 
 
 def test_a_parting_daemon_loses_no_request(box: Box) -> None:
@@ -1162,7 +1162,7 @@ def test_a_sessions_job_by_a_number_that_is_in_use_ends_the_connection(way: str)
     assert [ran] == counted
     assert ["bad_request"] == [reply["error"]["kind"] for reply in client.take()]
     assert client.closed()
-    assert 4 == box.server.metrics.requests
+    assert 4 == box.server.watcher.metrics.requests
     box.close()
 
 
