@@ -126,7 +126,7 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
-    _reply(_PID, reply_fd, program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING, None)
+    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), collecting.NOTHING, None)
 
 
 def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
@@ -159,7 +159,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         answer.deafen()
     except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
-        end, wanted = program.raised(error.with_traceback(None), None, program.NAME), collecting.NOTHING
+        end, wanted = program.raised(error.with_traceback(None)), collecting.NOTHING
     _reply(me, reply_fd, end, wanted, shown)
 
 

@@ -108,17 +108,18 @@ def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Inter
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return raised(error, None, name)
+        return raised(error)
 
 
 def _run_code(source: bytes, main: types.ModuleType) -> End:
     try:
+        tracebacks.remember(source, NAME)
         exec(_compiled(source, NAME), main.__dict__)  # what leeward is for; the locks are on
         return IN_ORDER
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return raised(error, source, NAME)
+        return raised(error)
 
 
 def run(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
@@ -132,6 +133,7 @@ def _run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None)
     sys.argv[:] = [name if module is None and name != NAME else "-m" if module else "-c", *fields["args"]]
     try:
         if module is None:
+            tracebacks.remember(source, name)
             _lay_main(main, source, name)
             if runs is None:
                 exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
@@ -143,7 +145,7 @@ def _run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None)
     except SystemExit as leaving:
         return End(_exit_code(leaving))
     except BaseException as error:  # a job may raise anything
-        return raised(error, source, name)
+        return raised(error)
 
 
 def take_environment(env: Mapping[str, str]) -> None:
@@ -191,16 +193,16 @@ def _exit_code(leaving: SystemExit) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
+        return code & 0xFF if -1 << 63 <= code < 1 << 63 else 255  # as the interpreter where it doesn't fit
     print(code, file=sys.stderr)
     return 1
 
 
-def raised(error: BaseException, source: bytes | str | None, name: str) -> End:
+def raised(error: BaseException) -> End:
     """Print the traceback as the interpreter would, without leeward's frames."""
     error.__traceback__ = tracebacks.own_frames(error.__traceback__, ours, Interrupts.__call__.__code__)
-    if source is not None:
-        tracebacks.remember(source, name)
+    if isinstance(error, SyntaxError):
+        tracebacks.add_line(error)
     shown = tracebacks.text_of(error)
     try:
         if sys.excepthook is sys.__excepthook__:

@@ -87,7 +87,7 @@ def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.E
     except BaseException as error:  # also from a hook that an earlier job left
         if os.getpid() != me:
             os._exit(_LOST)
-        return program.raised(error, None, program.NAME)
+        return program.raised(error)
     return None
 
 
@@ -133,7 +133,7 @@ def _run(body: bytes, name: str, main: types.ModuleType,
     except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
         end = program.unprepared(error)
     except BaseException as error:  # from a signal handler that an earlier job has left
-        end = program.raised(error, None, name)
+        end = program.raised(error)
     else:
         end = program.run_next(code, name, main, interrupts, None if shown is None else shown.run)
     try:
@@ -187,4 +187,4 @@ def _let_tasks_go_on(job_fd: int) -> None:
     try:
         awaiting.turn_until_readable(job_fd)
     except BaseException as error:  # of a task that leaves the interpreter, or of a loop that a job has broken
-        program.raised(error, None, program.NAME)
+        program.raised(error)

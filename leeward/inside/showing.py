@@ -38,6 +38,7 @@ _MOST_LEFT_OUT = 64
 
 _TOP_LEVEL_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, whose module isn't there yet
 _ONLY_AST = 0x400          # ast.PyCF_ONLY_AST
+_FUTURES = 0x1fe0000       # of __future__: each feature's compiler_flag that hasn't become the rule
 
 #: Hints by the beginning of a line that isn't Python. The patterns aren't compiled in advance, because few jobs need
 #: them.
@@ -225,8 +226,9 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
         if not isinstance(last, ast.Expr) or _is_quiet(source, last):
             return [compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True)]
         del tree.body[-1]
-        return [compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True),
-                compile(ast.Expression(last.value), name, "eval", _TOP_LEVEL_AWAIT, dont_inherit=True)]
+        body = compile(tree, name, "exec", _TOP_LEVEL_AWAIT, dont_inherit=True)
+        flags = _TOP_LEVEL_AWAIT | body.co_flags & _FUTURES
+        return [body, compile(ast.Expression(last.value), name, "eval", flags, dont_inherit=True)]
     except SyntaxError as error:
         _hint(error, source)
         raise

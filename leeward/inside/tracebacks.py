@@ -31,12 +31,24 @@ ends: list[dict[str, Any]] = []
 
 def remember(source: bytes | str, name: str) -> int:
     """Let `linecache`, and so tracebacks and `inspect.getsource`, find the lines of *source*. Returns its size in bytes."""
-    text = source.decode("utf-8", "replace") if isinstance(source, bytes) else source
-    lines = text.splitlines(keepends=True)
+    text = _decoded(source) if isinstance(source, bytes) else source
+    lines = io.StringIO(text, None).readlines()  # as of a file: `splitlines` knows more ends of lines than the compiler
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"  # as linecache does for a file: carets are counted from the end of a line
     linecache.cache[name] = (len(text), None, lines, name)
     return len(source)
+
+
+def _decoded(source: bytes) -> str:
+    """The text of *source*, by the encoding that it declares."""
+    if b"coding" in source or source.startswith(b"\xef\xbb\xbf"):
+        from importlib.util import decode_source  # few jobs have such code
+
+        try:
+            return decode_source(source)
+        except (SyntaxError, UnicodeDecodeError):
+            pass
+    return source.decode("utf-8", "replace")
 
 
 class Sources:
@@ -54,6 +66,12 @@ class Sources:
             oldest, size = self._sizes.popitem(last=False)
             self._total -= size
             linecache.cache.pop(oldest, None)
+
+
+def add_line(error: SyntaxError) -> None:
+    """Add the line to *error*: the passes after the parser look for it in a file alone."""
+    if error.text is None and error.filename and error.lineno:
+        error.text = linecache.getline(error.filename, error.lineno) or None
 
 
 def text_of(error: BaseException) -> str:

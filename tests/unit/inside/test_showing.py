@@ -1,6 +1,7 @@
 """What a job shows, made in this process."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import base64
@@ -189,6 +190,13 @@ def test_the_last_value_has_its_text_where_no_form_has_room() -> None:
 def test_the_compilers_flags_are_those_of_ast() -> None:
     assert (ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, ast.PyCF_ONLY_AST, inspect.CO_COROUTINE) == (
         showing._TOP_LEVEL_AWAIT, showing._ONLY_AST, awaiting._IS_COROUTINE)
+    flags = {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {0, inspect.CO_NESTED}
+    assert showing._FUTURES == sum(flags)
+
+
+def test_the_last_expression_has_the_codes_future() -> None:
+    assert "'{}'" == shown("from __future__ import annotations\nspace = {}\n"
+                           "exec('def f(x: {}): pass', space) or space['f'].__annotations__['x']").value
 
 
 def test_threads_that_show_at_the_same_time_keep_to_the_bounds() -> None:

@@ -36,8 +36,8 @@ def shown(source: str) -> str:
     try:
         exec(compile(source, "<job>", "exec", dont_inherit=True), main)
     except BaseException as error:
-        end = program.raised(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next), source.encode(),
-                             "<job>")
+        tracebacks.remember(source, "<job>")
+        end = program.raised(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
         assert end.error is not None
         return end.error[2]
     raise AssertionError("it didn't raise")
@@ -104,3 +104,19 @@ def test_stacks_end_where_a_jobs_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (["f", "<module>"], ["<module>", "f"]) == after["got"][:2]
     assert 1 == len(after["got"][2])
     assert ["test_stacks_end_where_a_jobs_begin"] == [each.function for each in inspect.stack()][:1]
+
+
+@pytest.mark.parametrize(("source", "lines"), [
+    (b"x = 1\r\ny\rz", ["x = 1\n", "y\n", "z\n"]), ("'\u2028\x0b'\n\x0cy".encode(), ["'\u2028\x0b'\n", "\x0cy\n"]),
+    (b"# coding: latin-1\n'\xe9'", ["# coding: latin-1\n", "'é'\n"]), (b"\xef\xbb\xbfx", ["x\n"]), (b"", []),
+    (b"# coding: nonesuch", ["# coding: nonesuch\n"]), (b"'\xff'", ["'\ufffd'\n"]),
+])
+def test_lines_are_those_of_the_same_file(source: bytes, lines: list[str]) -> None:
+    tracebacks.remember(source, "<job>")
+
+    assert lines == linecache.getlines("<job>")
+
+
+@pytest.mark.parametrize("source", ["x = 1\nfrom __future__ import annotations", "x = 1\nfrom __future__ import nonesuch"])
+def test_a_late_syntax_error_has_its_line(source: str) -> None:
+    assert "    from __future__ import" in shown(source)

@@ -1,0 +1,130 @@
+"""Code behaves as the same text in a file that `python3` runs, whichever way it is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import leeward
+from kit import live_daemon
+from kit.live_daemon import LiveDaemon
+from kit.scripts import PROGRAMS
+
+#: Standard output, standard error, and the exit code.
+Ended = tuple[bytes, bytes, int | None]
+Run = Callable[[bytes], Ended]
+
+WAYS = ("execute", "session", "kernel", "box", "code", "file", "stdin")
+
+_NAME = re.compile(rb"<string>|<stdin>|<job \d+>|[\w/.-]*prog\.py")
+_SECONDS = re.compile(rb"(Ran \d+ tests? in )[\d.]+s")
+
+#: Ways by which the code has no file. That of `--file` is laid beside the job under its name.
+_NO_FILE = tuple(way for way in WAYS if "file" != way)
+
+_LASTING = ("session", "kernel")
+
+#: The programs that may end otherwise: in which ways, and why.
+DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
+    "argv0": (("execute", "session", "kernel", "box", "code"), "-c, as of `python3 -c`: there is no file"),
+    "file": (_NO_FILE, "no __file__, as with `python3 -c`"),
+    "spawn": (_NO_FILE, "the child imports the main file, and there is none: give the code a name"),
+    "forkserver": (_NO_FILE, "as spawn"),
+    "main names": (WAYS, "no __cached__, which is None of a script, and no __file__ without a file"),
+    "getsource class": (_NO_FILE, "inspect looks for a class in its module's __file__"),
+    "getsource module": (_NO_FILE, "as a class"),
+    "doctest": (_NO_FILE, "it names the module's __file__"),
+    "exec compile": (("execute", "box", "code"), "the job's code and that of `exec` are both called <string>"),
+    "thread exception": (_NO_FILE, "printed in C, which looks for lines in files alone"),
+    "bom traceback": (WAYS, "C prints the mark as a part of the line, `traceback` doesn't"),
+    "bad utf8": (WAYS, "the compiler has another text where it reads bytes than where it reads a file"),
+    "unknown encoding": (WAYS, "as bad utf8"),
+    "null byte": (WAYS, "as bad utf8"),
+    "indent error": (WAYS, "C marks one letter, `traceback` all of the word"),
+    "tab error": (WAYS, "the compiler knows the column of bytes, and none of a file"),
+    "flags": (WAYS, "no .pyc files are written"),
+    "atexit": (_LASTING, "the process lives on"),
+    "nondaemon thread": (_LASTING, "the job doesn't wait for threads; they run on"),
+    "signal": (_LASTING, "an interrupt hits the running job alone"),
+    "asyncio no loop": (("kernel",), "a kernel's code is in its loop"),
+    "await outside": (("kernel",), "as in a notebook"),
+}
+
+
+def _plain(ended: Ended) -> Ended:
+    out, err, code = ended
+    return _NAME.sub(b"FILE", out), _SECONDS.sub(rb"\1", _NAME.sub(b"FILE", err)), code
+
+
+def _result(result: leeward.Result) -> Ended:
+    return result.stdout, result.stderr, result.exit_code
+
+
+@pytest.fixture(scope="module")
+def as_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    file = tmp_path_factory.mktemp("files") / "prog.py"
+    ends: dict[str, Ended] = {}
+    for name, source in PROGRAMS.items():
+        file.write_bytes(source)
+        done = subprocess.run([sys.executable, str(file)], cwd=file.parent, stdin=subprocess.DEVNULL, capture_output=True,
+                              check=False, env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"})
+        ends[name] = _plain((done.stdout, done.stderr, done.returncode & 0xFF))
+    return ends
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "3") as made:
+        yield made
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, daemon: LiveDaemon, tmp_path: Path) -> Iterator[Run]:
+    file = tmp_path / "prog.py"
+
+    def session(source: bytes) -> Ended:
+        with client.session() as made:
+            return _result(made.execute(source))
+
+    def kernel(source: bytes) -> Ended:
+        with box.kernel() as made:
+            return _result(made.execute(source))
+
+    def command(*argv: str, **options: bytes) -> Ended:
+        done = live_daemon.run(daemon.socket, "exec", *argv, **options)
+        return done.stdout, done.stderr, done.returncode
+
+    def from_file(source: bytes) -> Ended:
+        file.write_bytes(source)
+        return command("--file", str(file))
+
+    with daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box:
+        ways: dict[str, Run] = {
+            "execute": lambda source: _result(client.execute(source)), "session": session, "kernel": kernel,
+            "box": lambda source: _result(box.execute(source)), "code": lambda source: command(os.fsdecode(source)),
+            "file": from_file, "stdin": lambda source: command("-", input=source)}
+        yield ways[request.param]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("run", "way"), [(way, way) for way in WAYS], indirect=["run"], ids=WAYS)
+def test_as_python3_runs_the_file(run: Run, way: str, as_a_file: dict[str, Ended]) -> None:
+    """But for DIFFERENCES, each of which is there."""
+    differ: dict[str, tuple[Ended, Ended]] = {}
+    for name, source in PROGRAMS.items():
+        if "code" == way and b"\0" in source:
+            continue  # an argument can't have it
+        got = _plain(run(source))
+        if as_a_file[name] != got:
+            differ[name] = as_a_file[name], got
+
+    known = {name for name, (ways, _) in DIFFERENCES.items() if way in ways}
+    assert {} == {name: ends for name, ends in differ.items() if name not in known}
+    if (3, 11) == sys.version_info[:2]:  # others print some of them as ours
+        assert known - {"null byte"} <= differ.keys()
