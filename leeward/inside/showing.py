@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from leeward.inside import awaiting, figures, program
+from leeward.inside import awaiting, figures, ipython, program
 from leeward.wire import bundles
 
 # Imported in functions: what not every start needs; 32 ms of processor time for all of it.
@@ -47,7 +47,7 @@ HINTS = (
      "packages aren't installed from inside: packages=[...] of Sandbox, or `leeward env create` and environment=..."),
     (r"\s*(?:[\w, ]+=\s*)?!",
      "a line with ! is IPython's, not Python: subprocess.run(['ls']) runs a program, `shell` of the sandbox as well"),
-    (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: there are no magics here"),
+    (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: of the magics only %matplotlib is taken"),
 )
 
 #: The results of the running job.
@@ -87,6 +87,7 @@ class Showing:
         _current = self
         builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
         figures.prepare(self._show_figure)
+        ipython.prepare(display)
         try:
             value = awaiting.run(_compiled(source, name), namespace, goes_on=self._goes_on)
             if value is not None:
@@ -230,6 +231,10 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
         flags = _TOP_LEVEL_AWAIT | body.co_flags & _FUTURES
         return [body, compile(ast.Expression(last.value), name, "eval", flags, dont_inherit=True)]
     except SyntaxError as error:
+        if b"%matplotlib" in source:
+            rest = re.sub(rb"^%matplotlib\b.*", b"", source, flags=re.MULTILINE)  # figures are shown anyway
+            if rest != source:
+                return _compiled(rest, name)
         _hint(error, source)
         raise
 

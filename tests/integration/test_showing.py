@@ -76,6 +76,8 @@ def test_a_kernel_goes_on(daemon: LiveDaemon) -> None:
         assert "subprocess" in kernel.execute("!ls").stderr_text
         assert "`leeward env create`" in kernel.execute("%pip install x").stderr_text
         assert "41" == kernel.execute("_ + 21").value
+        page = kernel.execute("%matplotlib inline\nfrom IPython.display import HTML, display\ndisplay(HTML('<b>'))")
+        assert ["<b>"] == [each.get("text/html") for each in page.results], page.stderr_text
         plain = kernel.execute("display('as text')", display=False)
         assert ("as text\n", ()) == (plain.stdout_text, plain.results)
         stack = kernel.execute("import traceback\n[each.name for each in traceback.extract_stack()]")

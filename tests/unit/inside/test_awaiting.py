@@ -20,6 +20,7 @@ from leeward.inside.showing import Showing
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(imports, "_acts", {})
+    monkeypatch.setattr(imports, "offers", {})
     for name, value in (("_asyncio", None), ("_loop", None), ("_hooked", False)):
         monkeypatch.setattr(awaiting, name, value)
     for name in ("_get_running_loop", "_set_running_loop"):

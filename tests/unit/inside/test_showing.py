@@ -10,6 +10,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +25,14 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr(figures, "_show_one", None)
     monkeypatch.setattr(imports, "_acts", {})
+    monkeypatch.setattr(imports, "offers", {})
+    for name in [each for each in sys.modules if "IPython" == each.partition(".")[0]]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(showing, "_current", None)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     yield
+    for name in [each for each in sys.modules if "IPython" == each.partition(".")[0]]:
+        del sys.modules[name]
     for name in ("display", "_"):
         if hasattr(builtins, name):
             delattr(builtins, name)
@@ -244,3 +250,45 @@ def test_a_line_of_ipythons_gets_a_hint(line: str, hint: str | None) -> None:
 
     notes = "".join(getattr(caught.value, "__notes__", []))
     assert (hint in notes) if hint else not notes
+
+
+def test_ipythons_display_without_ipython(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"\xff\xd8")
+
+    got = shown("from IPython.display import display, HTML, Image, JSON, Markdown\nfrom IPython import get_ipython\n"
+                f"display(HTML('<p>'), Markdown('*a*'), Image(data=b'png'), Image({str(tmp_path / 'a.jpg')!r}), JSON([1]))\n"
+                "get_ipython()")
+
+    assert [{"text/html": "<p>"}, {"text/markdown": "*a*"}, {"image/png": b"png"}, {"image/jpeg": b"\xff\xd8"},
+            {"application/json": "[1]"}] == [{form: each[form] for form in each if "text/plain" != form}
+                                             for each in got.results]
+    with pytest.raises(ValueError, match="URL"):
+        shown("from IPython.display import Image\nImage(url='https://host.test')")
+
+
+def test_ipythons_own_display_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is installed, by its module that has the function."""
+    core = tmp_path / "IPython" / "core"
+    core.mkdir(parents=True)
+    (core.parent / "__init__.py").write_text("")
+    (core / "__init__.py").write_text("")
+    (core / "display_functions.py").write_text("def display(*things): raise OSError\n")
+    (core.parent / "display.py").write_text("from IPython.core.display_functions import *\nMINE = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    got = shown("from IPython.display import display, MINE\ndisplay(MINE)")
+
+    assert [{"text/plain": "3"}] == got.results
+
+
+@pytest.mark.parametrize("line", ["%matplotlib inline", "%matplotlib", "%matplotlib widget"])
+def test_the_magic_of_matplotlib_does_nothing(line: str) -> None:
+    assert "1" == shown(f"{line}\nimport inspect\ninspect.currentframe().f_lineno - 2").value
+
+
+def test_other_magics_have_their_hint() -> None:
+    with pytest.raises(SyntaxError) as raised:
+        shown("%matplotlib inline\n%timeit 1")
+
+    assert 2 == raised.value.lineno
+    assert ["a line with % is IPython's, not Python: of the magics only %matplotlib is taken"] == raised.value.__notes__
