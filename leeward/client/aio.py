@@ -81,7 +81,8 @@ class AsyncClient(AsyncCalls):
             output (int | str): bytes of stdout and stderr together.
             overflow (str): what happens to a job that writes more: "end", the default, ends it; with "cut" it goes on,
                 and the beginning and the end of its output are kept.
-            name (str): the file name that tracebacks show; `<string>` by default.
+            name (str): the file name that tracebacks show; `<string>` by default. With another one the code is written to
+                this file, as `multiprocessing` needs it for spawn and forkserver.
             label (str): your own name for the job, at most 64 letters, digits and ._:/@-. The daemon's log and the
                 result have it. The result also has the job's number in the log.
             functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
