@@ -68,7 +68,8 @@ class FirstLine:
             self._is_behind = True
         self._length += len(data)
         if len(self._target) < 40:
-            self._target = (self._target + data[:200]).lstrip(_SPACES)[:40]
+            # What is behind the line is another one, in however many pieces both come.
+            self._target = (self._target + data[:200].partition(b"\n")[0]).lstrip(_SPACES)[:40]
         line = self._last + data
         end = _VERSION.search(line)
         self._last = line[-5:]

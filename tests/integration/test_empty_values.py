@@ -12,9 +12,10 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon
 from leeward.client.link import Link
+from leeward.dataclass import MISSING
 from leeward.errors import DaemonError
 from leeward.outcome import Outcome
-from leeward.wire import requests
+from leeward.wire.requests import OPERATIONS
 
 EMPTY: tuple[Any, ...] = ("", b"", [], {}, 0, False, [""], [b""], [[]], [{}], {"": ""}, {"": b""}, {"a": ""}, {"names": []})
 
@@ -34,12 +35,12 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
         yield made
 
 
-@pytest.mark.parametrize("op", sorted(requests.FIELDS.keys() - _ENDING))
+@pytest.mark.parametrize("op", sorted(OPERATIONS.keys() - _ENDING))
 def test_empty_values_are_no_fault_of_the_daemons(daemon: LiveDaemon, box: leeward.Sandbox, op: str) -> None:
-    fields = requests.FIELDS[op][1]
+    fields = OPERATIONS[op].fields
     needed = {"sandbox": box.id, "target": 1, "code": b"", "signal": 1, "rows": 1, "columns": 1, "url": "x", "hide": [],
               "path": "a", "name": "a"}
-    given = {name: needed.get(name, 0) for name in requests._NEEDED.get(op, ())}
+    given = {name: needed.get(name, 0) for name, field in fields.items() if field.absent is MISSING}
     if op in ("process_run", "process_start"):
         given["argv"] = ["true"]
     said: list[tuple[str, Any, str]] = []
