@@ -30,7 +30,8 @@ def test_a_request_is_one_however_it_is_written_and_cut(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [
-    b"SSH-2.0-OpenSSH_9.2\r\n", b"SSH-2.0-x\r\nhttp://a", b"EHLO example.org\r\n", b"\x00\x00\x00\x08", b"AMQP\0\0\x09\x01", b"GET key\r\n",
+    b"SSH-2.0-OpenSSH_9.2\r\n", b"SSH-2.0-x\r\nhttp://a", b"EHLO example.org\r\n", b"\x00\x00\x00\x08",
+    b"AMQP\0\0\x09\x01", b"GET key\r\n",
     b"*1\r\n$4\r\nPING\r\n", b"INVITE sip:a@b SIP/2.0\r\n", b"DESCRIBE rtsp:x RTSP/1.0\r\n", b"USER a\r\n",
     b"{}", "\xe9".encode(), b"\r\n\r\n\0\r\nQUIET\n", b"\r\n\r\n\0GET / HTTP/1.1", b"EHLO\r\n"])
 def test_another_protocol_is_none(data: bytes) -> None:
