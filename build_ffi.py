@@ -41,7 +41,7 @@ GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion",
 
 
 #: The headers that Python sees, each behind those that it includes.
-HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "beside", "job", "keeper", "landlock", "mounts",
+HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "job", "keeper", "landlock", "mounts",
            "privileges", "scout", "seccomp", "supervisor", "loop", "arenas", "arguments", "heap", "host", "threads")
 
 

@@ -459,7 +459,7 @@ def test_c163_a_storm_of_exits_leaves_the_keeper_as_it_was(box: Box, only: Calla
     only().run("pass")
     (bare,) = only().engine.main.pool.workforce.workers
     with control():  # else they come to the keeper
-        assert bare.pid == int(only().run(ORPHAN).stdout)
+        assert bare.keeper.pid == int(only().run(ORPHAN).stdout)
 
     for one in (box, only("namespaces")):
         assert b"1\n" == one.run(ORPHAN).stdout

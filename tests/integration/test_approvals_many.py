@@ -129,7 +129,8 @@ def test_what_has_no_room_is_asked_for_when_the_requests_before_it_are_decided(
         found = service.collect_files(name)
         assert (3, 4, False) == (len(found.requests), found.more, found.again)
         assert service.close_sandbox(name, left=True)
-        assert ["leeward approvals"] == [row["title"] for row in box.processes() if not row["over"]]
+        poll_until(lambda: ["leeward approvals"] == [row["title"] for row in box.processes() if not row["over"]],
+                   "the end of what it has started")
         queue.decide([found.requests[0].id], False, "cli")
         while name in [row["sandbox"] for row in service.sandboxes()]:
             queue.decide([each.id for each in queue.pending()], True, "cli")

@@ -299,7 +299,11 @@ def test_every_function_of_the_shim_was_called(instrumented: Build,
                            f" '--map-root-user', '--net', '--uts', '--mount', sys.executable, '-c', {REST!r}]))")
 
     assert (0, "", "") == (got.returncode, got.stderr, instrumented.reports())
-    assert {name for name in NAMES if name.startswith("lw_")} == some[2] | instrumented.called()
+    # Some that the headers declare are for other files of the shim alone.
+    ours = {name for folder in ("leeward", "tests") for path in (ROOT / folder).rglob("*.py")
+            for name in re.findall(r"\blib\.(lw_\w+)", path.read_text())}
+    assert ours < set(NAMES)
+    assert ours == some[2] | instrumented.called()
 
 
 if os.environ.get("LEEWARD_LONG"):
