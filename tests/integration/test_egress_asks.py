@@ -48,7 +48,7 @@ def one(at):
     try:
         urllib.request.urlopen(f"{sys.argv[1]}/{at}", timeout=30)
     except urllib.error.HTTPError as error:
-        print(error.code, flush=True)
+        sys.stdout.write(f"{error.code}\\n")  # in one piece: print would write the end of the line by itself
 for at in range(17):
     threading.Thread(target=one, args=(at,)).start()
 """
