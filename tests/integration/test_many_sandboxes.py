@@ -21,16 +21,21 @@ from kit.live_daemon import LiveDaemon
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 
 
-def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
-    """And each takes less than 5 MiB."""
-    count, turns = (170, 10_000) if LONG else (16, 60)
+def measured(count: int, turns: int) -> dict[str, Any]:
     ended = subprocess.run([sys.executable, "-P", str(Path(sandboxes.__file__)), "--count", str(count), "--turns",
                             str(turns), "--json"], capture_output=True, text=True, timeout=3600 if LONG else 240,
                            check=False)
     assert (0, "") == (ended.returncode, ended.stderr), ended.stdout
-    found = json.loads(ended.stdout)
+    found: dict[str, Any] = json.loads(ended.stdout)
     assert (count, turns) == (found["at once"]["count"], found["in turn"]["turns"])
-    assert (found["at once"]["MiB"] - found["at once"]["MiB before"]) / count < 5
+    return found
+
+
+def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
+    """And each takes less than 5 MiB, beside what the first ones bring into the daemon, some 8 MiB."""
+    count, turns = (170, 10_000) if LONG else (16, 60)
+    few, many = measured(4, 1)["at once"], measured(count, turns)["at once"]
+    assert (many["MiB"] - few["MiB"]) / (count - 4) < 5
 
 
 def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest.MonkeyPatch,
