@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 #: Requests that may wait for one process.
 MOST_WAITING = 64
 
-#: The limits that a program itself tells of on stderr: what the C library and languages write about ENOSPC and ENOMEM.
-_TOLD = {b"No space left on device": Limit.FILES, b"Cannot allocate memory": Limit.MEMORY, b"MemoryError": Limit.MEMORY}
+#: The limits that a program itself tells of on stderr: what the C library, languages and shells write about ENOSPC,
+#: ENOMEM, and EAGAIN of fork(2), which nobody counts where there are no controllers.
+_TOLD = {b"No space left on device": Limit.FILES, b"Cannot allocate memory": Limit.MEMORY, b"MemoryError": Limit.MEMORY,
+         b"Cannot fork": Limit.PROCESSES, b"fork: retry: Resource temporarily unavailable": Limit.PROCESSES}
 
 #: Seconds between two checks of a program's processor time, at least.
 METER_S = 0.01

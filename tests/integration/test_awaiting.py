@@ -66,7 +66,7 @@ next(iter(tasks)).add_done_callback(tasks.discard)
 """)
         box.files.write("go", b"")
         poll_until(lambda: box.files.exists("written"), "the task doesn't go on")
-        got = kernel.execute("import gc\nlen(tasks), gc.collect() and None")
+        got = kernel.execute("import gc\nlen(tasks), (gc.collect(), None)[1]")
         assert (True, "said\n", "(0, None)") == (got.ok, got.stdout_text, got.value)
         assert "Task exception was never retrieved" in got.stderr_text
         assert "ZeroDivisionError" in got.stderr_text
