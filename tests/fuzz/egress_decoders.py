@@ -371,7 +371,7 @@ class Fetches:
         for read in (parse_policy, parse_short_form):
             reason = "too large"
             try:
-                policy = read(fetches.policy("policy")(table))
+                policy = read(fetches.policy(table, "policy"))
                 assert parse_policy(policy_map(policy)) == policy
                 taken = True
             except PolicyError as error:
@@ -395,7 +395,7 @@ class Fetches:
         for check, key in ((egress_asks.message, "message"), (fetches.headers, "headers"), (fetches.url, "url"),
                            (fetches.body, "body")):
             try:
-                check(table.get(key))
+                check(table.get(key), key)
             except BadRequest:
                 pass
         return taken
