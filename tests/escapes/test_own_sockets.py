@@ -144,3 +144,31 @@ def _listening(daemon: LiveDaemon, place: Path, kind: str) -> ServedApprovals | 
     config = state / "config.toml"
     config.write_text(f'metrics = "{place}/metrics.sock"\n')
     return LiveDaemon(state, "--pool-size", "1", "--config", str(config))
+
+
+CONNECT = """
+import socket
+with socket.socket(socket.AF_UNIX) as made:
+    made.settimeout(5)
+    made.connect("/data/s")
+    try:
+        said = made.recv(4096)
+    except TimeoutError:
+        said = b"it waits for a request"
+    print(said)
+"""
+
+
+@pytest.mark.no_single_lock("the daemon looks at its peer, which no lock of a job's is about")
+def test_c407_cannot_command_its_daemon_by_a_name_that_came_later(daemon: LiveDaemon, place: Path) -> None:
+    """A hard link to the daemon's socket, in a folder that was shown before."""
+    with LiveDaemon(place.parent, "--pool-size", "1") as other, leeward.Sandbox(
+            socket=daemon.socket, mounts=[Mount(place, "/data")]) as box:
+        box.run(["true"])
+        os.link(other.socket, place / "s")
+        with control():
+            # Another daemon, whose sandbox this isn't. Root's sandboxes have ids that no daemon serves.
+            assert ("forbidden" if ROOT else "waits") in box.run(["python3", "-c", CONNECT]).stdout_text
+        os.unlink(place / "s")
+        os.link(daemon.socket, place / "s")
+        assert "forbidden" in box.run(["python3", "-c", CONNECT]).stdout_text

@@ -14,6 +14,10 @@ from .kernel import HUP, IN, OUT, File, Kernel, _nothing
 GROUP, STRANGERS = 200, 9000
 
 
+#: socket(7), Linux 6.5; the socket module doesn't have its name.
+SO_PEERPIDFD = 77
+
+
 class Far:
     """
     A client's end.
@@ -110,6 +114,8 @@ class Near(File):
         return
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        if SO_PEERPIDFD == option:
+            raise OSError(errno.ENOPROTOOPT, "as before Linux 6.5")
         if option != socket.SO_PEERCRED:  # groups
             return struct.pack("I", GROUP if self._user < STRANGERS else 1)
         return struct.pack("iII", 1, self._user, self._user)

@@ -5,24 +5,19 @@ sandbox; of TCP on loopback some user of this host.
 Runs in:   the operator's program that decides.
 Trust:     none in a peer. A process in a sandbox can have this user's id, if the user's own daemon runs it; its pid
            namespace and its network namespace are others than those of this process.
-Source:    unix(7), SO_PEERCRED; socket(7), SO_PEERPIDFD, Linux 6.5; pid_namespaces(7); sock_diag(7),
-           <linux/inet_diag.h>: one socket is looked up by its addresses, which needs no privilege.
+Source:    sock_diag(7), <linux/inet_diag.h>: one socket is looked up by its addresses, which needs no privilege.
 
 SO_PEERCRED knows Unix sockets alone. The kernel knows the owner of each TCP socket, and the peer's is on this host.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import select
 import socket
 import struct
 from typing import Any
 
-_PEER = struct.Struct("=iII")
-#: socket(7); the socket module doesn't have its name.
-_SO_PEERPIDFD = 77
+from leeward.spec.peers import credentials, said_of_peer, shares_namespaces
 
 
 def is_hosts(connected: Any) -> bool:
@@ -30,39 +25,9 @@ def is_hosts(connected: Any) -> bool:
     Whether the peer of a Unix socket is a process of this user's in the pid and network namespace of this process. A
     peer about which that can't be found out isn't one: it has ended, or its namespaces can't be seen from here.
     """
-    pid, uid, _ = _PEER.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    if uid != os.geteuid() or pid <= 0:  # 0: of a pid namespace that isn't below this one
-        return False
-    try:
-        process = _process(connected, pid)
-    except OSError:
-        return False
-    try:
-        same = all(_namespace(pid, kind) == _namespace("self", kind) for kind in ("pid", "net"))
-        # While the process lives no other one has its pid, so what was read is about it.
-        alive = select.poll()
-        alive.register(process, select.POLLIN)
-        return same and not alive.poll(0)
-    except OSError:
-        return False
-    finally:
-        os.close(process)
-
-
-def _process(connected: Any, pid: int) -> int:
-    """A pidfd of the process that has connected; before Linux 6.5, of the process that has its pid now."""
-    try:
-        data = connected.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD, 4)
-    except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:  # the process has ended
-            raise
-        return os.pidfd_open(pid)
-    return int(struct.unpack("=i", data)[0])
-
-
-def _namespace(pid: int | str, kind: str) -> tuple[int, int]:
-    about = os.stat(f"/proc/{pid}/ns/{kind}")
-    return about.st_dev, about.st_ino
+    pid, uid, _ = credentials(connected)
+    return uid == os.geteuid() and pid > 0 and said_of_peer(
+        connected, pid, lambda peer: shares_namespaces(peer, "pid", "net"))
 
 
 #: <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>; the socket module doesn't have these names.

@@ -37,7 +37,7 @@ from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.outbox import Outbox
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.peers import credentials, say_no
+from leeward.daemon.serving.peers import say_no
 from leeward.daemon.serving.places import asks
 from leeward.daemon.serving.rounds import CONNECTING, STEP
 from leeward.daemon.serving.share import Share
@@ -48,6 +48,7 @@ from leeward.loop.stream import JobStart, Ran, Stream, reason
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
+from leeward.spec.peers import credentials
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.server import Server

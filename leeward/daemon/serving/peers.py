@@ -41,12 +41,6 @@ class ServedUsers:
     quotas: Quotas = field(default_factory=Quotas)
 
 
-def credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """Return pid, uid and gid of the process that connected."""
-    pid, uid, gid = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return pid, uid, gid
-
-
 def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
     """
     Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*.

@@ -24,7 +24,6 @@ from leeward.daemon.serving.peers import (
     ServedUsers,
     Unwatched,
     admitted,
-    credentials,
     groups_of,
     say_no,
 )
@@ -41,6 +40,7 @@ from leeward.pool.quotas import NONE, Quotas
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.terms import Launch, SandboxTerms
+from leeward.spec.peers import credentials, is_outside, said_of_peer
 from leeward.spec.pool_key import PoolKey
 
 if TYPE_CHECKING:
@@ -178,6 +178,9 @@ class Server:
             members = "" if self.group is None else f", members of group {self.group}"
             self._turn_away(client, "forbidden",
                             f"this daemon serves user {self.uid}{members} and root, not user {uid}")
+        elif uid == self.uid and not said_of_peer(sock, pid, is_outside):
+            # By a name of the socket that came into a shown folder later; who has this socket commands the locks.
+            self._turn_away(client, "forbidden", "this daemon serves no process of its own sandboxes, nor one that has ended")
         elif self._all_its_own(uid):
             self._refuse(client)
         elif not self._admit(client):

@@ -26,7 +26,6 @@ from functools import partial
 from typing import Any
 
 from leeward.daemon.config import Config
-from leeward.daemon.serving.peers import credentials
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
 from leeward.daemon.shards.channel import ShardChannel, taken
@@ -39,6 +38,7 @@ from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, PeerError
 from leeward.loop.reactor import Reactor, Timer
+from leeward.spec.peers import credentials
 from leeward.worker import bare
 
 #: Seconds before another shard is started, doubled each time that it follows soon, up to the second.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leeward.approvals.web import peers
+from leeward.spec import peers as processes
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def test_a_process_of_the_same_namespaces_is_the_hosts(listener: socket.socket) 
 
 @pytest.mark.parametrize("kind", ["pid", "net"])
 def test_one_of_another_namespace_is_not(listener: socket.socket, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = peers._namespace
-    monkeypatch.setattr(peers, "_namespace", lambda pid, asked: real(pid, asked) if "self" == pid or kind != asked
+    real = processes._namespace
+    monkeypatch.setattr(processes, "_namespace", lambda pid, asked: real(pid, asked) if "self" == pid or kind != asked
                         else (0, 0))
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.getsockname())
@@ -62,7 +63,7 @@ def test_one_that_has_gone_is_not(listener: socket.socket) -> None:
 def test_without_pidfds_of_peers_the_process_with_the_pid_counts(listener: socket.socket,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     """As before Linux 6.5."""
-    monkeypatch.setattr(peers, "_SO_PEERPIDFD", 9999)
+    monkeypatch.setattr(processes, "_SO_PEERPIDFD", 9999)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.getsockname())
         with listener.accept()[0] as made:
