@@ -18,7 +18,7 @@ from typing import Any
 
 from leeward.agents.errors import SettingsError
 from leeward.agents.places import OURS
-from leeward.spec.writers import cure, others_write
+from leeward.spec.writers import distrust
 
 #: Bytes of a file of settings, at most.
 MAX_FILE = 256 << 10
@@ -81,10 +81,7 @@ def read_user_file(path: str) -> dict[str, Any] | None:
     wrong = help_ = ""
     # Whoever has installed this package can write its code as well.
     if not path.startswith(f"{OURS}/") and stat.S_ISREG(about.st_mode):
-        if about.st_uid not in (0, os.geteuid()):
-            wrong, help_ = f"belongs to user {about.st_uid}", "it must be yours or root's"
-        elif others_write(file, about):
-            wrong, help_ = f"its mode {stat.S_IMODE(about.st_mode):04o} lets others write it", cure(path)
+        wrong, help_ = distrust(path, file, about, os.geteuid())
     if wrong:
         os.close(file)
         raise SettingsError(path, "", wrong, help_)

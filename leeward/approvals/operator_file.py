@@ -19,7 +19,7 @@ from typing import Any
 from leeward.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
-from leeward.spec.writers import cure, others_write
+from leeward.spec.writers import distrust
 
 FILE = "approvals.toml"
 
@@ -86,10 +86,9 @@ def _content(path: str) -> bytes:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise BadRequest("it is no regular file")
-        if about.st_uid not in (0, os.geteuid()):
-            raise BadRequest(f"it belongs to user {about.st_uid}; it has to be yours or root's")
-        if others_write(fd, about):
-            raise BadRequest(f"its mode {about.st_mode & 0o777:04o} lets others write it; {cure(path)}")
+        why, help_ = distrust(path, fd, about, os.geteuid())
+        if why:
+            raise BadRequest(f"{why}; {help_}")
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise BadRequest(f"it is larger than {MOST_BYTES} bytes")

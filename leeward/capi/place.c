@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@
 #define USER_FILE ".config/leeward/config.toml"
 /* Bytes; a configuration has some hundred lines at most. */
 #define MAX_FILE ((size_t)1 << 20)
+#define ACCESS_LIST "system.posix_acl_access"
+/* The owner that files have, in a user namespace, whose real owner isn't one of its users. */
+#define OVERFLOW_ID 65534
 
 /* The default socket, malloc'ed. */
 static char *default_socket(void)
@@ -101,9 +105,33 @@ static int group_is_private(gid_t group, uid_t owner)
 	       count_lines("/etc/group", 2, group, owner, name, &groups) == 1 && groups == 1;
 }
 
-static int has_no_list(int fd)
+/* Whether others than its owner and root can write to what *about* tells of. *list* is what getxattr(2) has said of its
+ * access list. */
+static bool others_write(const struct stat *about, ssize_t list)
 {
-	return fgetxattr(fd, "system.posix_acl_access", NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
+	bool is_plain = list < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
+
+	return about->st_mode & S_IWOTH ||
+	       (about->st_mode & S_IWGRP && !(is_plain && group_is_private(about->st_gid, about->st_uid)));
+}
+
+/* Whether others than root and this user can put another file in the place of *path*: `distrust` in
+ * leeward/spec/writers.py. *path* is absolute; it is cut. */
+static bool others_replace(char *path)
+{
+	struct stat about;
+	char *slash;
+
+	while ((slash = strrchr(path, '/'))) {
+		slash[slash == path] = 0;
+		if (stat(path, &about) || (about.st_uid && about.st_uid != geteuid() && about.st_uid != OVERFLOW_ID))
+			return true;
+		if (!(about.st_mode & S_ISVTX) && others_write(&about, getxattr(path, ACCESS_LIST, NULL, 0)))
+			return true;
+		if (slash == path)
+			return false;
+	}
+	return true;
 }
 
 /* Read a configuration file, which must belong to us or to root. *ret_content stays NULL if it doesn't exist or isn't
@@ -113,7 +141,7 @@ static int read_file(const char *file, char **ret_content, size_t *ret_length)
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	struct stat about;
 	ssize_t got;
-	char *content;
+	char *content, folder[PATH_MAX];
 
 	if (fd < 0)
 		return errno == ELOOP ? refuse(file, "is a symbolic link; name the file itself") : LEEWARD_OK;
@@ -121,10 +149,13 @@ static int read_file(const char *file, char **ret_content, size_t *ret_length)
 		close(fd);
 		return refuse(file, "must be a regular file of yours or root's");
 	}
-	if (about.st_mode & S_IWOTH ||
-	    (about.st_mode & S_IWGRP && !(group_is_private(about.st_gid, about.st_uid) && has_no_list(fd)))) {
+	if (others_write(&about, fgetxattr(fd, ACCESS_LIST, NULL, 0))) {
 		close(fd);
 		return refuse(file, "others can write it; chmod go-w the file");
+	}
+	if (!realpath(file, folder) || others_replace(folder)) {
+		close(fd);
+		return refuse(file, "others can put another file in its place; chmod go-w its folders");
 	}
 	if ((size_t)about.st_size > MAX_FILE) {
 		close(fd);

@@ -40,7 +40,7 @@ from leeward.spec.paths import SOCKET_VARIABLE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
 from leeward.spec.socket_key import MAX_FILE, SYSTEM_FILE, USER_FILE
-from leeward.spec.writers import cure, others_write
+from leeward.spec.writers import distrust
 
 
 def load(
@@ -141,10 +141,9 @@ def _read(path: str, uid: int, needed: bool) -> dict[str, Any] | None:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise _refuse(path, "is no regular file")
-        if about.st_uid not in (0, uid):
-            raise _refuse(path, f"belongs to user {about.st_uid}; it must be yours or root's")
-        if others_write(fd, about):
-            raise _refuse(path, f"its mode {about.st_mode & 0o777:04o} lets others write it; {cure(path)}")
+        why, help_ = distrust(path, fd, about, uid)
+        if why:
+            raise _refuse(path, f"{why}; {help_}")
         content = b""
         while len(content) <= MAX_FILE and (chunk := os.read(fd, MAX_FILE)):
             content += chunk

@@ -13,7 +13,7 @@ import os
 import stat
 
 from leeward.errors import BadRequest
-from leeward.spec.writers import cure, others_write
+from leeward.spec.writers import distrust
 
 SYSTEM_FILE = "/etc/leeward/leeward.toml"
 USER_FILE = ".config/leeward/config.toml"
@@ -60,10 +60,11 @@ def _read(path: str, uid: int) -> bytes:
         return b""
     try:
         about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, uid):
-            raise BadRequest(f"{path}: must be a regular file of yours or root's")
-        if others_write(fd, about):
-            raise BadRequest(f"{path}: others can write it; {cure(path)}")
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest(f"{path}: is no regular file")
+        why, help_ = distrust(path, fd, about, uid)
+        if why:
+            raise BadRequest(f"{path}: {why}; {help_}")
         if about.st_size > MAX_FILE:
             raise BadRequest(f"{path}: is larger than {MAX_FILE} bytes")
         return os.read(fd, MAX_FILE)

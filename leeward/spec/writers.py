@@ -2,11 +2,13 @@
 Who may have written a file or folder, besides its owner and root.
 
 Runs in:   anywhere; asks this host's database of users where a group may write.
+Folders:   who can change a folder can put another file in the place of one that is in it; in a sticky folder (/tmp) the
+           file's owner alone can.
 Rule:      nobody, or a group that has the owner alone: the owner's primary group, with the owner's name, without other
            members. Where the umask is 002, new files of a user may be written by such a group.
 In doubt:  others may: the owner isn't in the database, or the file has an access list, whose mask is shown as the
            group's rights.
-Source:    inode(7), acl(5), group(5)
+Source:    inode(7), acl(5), group(5), user_namespaces(7) on the overflow id
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import os
 import stat
 
 _ACCESS_LIST = "system.posix_acl_access"
+
+#: The owner that files have, in a user namespace, whose real owner isn't one of its users: root, for most folders.
+_OVERFLOW = 65534
 
 
 def others_write(place: int | str, about: os.stat_result) -> bool:
@@ -29,6 +34,36 @@ def others_write(place: int | str, about: os.stat_result) -> bool:
     if not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False
     return bool(about.st_mode & stat.S_IWOTH) or not _has_owner_alone(about.st_gid, about.st_uid) or _has_list(place)
+
+
+def distrust(path: str, file: int, about: os.stat_result, uid: int) -> tuple[str, str]:
+    """
+    Why the file *path* may say what others than root and *uid* want, and what cures that; "" and "" if it can't.
+
+    Args:
+        file: its descriptor.
+        about: its stat.
+    """
+    if about.st_uid not in (0, uid):
+        return f"belongs to user {about.st_uid}", "it must be yours or root's"
+    if others_write(file, about):
+        return f"its mode {stat.S_IMODE(about.st_mode):04o} lets others write it", cure(path)
+    ways = os.path.join(os.getcwd(), path), os.path.realpath(path)
+    for folder in dict.fromkeys(each for way in ways for each in _folders(way)):
+        about = os.stat(folder)
+        if about.st_uid not in (0, uid, _OVERFLOW):
+            return f"user {about.st_uid} can put another file in its place, in {folder!r}", "move it to a folder of yours"
+        if not about.st_mode & stat.S_ISVTX and others_write(folder, about):
+            return f"others can put another file in its place, in {folder!r}", cure(folder)
+    return "", ""
+
+
+def _folders(path: str) -> list[str]:
+    """The folders above *path*, the lowest first."""
+    found = []
+    while path != (path := os.path.dirname(path)):
+        found.append(path)
+    return found
 
 
 def cure(path: str) -> str:

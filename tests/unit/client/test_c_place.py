@@ -73,6 +73,11 @@ def test_a_file_reaches_c_as_well(c_inside: ctypes.CDLL, tmp_path: Path, monkeyp
     assert bool(python) is (0 == c_inside.lw_place(None, ctypes.byref(path)))  # by the owner's group
     file.chmod(0o622)
     assert 0 != c_inside.lw_place(None, ctypes.byref(path))
+    file.chmod(0o600)
+    file.parent.chmod(0o777)  # others can put another file in its place
+    assert 0 != c_inside.lw_place(None, ctypes.byref(path))
+    file.parent.chmod(0o1777)
+    assert 0 == c_inside.lw_place(None, ctypes.byref(path))
     assert 0 == c_inside.lw_place(b"/named", ctypes.byref(path))
     assert b"/named" == path.value
 

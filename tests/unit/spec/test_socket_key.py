@@ -68,7 +68,7 @@ def test_the_socket_is_named_by_the_first_source_that_has_it(tmp_path: Path, mon
 def test_only_trusted_configuration_files_are_read(tmp_path: Path) -> None:
     """Not one that others can write, a link, or one in another user's home."""
     file = written(tmp_path / socket_key.USER_FILE, 'socket = "/user"\n', 0o666)
-    with pytest.raises(BadRequest, match="others can write it; chmod go-w /"):
+    with pytest.raises(BadRequest, match="lets others write it; chmod go-w /"):
         configured(str(tmp_path), os.geteuid(), "/none")
     file.chmod(0o600)
     assert "/user" == configured(str(tmp_path), os.geteuid(), "/none")

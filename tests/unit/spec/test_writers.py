@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from leeward.spec.writers import cure, others_write
+from leeward.spec.writers import cure, distrust, others_write
 
 ME, GROUP = os.geteuid(), 4321
 
@@ -79,3 +79,40 @@ def test_the_cure_helps(tmp_path: Path, name: str) -> None:
     assert ["chmod", "go-w", str(path)] == shlex.split(cure(str(path)))
     subprocess.run(["sh", "-c", cure(str(path))], check=True)
     assert not others_write(str(path), path.stat())
+
+
+def said(path: Path, uid: int = ME) -> tuple[str, str]:
+    with open(path) as file:
+        return distrust(str(path), file.fileno(), os.fstat(file.fileno()), uid)
+
+
+def test_who_can_put_another_file_in_its_place_decides_what_it_says(tmp_path: Path) -> None:
+    """As for a file that others can write: any folder above it, by its own path and by that of a link."""
+    file = tmp_path / "a/b/file"
+    file.parent.mkdir(parents=True)
+    file.write_text("x")
+    link = tmp_path / "links/link"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "a")
+    assert ("", "") == said(file) == said(link / "b/file")
+    for folder, seen in ((tmp_path / "a/b", 2), (tmp_path / "a", 2), (tmp_path / "links", 1)):
+        folder.chmod(0o777)
+        answers = [said(file), said(link / "b/file")]
+        assert seen == sum("another file in its place" in why and "chmod go-w" in help_ for why, help_ in answers), answers
+        folder.chmod(0o1777)  # as /tmp: only its owner can replace a file
+        assert [("", "")] * 2 == [said(file), said(link / "b/file")]
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(0 != ME, reason="needs root, which can give a folder away")
+def test_another_users_folder_is_that_users_word(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    file = folder / "file"
+    file.write_text("x")
+    os.chown(folder, 4711, 4711)
+    assert "user 4711 can put another file in its place" in said(file)[0]
+    os.chown(folder, 65534, 65534)  # what a user namespace shows of root's
+    assert ("", "") == said(file)
+    os.chown(file, 4711, 4711)
+    assert ("belongs to user 4711", "it must be yours or root's") == said(file)
