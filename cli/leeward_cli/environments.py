@@ -136,8 +136,8 @@ def ensure(requirements: tuple[str, ...], socket: str | None, as_json: bool) -> 
     """
     try:
         with Client(socket) as client:
-            name = wanted_packages(requirements, client.socket, client.status()).name
             client.execute("", packages=requirements)
+            name = wanted_packages(requirements, client.socket, client.status()).name
     except LeewardError as error:
         if not as_json:
             raise

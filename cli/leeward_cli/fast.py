@@ -72,8 +72,9 @@ def exec_(argv: Sequence[str]) -> int:
 def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
     """The answer of a job with *packages*. If the daemon has no environment with these packages, it is made."""
-    from leeward.client.packages import wanted_packages, with_environment
+    from leeward.client.packages import ready, wanted_packages, with_environment
 
+    ready(link.path)
     status_reply, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
     wanted = wanted_packages(tuple(packages), link.path, status_reply.ok or {})
     return with_environment(fields, wanted, lambda changed: link.call("execute", changed, functions=live))

@@ -82,6 +82,7 @@ class AsyncCalls:
             return await attempt(fields)
         from leeward.client import packages
 
+        await asyncio.to_thread(packages.ready, self.socket)
         wanted = packages.wanted_packages(requirements, self.socket, await self._simple("status", {}, _STATUS_S))
         return await packages.with_environment_async(fields, wanted, attempt)
 

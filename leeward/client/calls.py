@@ -97,6 +97,7 @@ class Calls:
             return attempt(fields)
         from leeward.client import packages
 
+        packages.ready(self.socket)
         wanted = packages.wanted_packages(requirements, self.socket, self._simple("status", {}, _STATUS_S))
         return packages.with_environment(fields, wanted, attempt)
 

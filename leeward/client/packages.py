@@ -17,9 +17,9 @@ from os import geteuid
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any, TypeVar
 
-from leeward.client.connecting import connect
+from leeward.client.connecting import connect, started
 from leeward.client.environments import Environments, PackageSource
-from leeward.errors import BadReply, Forbidden, RequestRejected
+from leeward.errors import BadReply, DaemonAway, Forbidden, RequestRejected
 from leeward.spec.stored import Named, Recipe, packages_name, unencrypted_host
 
 T = TypeVar("T")
@@ -69,6 +69,18 @@ class WantedPackages:
             raise Forbidden("pip reaches no index: set environments_egress in the daemon's configuration to the policy"
                             " by which it may reach one (docs/environments.md)")
         Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
+
+
+def ready(path: str) -> None:
+    """Have a daemon answer on *path*: one is started where a job would start one, though it is asked for its status first."""
+    try:
+        sock = connect(path)
+    except DaemonAway:
+        if not started(path, "execute"):
+            raise
+    else:
+        assert sock is not None
+        sock.close()
 
 
 def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:

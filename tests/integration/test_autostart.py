@@ -77,6 +77,26 @@ def test_standard_input_isnt_lost(fresh: Fresh) -> None:
     assert (0, "data\n") == (done.returncode, done.stdout), done.stderr
 
 
+PACKAGES = {
+    "exec": ["leeward", "exec", "--package", "six", "print(1)"],
+    "ensure": ["leeward", "env", "ensure", "six"],
+    "client": ["python", "import leeward\nwith leeward.Client() as client:\n    client.execute('1', packages=['six'])"],
+    "session": ["python", "import leeward\nwith leeward.Client() as client:\n    client.session(packages=['six'])"],
+    "sandbox": ["python", "import leeward\nwith leeward.Sandbox(packages=['six']) as box:\n    box.run(['true'])"],
+    "task": ["python", ("import asyncio, leeward\nasync def main():\n    async with leeward.AsyncClient() as client:\n"
+                       "        await client.execute('1', packages=['six'])\nasyncio.run(main())")]}
+
+
+@pytest.mark.parametrize("way", PACKAGES)
+def test_packages_start_a_daemon(fresh: Fresh, way: str) -> None:
+    """It has no index yet, and the refusal says what to do; a job without packages would have run."""
+    program, *words = PACKAGES[way]
+    done = fresh.leeward(*words) if "leeward" == program else fresh.python(words[0])
+
+    assert "pip reaches no index" in done.stderr
+    assert fresh.status()["pid"]
+
+
 def test_commands_that_start_at_once_get_one_daemon(fresh: Fresh) -> None:
     """Six commands: six answers, one daemon."""
     with ThreadPoolExecutor(6) as threads:
