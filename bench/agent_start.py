@@ -7,10 +7,9 @@ bubblewrap with the same folders; and that of a project with many files beside a
 
 PROGRAM is an agent's, such as the `claude` of the wheel claude-agent-sdk, with `--version`; with --terminal it is on a
 terminal, and the first byte is of its screen; with --staged leeward copies a file of 64 KiB into its sandbox before, as
-it does with Claude Code's ~/.claude.json. The bench starts a daemon of its own once. The daemon is warm, as it is
-for a user's second start. The subjects take turns, round by round; ratios are of the medians and of the minima. "own"
-is the processor time of the command's processes: of bubblewrap's with the program in it, of leeward's without what the
-daemon and the sandbox do. If the host has no bwrap, its column is missing.
+it does with Claude Code's ~/.claude.json. The daemon is warm, as for a user's second start. Subjects take turns, round by
+round; ratios are of the medians and of the minima. "own" is the processor time of the command's processes: of
+bubblewrap's with the program in it, of leeward's without what the daemon and the sandbox do.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ def variables(home: Path) -> dict[str, str]:
 
 def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
     """
-    Options of bubblewrap's by which a program sees the files and variables that it sees in the profile `agent`. What
-    lies in /etc counts: Claude Code reads the certificates there as it starts, which takes it some 25 ms.
+    Options of bubblewrap's for the files and variables of the profile `agent`. What lies in /etc counts: Claude Code
+    reads the certificates there as it starts, which takes it some 25 ms.
     """
     view = sandbox_spec().view
     options = ["--unshare-all", "--unshare-user", "--uid", "1000", "--die-with-parent", "--clearenv"]

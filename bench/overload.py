@@ -3,36 +3,35 @@ A daemon that is sent three times as many jobs as it can run: latency of accepte
 
     .venv/bin/python bench/overload.py [--seconds S] [--load L] [--clients N] [--code CODE] [--config F]
 
-First one client with pauses, which nearly always finds a runner armed, and one without, which sends a call as soon as
-it has the answer before: then a call waits for what each job costs on a daemon that nobody else uses, the end of the
-runner before and the arming of the next. Either's p99 is what "unloaded" can mean. Then as many calls at once as there
-are workers, twice over: the saturated rate. Then several connections that together send L times that rate whatever
-comes back (open loop), for S seconds, the first WARM of which are told by themselves: a daemon that has just become
-overloaded. Calls, not jobs: the time from the write of a request to the read of its answer, by one process that does
-little else.
+First one client with pauses, which nearly always finds a runner armed, and one without, for which a call waits for the
+end of the runner before and the arming of the next: either's p99 is what "unloaded" can mean. Then as many calls at once
+as there are workers, twice over: the saturated rate. Then several connections that together send L times that rate
+whatever comes back (open loop), for S seconds, the first WARM of which are told by themselves: a daemon that has just
+become overloaded. Calls, not jobs: the time from the write of a request to the read of its answer, by one process.
 
-That process takes processor time, too, and three times the calls three times as much, which the daemon then lacks
-where there are few processors. So the last line has what the daemon and its workers spent on each call that was
-answered well, saturated and overloaded: their ratio is the goodput where the client runs elsewhere.
+That process takes processor time, too, which the daemon then lacks where there are few processors. So the last line has
+what the daemon and its workers spent on each call that was answered well, saturated and overloaded: their ratio is the
+goodput where the client runs elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import math
 import selectors
 import socket
-import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from leeward.wire.frames import FrameReader, decode
 from leeward.wire.requests import Execute, encode_request
+from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon, daemon_pid
-from leeward_cli.bench.spent import Spent, spent
+from leeward_cli.bench.spent import spent
 
 WARM_S = 1.0
 GAP_S = 0.02
@@ -42,15 +41,9 @@ PATIENCE_S = 60.0
 
 @dataclass
 class TimedRequest:
-    """
-    Attributes:
-        sent, answered: seconds, CLOCK_MONOTONIC.
-        kind: "ok", or of its refusal.
-    """
-
     sent: float
     answered: float = 0.0
-    kind: str = ""
+    kind: str = ""  # "ok", or of its refusal
 
     @property
     def took(self) -> float:
@@ -114,9 +107,8 @@ def connected(path: str, code: bytes) -> LoadConnection:
     return LoadConnection(sock, code)
 
 
-def percentile(times: list[float], part: float) -> float:
-    """Milliseconds, by the nearest rank."""
-    return 1e3 * sorted(times)[max(0, math.ceil(part * len(times)) - 1)] if times else 0.0
+def ms(times: Sequence[float], p: int) -> float:
+    return 1e3 * percentile(times, p) if times else 0.0
 
 
 def unloaded(path: str, code: bytes, count: int, gap: float) -> list[float]:
@@ -180,26 +172,19 @@ def told(calls: list[TimedRequest], seconds: float) -> dict[str, float]:
     good = [call.took for call in calls if call.kind == "ok"]
     bad = [call.took for call in calls if call.kind != "ok"]
     return {"accepted": len(good), "refused": len(bad), "goodput": len(good) / seconds,
-            **{f"accepted p{part:g}": percentile(good, part / 100) for part in (50, 90, 99)},
-            **{f"refused p{part:g}": percentile(bad, part / 100) for part in (50, 99)},
+            **{f"accepted p{part:g}": ms(good, part) for part in (50, 90, 99)},
+            **{f"refused p{part:g}": ms(bad, part) for part in (50, 99)},
             "refused most": 1e3 * max(bad, default=0.0), "refused after 50 ms": sum(took > 0.05 for took in bad)}
 
 
-class Cost:
-    """Processor seconds of a phase: of the daemon with its workers, and of this process."""
-
-    def __init__(self, path: str) -> None:
-        self._pid = daemon_pid(path)
-        self._before, self._own_before = spent(self._pid), time.process_time()
-        self.daemon: float | None = None
-        self.own = 0.0
-
-    def over(self) -> None:
-        after = spent(self._pid)
-        self.own = time.process_time() - self._own_before
-        if after is not None and self._before is not None:
-            used: Spent = after.since(self._before)
-            self.daemon = None if used.workers is None else used.daemon + used.workers
+@contextlib.contextmanager
+def cost(path: str) -> Iterator[list[float | None]]:
+    """A context at whose end its list has the processor seconds: of the daemon with its workers, and of this process."""
+    pid, used = daemon_pid(path), list[float | None]()
+    before, own = spent(pid), time.process_time()
+    yield used
+    after = spent(pid)
+    used += [None if before is None or after is None else after.since(before).both, time.process_time() - own]
 
 
 def main() -> int:
@@ -221,25 +206,23 @@ def main() -> int:
         time.sleep(WARM_S)
         busy = unloaded(path, code, options.calls, 0.0)
         time.sleep(WARM_S)
-        full = Cost(path)
-        rate, done = saturated(path, code, min(5.0, options.seconds), 2 * options.pool_size)
-        full.over()
+        with cost(path) as full:
+            rate, done = saturated(path, code, min(5.0, options.seconds), 2 * options.pool_size)
         time.sleep(WARM_S)
-        over = Cost(path)
-        calls = overloaded(path, code, options.seconds + WARM_S, options.load * rate, options.clients)
-        over.over()
+        with cost(path) as over:
+            calls = overloaded(path, code, options.seconds + WARM_S, options.load * rate, options.clients)
     start = min(call.sent for call in calls)
-    p99, busy_p99 = percentile(calm, 0.99), percentile(busy, 0.99)
+    p99, busy_p99 = ms(calm, 99), ms(busy, 99)
     first = told([call for call in calls if call.sent < start + WARM_S], WARM_S)
     rest = told([call for call in calls if call.sent >= start + WARM_S], options.seconds)
     good = sum(call.kind == "ok" for call in calls)
-    costs = [None if cost.daemon is None or not count else 1e3 * cost.daemon / count
-             for cost, count in ((full, done), (over, good))]
-    row = {"unloaded p50": 1e3 * statistics.median(calm), "unloaded p99": p99,
-           "without pauses p50": 1e3 * statistics.median(busy), "without pauses p99": busy_p99, "saturated": rate,
+    costs = [None if used is None or not count else 1e3 * used / count
+             for used, count in ((full[0], done), (over[0], good))]
+    row = {"unloaded p50": ms(calm, 50), "unloaded p99": p99,
+           "without pauses p50": ms(busy, 50), "without pauses p99": busy_p99, "saturated": rate,
            "p99 ratio": rest["accepted p99"] / p99, "p99 ratio without pauses": rest["accepted p99"] / busy_p99,
            "goodput ratio": rest["goodput"] / rate,
-           "processor ms of a call": costs, "client's processor s": [full.own, over.own],
+           "processor ms of a call": costs, "client's processor s": [full[1], over[1]],
            "kinds": Counter(call.kind for call in calls), "first second": first, "then": rest}
     if options.json:
         print(json.dumps(row))
@@ -259,7 +242,7 @@ def main() -> int:
     if costs[0] and costs[1]:
         print(f"processor time      of an answered call: {costs[0]:.2f} ms saturated, {costs[1]:.2f} overloaded:\n"
               f"{'':18}  goodput {costs[0] / costs[1]:.2f} where the client runs elsewhere; here it took"
-              f" {over.own / (options.seconds + WARM_S):.2f} of a processor")
+              f" {(over[1] or 0.0) / (options.seconds + WARM_S):.2f} of a processor")
     return 0
 
 

@@ -1,8 +1,4 @@
-"""
-`leeward exec` and `leeward run` as whole processes.
-
-Runs in:   a developer's shell.
-"""
+"""`leeward exec` and `leeward run` as whole processes."""
 
 from __future__ import annotations
 
@@ -11,12 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import beside, in_turn
+from bench.figures.row import FigureSettings, Row, compared, in_turn, missing
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.floors import CODE, Spawn
 from leeward_cli.bench.ours import daemon, program
-from leeward_cli.bench.rounds import GAP_S
 
 _COLD = "leeward run (cold, everything) over bubblewrap + python3 -I -S -c"
 
@@ -38,13 +32,11 @@ def _exec(settings: FigureSettings) -> Sequence[Row]:
         ours = Spawn("leeward exec", [program(), "exec", CODE], _environment(LEEWARD_SOCKET=path))
         echo = floors.echo()
         with alternatives.plain_python() as python:
-            found = in_turn([ours, echo, python], settings.some(20), 5, GAP_S)
-    rows = {name: times(name, GAP_S, found[name]) for name in (ours.name, echo.name, python.name)}
+            found = in_turn([ours, echo, python], settings.some(20), 5)
     return [
-        Row("leeward exec as a process over /bin/echo", beside(found, ours.name, echo.name), "x", 2.5,
-            measured=[rows[ours.name], rows[echo.name]]),
-        Row("python3 -c over leeward exec", beside(found, python.name, ours.name), "x", 2, at_most=False,
-            measured=[rows[python.name], rows[ours.name]], note="several times faster was asked for: twice at least"),
+        compared("leeward exec as a process over /bin/echo", found, ours.name, echo.name, 2.5),
+        compared("python3 -c over leeward exec", found, python.name, ours.name, 2, at_most=False,
+                 note="several times faster was asked for: twice at least"),
     ]
 
 
@@ -57,11 +49,7 @@ def _run(settings: FigureSettings) -> Sequence[Row]:
         ours = Spawn("leeward run", [program(), "run", CODE], _environment())
         imports = Spawn("its imports, and the code", [sys.executable, "-P", "-c", f"{_IMPORTS}\n{CODE}"],
                         _environment())
-        found = in_turn([ours, bwrap, imports], settings.some(10), 2, GAP_S)
-
-    def row(words: str, under: str, target: float | None) -> Row:
-        return Row(words, beside(found, ours.name, under), "x", target,
-                   measured=[times(name, GAP_S, found[name]) for name in (ours.name, under)])
-
-    return [row(_COLD, bwrap.name, 1.3),
-            row("leeward run over an interpreter that imports what it needs, and runs the code", imports.name, None)]
+        found = in_turn([ours, bwrap, imports], settings.some(10), 2)
+    return [compared(_COLD, found, ours.name, bwrap.name, 1.3),
+            compared("leeward run over an interpreter that imports what it needs, and runs the code", found, ours.name,
+                     imports.name, None)]

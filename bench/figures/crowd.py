@@ -1,8 +1,4 @@
-"""
-The latency that a large pool and many idle connections add to a call.
-
-Runs in:   a developer's shell.
-"""
+"""The latency that a large pool and many idle connections add to a call."""
 
 from __future__ import annotations
 
@@ -10,12 +6,10 @@ import contextlib
 import resource
 from collections.abc import Iterator, Sequence
 
-from bench.figures.row import FigureSettings, Row, times
-from bench.figures.turns import beside, in_turn
+from bench.figures.row import FigureSettings, Row, compared, in_turn
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
-from leeward_cli.bench.ours import LeewardSubject, armed, daemon
-from leeward_cli.bench.rounds import GAP_S
+from leeward_cli.bench.ours import armed, daemon, fresh
 
 _WORKERS, _CONNECTIONS = 256, 1000
 #: Descriptors beside the connections.
@@ -29,13 +23,11 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         armed(few, 4)
         armed(many, _WORKERS)
         stack.enter_context(idle(many, _CONNECTIONS))
-        alone = LeewardSubject(stack.enter_context(Client(few)), "4 workers, 1 connection")
-        crowd = LeewardSubject(stack.enter_context(Client(many)),
-                               f"{_WORKERS} workers, {_CONNECTIONS} idle connections")
-        found = in_turn([alone, crowd], settings.rounds, 20, GAP_S)
-    return [Row(f"latency with {_WORKERS} workers and {_CONNECTIONS} idle connections over that with 4 and 1",
-                beside(found, crowd.name, alone.name), "x", 1.2,
-                measured=[times(each.name, GAP_S, found[each.name]) for each in (crowd, alone)])]
+        alone = fresh(stack.enter_context(Client(few)), "4 workers, 1 connection")
+        crowd = fresh(stack.enter_context(Client(many)), f"{_WORKERS} workers, {_CONNECTIONS} idle connections")
+        found = in_turn([alone, crowd], settings.rounds, 20)
+    return [compared(f"latency with {_WORKERS} workers and {_CONNECTIONS} idle connections over that with 4 and 1",
+                     found, crowd.name, alone.name, 1.2)]
 
 
 @contextlib.contextmanager

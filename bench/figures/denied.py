@@ -1,9 +1,6 @@
 """
-A refused system call, beside the same with a minimal supervisor in user space.
-
-Runs in:   a developer's shell. The process that makes the call is the same Python on both sides: a job of ours, and a
-child of floors.c's
-           supervisor.
+A refused system call, beside the same with a minimal supervisor in user space. The process that makes the call is the
+same Python on both sides: a job of ours, and a child of floors.c's supervisor.
 """
 
 from __future__ import annotations
@@ -12,8 +9,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import beside
+from bench.figures.row import FigureSettings, Row, compared, missing
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
 from leeward_cli.bench.floors import interpreter
@@ -40,15 +36,13 @@ print(seconds)
 def measure(settings: FigureSettings) -> Sequence[Row]:
     if settings.program is None:
         return [missing(_WORDS, 1.5, "there is no C compiler")]
-    found: dict[str, list[list[float]]] = {"leeward": [], "bare": []}
+    ours, bare = "denied by leeward's supervisor", "denied by a bare one"
+    found: dict[str, list[list[float]]] = {ours: [], bare: []}
     with daemon(None) as path, Client(path) as client:
         for _ in range(settings.some(20)):
-            found["leeward"].append(_read(good(client.execute(_ASK)).stdout))
-            found["bare"].append(_read(_bare(settings.program)))
-    return [Row(_WORDS, beside(found, "leeward", "bare"), "x", 1.5,
-                measured=[times("denied by leeward's supervisor", 0, found["leeward"]),
-                          times("denied by a bare one", 0, found["bare"])],
-                note="os.chroot in a loop of Python on both sides")]
+            found[ours].append(_read(good(client.execute(_ASK)).stdout))
+            found[bare].append(_read(_bare(settings.program)))
+    return [compared(_WORDS, found, ours, bare, 1.5, gap_s=0.0, note="os.chroot in a loop of Python on both sides")]
 
 
 def _bare(program: str) -> bytes:

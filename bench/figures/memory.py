@@ -1,7 +1,5 @@
 """
-The memory of one armed worker: keeper, init and runner.
-
-Runs in:   a developer's shell, as the user who runs the daemon.
+The memory of one armed worker: keeper, init and runner; to be measured as the user who runs the daemon.
 
 PSS counts a page that n processes share as an nth of it for each; so it depends on the number of workers, and the row
 is for the usual four. Private is the memory that would be free if this one worker ended.
@@ -11,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.figures.row import FigureSettings, Row, missing
-from leeward_cli.bench.figures import percentile
+from bench.figures.row import FigureSettings, Row, missing, spread
 from leeward_cli.bench.ours import armed, daemon, daemon_pid
 from leeward_cli.bench.spent import children, zygotes
 
 _PSS, _PRIVATE = "PSS of one armed worker (keeper, init, runner)", "private memory of the same"
 
-#: Bytes.
 _MIB = 1 << 20
 
 
@@ -43,10 +38,8 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
                 found.append((sum(pss for pss, _ in sums), sum(private for _, private in sums)))
 
     def row(words: str, values: list[float], target: float, note: str = "") -> Row:
-        mib = [round(each / _MIB, 2) for each in values]
-        measured: dict[str, Any] = {"subject": "worker", "unit": "MiB", "n": len(mib),
-                                    **{f"p{p}": percentile(mib, p) for p in (50, 90, 99)}}
-        return Row(words, percentile(mib, 50), "MiB", target, True, [measured], note)
+        measured = spread("worker", "MiB", [each / _MIB for each in values], 2)
+        return Row(words, measured["p50"], "MiB", target, True, [measured], note)
 
     return [row(_PSS, [pss for pss, _ in found], 4, "of four workers, without a spare"),
             row(_PRIVATE, [private for _, private in found], 2.5)]

@@ -1,10 +1,8 @@
 """
-The processor time of a fresh job, by process and by step.
+The processor time of a fresh job, by process and by step; by step it needs perf(1), and to be root.
 
-Runs in:   a developer's shell. By step it needs perf(1), and to be root.
-
-The time by process comes from the kernel's own accounts, for daemon and zygote in ticks of 10 ms. The time by step
-comes from samples: each sample belongs to the entry into the kernel (a call, a page fault), or to the program itself.
+The time by process comes from the kernel's own accounts. The time by step comes from samples: each sample belongs to
+the entry into the kernel (a call, a page fault), or to the program itself.
 """
 
 from __future__ import annotations
@@ -18,13 +16,13 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from bench.figures.row import FigureSettings, Row, missing
+from bench.counts import is_fork, known
+from bench.figures.row import FigureSettings, Row, missing, spread
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import armed, daemon, daemon_pid, rate
 from leeward_cli.bench.rounds import CALLERS
-from leeward_cli.bench.spent import children, spent, zygotes
+from leeward_cli.bench.spent import spent
 
 #: Jobs of a turn; samples a second and processor.
 _JOBS, _HERTZ = 200, 1999
@@ -35,10 +33,7 @@ _WORKERS = 4
 #: Steps with a smaller share than this are summed up.
 _LEAST = 0.02
 
-_CHILD = {"daemon": "zygote", "zygote": "keeper", "keeper": "init", "init": "runner", "runner": "runner"}
-
-#: What perf script prints of a fork, and at the head of a sample.
-_FORK = re.compile(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)")
+#: What perf script prints at the head of a sample.
 _SAMPLE = re.compile(r"\s(\d+)\s+cpu-clock")
 
 #: The way into the kernel, outermost first.
@@ -63,34 +58,28 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
             for name, seconds in zip(each, (gone.daemon, gone.zygote, gone.workers), strict=True):
                 each[name].append(seconds / _JOBS)
         steps, note = _by_step(path, pid, _JOBS * max(1, turns // 2))
-    measured: list[dict[str, Any]] = [
-        {"subject": name, "unit": "us", "n": _JOBS * len(some),
-         **{f"p{p}": round(percentile(some, p) * 1e6, 1) for p in (50, 90, 99)}} for name, some in each.items() if some]
+    measured = [{**spread(name, "us", [each * 1e6 for each in some], 1), "n": _JOBS * len(some)}
+                for name, some in each.items()]
     whole = [sum(parts) for parts in zip(*each.values(), strict=True)]
-    value = round(percentile(whole, 50) * 1e3, 2) if whole else None
-    return [Row("processor time of a fresh job, 8 callers", value, "ms", None, measured=measured,
-                note="the job itself included"), *(_step(name, share, note) for name, share in steps)]
-
-
-def _step(name: str, share: float, note: str) -> Row:
-    return Row(f"of it: {name}", round(100 * share, 1), "%", None, note=note)
+    return [Row("processor time of a fresh job, 8 callers", round(percentile(whole, 50) * 1e3, 2), "ms", None,
+                measured=measured, note="the job itself included"),
+            *(Row(f"of it: {name}", round(100 * share, 1), "%", None, note=note) for name, share in steps)]
 
 
 def _by_step(path: str, pid: int, jobs: int) -> tuple[list[tuple[str, float]], str]:
-    """Return the shares of the time of the daemon's processes, the largest first."""
+    """The shares of the time of the daemon's processes, the largest first."""
     perf = shutil.which("perf")
     if perf is None or os.geteuid():
         return [], ""
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         with _recording(perf, f"{folder}/perf.data"):
-            makers = set(zygotes(pid))
-            keepers = {keeper for zygote in makers for keeper in children(zygote)}
+            who = known(pid)
             rate(path, CALLERS, jobs)
         said = subprocess.run([perf, "script", "-i", f"{folder}/perf.data", "--show-task-events",
                                "-F", "comm,pid,event,ip,sym"],
                               capture_output=True, text=True, errors="replace", check=False,
                               stdin=subprocess.DEVNULL).stdout
-    counted = count(said, {pid: "daemon", **dict.fromkeys(makers, "zygote"), **dict.fromkeys(keepers, "keeper")})
+    counted = count(said, who)
     whole = sum(counted.values())
     if not whole:
         return [], ""
@@ -111,34 +100,24 @@ def _recording(perf: str, file: str) -> Iterator[None]:
         process.wait()
 
 
-def count(script: str, known: Mapping[int, str]) -> Counter[str]:
-    """
-    Samples by process and step, from what `perf script` prints of them and of forks.
-
-    Args:
-        known: who is who at the start. A zygote's children are keepers, theirs inits, theirs the runners, and what
-            those make is theirs. Everybody else's samples are left out.
-    """
-    who = dict(known)
+def count(script: str, at_first: Mapping[int, str]) -> Counter[str]:
+    """Samples by process and step, from `perf script`; *at_first* as `known` has it. Other processes are left out."""
+    who = dict(at_first)
     counted: Counter[str] = Counter()
     for line in script.split("\n"):
-        fork = _FORK.search(line)
-        if fork:
-            child, parent = int(fork[1]), int(fork[2])
-            if child != parent and parent in who:
-                who[child] = _CHILD[who[parent]]
+        is_fork(line, who)
     for sample in script.split("\n\n"):
         head = next((line for line in sample.split("\n") if _SAMPLE.search(line)), None)
         if head is None:
             continue
         name = who.get(int(_SAMPLE.search(head)[1]))  # type: ignore[index]  # it was just found
         if name is not None:
-            counted[f"{name}: {step(sample)}"] += 1
+            counted["{}: {}".format(name.removesuffix("'s child"), step(sample))] += 1
     return counted
 
 
 def step(stack: str) -> str:
-    """Return the step to which a stack belongs, by its frames, the innermost first."""
+    """The step to which a stack belongs, by its frames, the innermost first."""
     for frame in reversed(stack.split("\n")):
         entry = _ENTRY.search(frame)
         if entry:

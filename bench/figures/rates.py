@@ -1,8 +1,4 @@
-"""
-Jobs per second of eight callers, beside other ways to run each job in a process of its own.
-
-Runs in:   a developer's shell.
-"""
+"""Jobs per second of eight callers, beside other ways to run each job in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,13 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.figures.row import FigureSettings, Row, missing
-from bench.figures.turns import quotient
+from bench.figures.row import FigureSettings, Row, missing, quotient
 from leeward.errors import LeewardError
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.figures import rate as as_rate
-from leeward_cli.bench.floors import CODE, PRINTED
-from leeward_cli.bench.ours import LeewardSubject, daemon, rate
+from leeward_cli.bench.floors import CODE, CONFINED, FORK, PRINTED
+from leeward_cli.bench.ours import OURS, daemon, rate
 from leeward_cli.bench.rounds import CALLERS, timed
 
 _WORDS = "fresh jobs per second, 8 callers, over "
@@ -44,16 +39,16 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
     why: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
-        fork, confined = stack.enter_context(floors.Fork()), stack.enter_context(floors.Confined())
+        fork, confined = stack.enter_context(floors.fork()), stack.enter_context(floors.confined())
         bursts: dict[str, tuple[int, Callable[[], float]]] = {
-            LeewardSubject.name: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
-            floors.Fork.name: (200, lambda: timed(lambda: floors.fork_rate(fork.socket, CALLERS, 200))),
+            OURS: (200, lambda: timed(lambda: rate(path, CALLERS, 200))),
+            FORK: (200, lambda: timed(lambda: fork.rate(CALLERS, 200))),
         }
         try:
             confined.call()
-            bursts[floors.Confined.name] = 200, lambda: timed(lambda: floors.fork_rate(confined.socket, CALLERS, 200))
+            bursts[CONFINED] = 200, lambda: timed(lambda: confined.rate(CALLERS, 200))
         except LeewardError as reason:  # no namespaces for this user, say
-            why[floors.Confined.name] = str(reason)
+            why[CONFINED] = str(reason)
         try:
             bwrap = stack.enter_context(alternatives.bubblewrap())
             bursts["bwrap"] = 24, lambda: timed(lambda: bwrap.rate(CALLERS, 24))
@@ -69,8 +64,8 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
             for name, (jobs, seconds) in bursts.items():
                 rates[name].append(jobs / seconds())
 
-    def row(words: str, under: str, target: float | None, note: str = "", over: str = LeewardSubject.name) -> Row:
-        words = _WORDS + words if over is LeewardSubject.name else f"{over} over {words}"
+    def row(words: str, under: str, target: float | None, note: str = "", over: str = OURS) -> Row:
+        words = _WORDS + words if over == OURS else f"{over} over {words}"
         if under in why or over in why:
             return missing(words, target, why.get(under) or why[over], at_most=False)
         measured: list[dict[str, Any]] = [
@@ -79,21 +74,16 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         return Row(words, quotient(rates[over], rates[under]), "x", target, False, measured, note)
 
     return [
-        row("a fork on request without isolation", floors.Fork.name, 0.6),
-        row("a fork on request into namespaces, behind a filter", floors.Confined.name, None),
-        row("one without isolation", floors.Fork.name, None, over=floors.Confined.name),
+        row("a fork on request without isolation", FORK, 0.6),
+        row("a fork on request into namespaces, behind a filter", CONFINED, None),
+        row("one without isolation", FORK, None, over=CONFINED),
         row("bubblewrap + python3 -I -S -c", "bwrap", 6),
         row("sandlock's fork()", "sandlock", 1.5, "100 clones by one call, and their output read; no namespaces"),
     ]
 
 
 def clones(count: int) -> float:
-    """
-    The seconds that *count* of sandlock's clones take.
-
-    Raises:
-        alternatives.Missing: it isn't installed, or doesn't work here.
-    """
+    """The seconds that *count* of sandlock's clones take; alternatives.Missing if it doesn't work here."""
     given = json.dumps([alternatives.readable(), CODE, count])
     got = subprocess.run([sys.executable, "-c", _CLONES, given], capture_output=True, text=True, check=False,
                          stdin=subprocess.DEVNULL)

@@ -1,8 +1,4 @@
-"""
-Jobs of a session, which keeps its state between them.
-
-Runs in:   a developer's shell.
-"""
+"""Jobs of a session, which keeps its state between them."""
 
 from __future__ import annotations
 
@@ -10,13 +6,12 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import beside, in_turn, quotient
+from bench.figures.row import FigureSettings, Row, compared, in_turn, missing, quotient, times
 from leeward.client.blocking import Client
 from leeward_cli.bench import alternatives, floors
 from leeward_cli.bench.figures import percentile, rate
-from leeward_cli.bench.floors import Subject
-from leeward_cli.bench.ours import InSession, burst, daemon, sessions
+from leeward_cli.bench.floors import THROUGH, Subject
+from leeward_cli.bench.ours import burst, daemon, in_session, sessions
 from leeward_cli.bench.rounds import CALLERS, GAP_S, timed
 
 _MANY = "jobs per second in sessions, 8 callers, over one session of monty"
@@ -36,19 +31,18 @@ def _one(settings: FigureSettings) -> Sequence[Row]:
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(daemon(None))
         client = stack.enter_context(Client(path))
-        ours = InSession(stack.enter_context(client.session()))
-        hops = stack.enter_context(floors.Hops("four", settings.program))
+        ours = in_session(stack.enter_context(client.session()))
+        hops = stack.enter_context(floors.hops("four", settings.program))
         subjects: list[Subject] = [ours, hops]
         if settings.program is not None:
-            subjects.append(stack.enter_context(floors.Through(settings.program)))
-        found = in_turn(subjects, settings.rounds, 20, GAP_S)
+            subjects.append(stack.enter_context(floors.through(settings.program)))
+        found = in_turn(subjects, settings.rounds, 20)
     allowed = [_TIMES * percentile(some, 50) + _OWN_S for some in found[hops.name]]
     return [
         Row(f"p50 in a session, over {_TIMES:g} x four hops and {_OWN_S * 1e6:g} us",
             quotient([percentile(some, 50) for some in found[ours.name]], allowed), "x", 1,
-            measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, hops)]),
-        *(Row(f"p50 in a session over {each.name}", beside(found, ours.name, each.name), "x", None,
-              measured=[times(name, GAP_S, found[name]) for name in (ours.name, each.name)]) for each in subjects[2:]),
+            measured=[times(each.name, found[each.name], GAP_S) for each in (ours, hops)]),
+        *(compared(f"p50 in a session over {THROUGH}", found, ours.name, THROUGH, None) for _ in subjects[2:]),
     ]
 
 

@@ -1,8 +1,4 @@
-"""
-The start of a daemon: the time to its first answer, its processor time, and the time until a large pool is armed.
-
-Runs in:   a developer's shell.
-"""
+"""The start of a daemon: the time to its first answer, its processor time, and the time until a large pool is armed."""
 
 from __future__ import annotations
 
@@ -13,12 +9,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.figures.row import FigureSettings, Row, times
-from bench.figures.turns import quotient
+from bench.figures.row import FigureSettings, Row, quotient, times
 from leeward.client.blocking import Client
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import Spawn, interpreter
-from leeward_cli.bench.ours import LeewardSubject, armed, daemon_pid, started
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, fresh
 from leeward_cli.bench.rounds import timed
 
 #: Workers of the large pool.
@@ -40,27 +35,29 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         idle.append((_of_children() - before) / 5)
         starts.append(_processor_time())
     for _ in range(settings.some(3)):
-        with started(f"--pool-size={_MANY}", "--spares=0") as (path, start):
+        start = time.perf_counter()
+        with daemon(None, f"--pool-size={_MANY}", "--spares=0") as path:
             pools.append(armed(path, _MANY) - start)
     return [
         Row("daemon start to first answer over python3 -c pass", quotient(answers, passes), "x", 8,
-            measured=[times("start to answer", 0, [answers]), times(nothing.name, 0, [passes])]),
+            measured=[times("start to answer", [answers]), times(nothing.name, [passes])]),
         Row("processor time of a daemon until it is ready over python3 -c pass there", quotient(starts, idle), "x", 8,
-            measured=[times("a daemon without its zygote", 0, [starts]), times(same.name, 0, [idle])]),
+            measured=[times("a daemon without its zygote", [starts]), times(same.name, [idle])]),
         Row(f"start of a daemon to a pool of {_MANY} armed", round(percentile(pools, 50), 2), "s", 1,
-            measured=[times("start to armed", 0, [pools])]),
+            measured=[times("start to armed", [pools])]),
     ]
 
 
 def _answer() -> float:
-    with started() as (path, start), Client(path) as client:
-        LeewardSubject(client).call()
+    start = time.perf_counter()
+    with daemon(None) as path, Client(path) as client:
+        fresh(client).call()
         return time.perf_counter() - start
 
 
 def _processor_time() -> float:
     """Seconds of all threads of a daemon that has just become ready."""
-    with started() as (path, _):
+    with daemon(None) as path:
         threads = Path(f"/proc/{daemon_pid(path)}/task")
         return sum(int((threads / name / "schedstat").read_text().split()[0]) for name in os.listdir(threads)) / 1e9
 

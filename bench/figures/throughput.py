@@ -1,7 +1,6 @@
 """
-Throughput of fresh jobs: one caller without pauses, the bound by the daemon's one thread, and page faults.
-
-Runs in:   a developer's shell. Page faults need root, perf(1) with tracepoints and a C compiler.
+Throughput of fresh jobs: one caller without pauses, the bound by the daemon's one thread, and page faults, which need
+root, perf(1) with tracepoints and a C compiler.
 
 `rates` has jobs per second beside the floors, `fresh` calls with pauses, `memory` what a worker takes.
 bench/processor_pairs.py compares the processor time of a job with that of an older commit.
@@ -13,14 +12,13 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bench import counts
-from bench.figures.row import FigureSettings, Row, missing, times
+from bench.figures.row import FigureSettings, Row, absolute, missing, spread
 from leeward.client.blocking import Client
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE
-from leeward_cli.bench.ours import LeewardSubject, armed, daemon, daemon_pid, good, rate
+from leeward_cli.bench.ours import armed, daemon, daemon_pid, fresh, good, rate
 from leeward_cli.bench.rounds import CALLERS, no_collections
 from leeward_cli.bench.rounds import row as calls_of
 from leeward_cli.bench.spent import spent
@@ -38,7 +36,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
                 with client.session() as session:
                     good(session.execute(CODE))
 
-            rows = [_p50("p50 of a fresh job, one caller without a pause", LeewardSubject(client).call, settings),
+            rows = [_p50("p50 of a fresh job, one caller without a pause", fresh(client).call, settings),
                     _p50("opening a session and one job in it, one caller without a pause", opened, settings)]
         rows.append(_carried(path, settings))
     return [*rows, _faults()]
@@ -49,8 +47,7 @@ def _p50(words: str, call: Callable[[], None], settings: FigureSettings) -> Row:
         call()
     with no_collections():
         found = [calls_of(call, 50, 0.0) for _ in range(settings.rounds)]
-    middle = percentile([each for some in found for each in some], 50)
-    return Row(words, round(1e3 * middle, 2), "ms", 1.5, measured=[times(LeewardSubject.name, 0.0, found)])
+    return absolute(words, found, "ms", 1.5, "")
 
 
 def _carried(path: str, settings: FigureSettings) -> Row:
@@ -65,9 +62,8 @@ def _carried(path: str, settings: FigureSettings) -> Row:
         if before is None or after is None or after.daemon == before.daemon:
             return missing(words, 2000, "/proc doesn't tell the daemon's time", at_most=False)
         rates.append(5 * _JOBS / after.since(before).daemon)
-    measured: dict[str, Any] = {"subject": "daemon", "unit": "jobs/s", "n": len(rates),
-                                **{f"p{p}": round(percentile(rates, 100 - p)) for p in (50, 90, 99)}}
-    return Row(words, round(percentile(rates, 50)), "/s", 2000, at_most=False, measured=[measured],
+    return Row(words, round(percentile(rates, 50)), "/s", 2000, at_most=False,
+               measured=[spread("daemon", "jobs/s", rates, 0, at_most=False)],
                note="by the processor time of all its threads, with the bookkeeping of a job's end and arming")
 
 

@@ -1,7 +1,7 @@
 """
 WorkdirSandbox and environments: beside bwrap, a job without an environment, and Node outside of a sandbox.
 
-Runs in:   a developer's shell. LEEWARD_BENCH_ENVIRONMENT names a virtual environment with numpy, which these rows need.
+LEEWARD_BENCH_ENVIRONMENT names a virtual environment with numpy, which these rows need.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import beside, in_turn
+from bench.figures.row import FigureSettings, Row, absolute, compared, in_turn, missing
 from leeward.client.blocking import Client
 from leeward.client.workdir import WorkdirSandbox
 from leeward.errors import LeewardError
-from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.floors import CODE, PRINTED, Spawn, check
-from leeward_cli.bench.ours import LeewardSubject, daemon, good
-from leeward_cli.bench.rounds import GAP_S, timed
+from leeward_cli.bench.floors import CODE, Spawn, printing
+from leeward_cli.bench.ours import OURS, daemon, fresh, good
+from leeward_cli.bench.rounds import timed
 
 #: Objects made in a turn, because one takes too little time to measure.
 _OBJECTS = 200
@@ -54,7 +52,7 @@ def _object(settings: FigureSettings, folder: str) -> Row:
         rounds.append([timed(make) / _OBJECTS])
         while made:
             made.pop().destroy()
-    return _absolute("creation of a WorkdirSandbox object", rounds, 1e-6, 60, f"a mean of {_OBJECTS} a round")
+    return absolute("creation of a WorkdirSandbox object", rounds, "us", 60, f"a mean of {_OBJECTS} a round")
 
 
 def _first(settings: FigureSettings, folder: str) -> Sequence[Row]:
@@ -64,11 +62,11 @@ def _first(settings: FigureSettings, folder: str) -> Sequence[Row]:
     ours: list[list[float]] = []
     with daemon(None) as path:
         with WorkdirSandbox(folder, socket=path) as work:
-            good(work.exec("true"))  # the pool is there now
+            _true(work)  # the pool is there now
         for _ in range(settings.some(20)):
             time.sleep(_REST_S)
             with WorkdirSandbox(folder, socket=path) as work:
-                ours.append([timed(partial(_command, work))])
+                ours.append([timed(partial(_true, work))])
             if bwrap is not None:
                 places = [word for name in ("/lib", "/lib64", "/bin") if os.path.islink(name)
                           for word in ("--symlink", os.readlink(name), name)]
@@ -76,24 +74,14 @@ def _first(settings: FigureSettings, folder: str) -> Sequence[Row]:
                                         "/usr", "/usr", *places, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
                                         "--bind", folder, "/workspace", "/usr/bin/true"], printed=b"")
                 beside_it.append([timed(spawn.call)])
-    rows = [_absolute(words, ours, 1e-3, 15, "a new object each time, the pool is warm")]
+    rows = [absolute(words, ours, "ms", 15, "a new object each time, the pool is warm")]
     if bwrap is not None:
-        rows.append(_absolute("the same by bwrap", beside_it, 1e-3, None, "with a folder and /usr, without limits"))
+        rows.append(absolute("the same by bwrap", beside_it, "ms", None, "with a folder and /usr, without limits"))
     return rows
 
 
-def _command(work: WorkdirSandbox) -> None:
+def _true(work: WorkdirSandbox) -> None:
     good(work.exec("true"))
-
-
-class InEnvironment:
-    name = "leeward, in an environment with numpy"
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def call(self) -> None:
-        check(self.name, good(self._client.execute(CODE, environment="numpy")).stdout)
 
 
 def _environment(settings: FigureSettings) -> Row:
@@ -109,43 +97,22 @@ def _environment(settings: FigureSettings) -> Row:
         there = client.execute("import sys; print('numpy' in sys.modules)", environment="numpy").stdout
         if there != b"True\n":
             raise LeewardError(f"bench: numpy isn't warm in {env!r}")
-        plain, ours = LeewardSubject(client), InEnvironment(client)
-        found = in_turn([ours, plain], settings.rounds, 10, GAP_S)
-    return Row(_WARM, beside(found, ours.name, plain.name), "x", 1.3,
-               measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, plain)])
-
-
-class InFolder:
-    """
-    Args:
-        fresh: a Node that is started for the code; else one that has waited for it.
-    """
-
-    def __init__(self, work: WorkdirSandbox, *, fresh: bool) -> None:
-        self._work, self._fresh = work, fresh
-        self.name = 'exec("node", ["-e", ...])' if fresh else "exec_js"
-
-    def call(self) -> None:
-        got = self._work.exec("node", ["-e", _NODE]) if self._fresh else self._work.exec_js(_NODE)
-        check(self.name, good(got).stdout)
+        ours = printing("leeward, in an environment with numpy",
+                        lambda: good(client.execute(CODE, environment="numpy")).stdout)
+        found = in_turn([ours, fresh(client)], settings.rounds, 10)
+    return compared(_WARM, found, ours.name, OURS, 1.3)
 
 
 def _node(settings: FigureSettings, folder: str) -> Sequence[Row]:
-    words = {True: "a Node started for its code, in a folder, over node -e outside",
-             False: "exec_js, by a Node that waits, over node -e outside"}
+    words = {'exec("node", ["-e", ...])': "a Node started for its code, in a folder, over node -e outside",
+             "exec_js": "exec_js, by a Node that waits, over node -e outside"}
     node = shutil.which("node")
     if node is None:
         return [missing(each, None, "no node on the PATH") for each in words.values()]
     with daemon(None) as path, WorkdirSandbox(folder, socket=path) as work:
-        ours = {fresh: InFolder(work, fresh=fresh) for fresh in words}
-        outside = Spawn("node -e", [node, "-e", _NODE], printed=PRINTED)
-        found = in_turn([*ours.values(), outside], settings.some(10), 3, _BOOT_S)
-    return [Row(each, beside(found, ours[fresh].name, outside.name), "x", None,
-                measured=[times(name, _BOOT_S, found[name]) for name in (ours[fresh].name, outside.name)])
-            for fresh, each in words.items()]
-
-
-def _absolute(words: str, rounds: Sequence[Sequence[float]], unit: float, target: float | None, note: str) -> Row:
-    middle = percentile([each for row in rounds for each in row], 50) / unit
-    return Row(words, round(middle, 2), "us" if unit < 1e-3 else "ms", target,
-               measured=[times(words, 0.0, rounds)], note=note)
+        started, waiting = words
+        outside = Spawn("node -e", [node, "-e", _NODE])
+        found = in_turn([printing(started, lambda: good(work.exec("node", ["-e", _NODE])).stdout),
+                         printing(waiting, lambda: good(work.exec_js(_NODE)).stdout), outside],
+                        settings.some(10), 3, _BOOT_S)
+    return [compared(each, found, name, outside.name, None, gap_s=_BOOT_S) for name, each in words.items()]

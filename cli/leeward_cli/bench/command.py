@@ -1,8 +1,4 @@
-"""
-`leeward bench` on the command line.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward bench` on the command line."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ import click
 
 from leeward.errors import LeewardError
 from leeward_cli.bench.ours import daemon
-from leeward_cli.bench.plot import svg
-from leeward_cli.bench.report import findings, text
+from leeward_cli.bench.report import findings, svg, text
 from leeward_cli.bench.rounds import measure
 from leeward_cli.click_options import socket_option
 
@@ -24,26 +19,13 @@ from leeward_cli.click_options import socket_option
 #: starts after SECONDS, so that the bench takes less than two minutes.
 ROUNDS, SECONDS = 40, 75.0
 
-
 #: Options that switch optimisations of the daemon off, to measure the gain of each.
 LEVELS = (("--io=socket",), ("--no-fast-path",), ("--no-rehearse",), ("--spares=0",),
           ("--io=socket", "--no-fast-path", "--no-rehearse", "--spares=0"))
 
 
 def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = False, plot: str | None = None) -> None:
-    """
-    Measure, and print the findings.
-
-    Args:
-        socket: the socket of a running daemon; None to start one for the bench.
-        rounds: the number of rounds; None for ROUNDS, or as many as SECONDS allow.
-        levels: also measure daemons with the options of LEVELS.
-        plot: the path of a file to which a picture is written, as SVG.
-
-    Raises:
-        OSError: the picture can't be written.
-        LeewardError: there is no daemon, or a subject gives a wrong answer.
-    """
+    """Measure, and print the findings; the options of `bench` say how. OSError: the picture can't be written."""
     shown = not as_json and sys.stderr.isatty()
 
     def progress(done: int) -> None:

@@ -1,8 +1,7 @@
 """
-The other ends of the floors: run as a script by its path, with a socket as descriptor 0.
+The other ends of the floors, run as a script with a socket as descriptor 0.
 
-Runs in:   processes of their own, by `python -I -S`: an interpreter with few modules, since the floors are the least
-           possible costs.
+Runs in:   processes of their own, by `python -I -S`: with few modules, since the floors are the least possible costs.
 """
 
 import contextlib
