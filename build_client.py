@@ -43,7 +43,6 @@ HARDENED = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
 
 
 def version() -> str:
-    """That of the package, without importing it."""
     match = re.search(r'^__version__ = "([^"]+)"$', (HERE / "leeward" / "__init__.py").read_text(), re.MULTILINE)
     assert match is not None
     return match[1]
@@ -70,12 +69,7 @@ def _from_environment(name: str) -> list[str]:
 
 
 def _objects(work: Path, stems: Sequence[str], by: Sequence[str] = ()) -> list[Path]:
-    """
-    Compile sources into *work*, as many at once as there are processors; those that are there stay.
-
-    Args:
-        by: another compiler than the library's.
-    """
+    """Compile sources into *work*, as many at once as there are processors; those that are there stay."""
     flags = _from_environment("LEEWARD_CFLAGS")
     common = [*(by or compiler()), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
               *([] if flags else HARDENED), _define(), *flags]
@@ -96,11 +90,8 @@ def _archive(work: Path, objects: Sequence[Path], target: Path) -> None:
 
 def build_library(folder: Path, work: Path, strip: bool = False) -> None:
     """
-    Compile libleeward.so.0, libleeward.a and leeward.h into *folder*.
-
-    Args:
-        work: a folder for objects, which the other functions here use again.
-        strip: leave out what only a debugger wants.
+    Compile libleeward.so.0, libleeward.a and leeward.h into *folder*; *work* keeps objects for the other functions
+    here.
     """
     folder.mkdir(parents=True, exist_ok=True)
     objects = _objects(work, LIBRARY)
@@ -120,13 +111,8 @@ def build_library(folder: Path, work: Path, strip: bool = False) -> None:
 
 def build_program(path: Path, work: Path) -> None:
     """
-    Compile the program `leeward` to *path*.
-
-    It is linked statically where the C library can be: loading a shared one is a third of
+    Compile the program `leeward` to *path*, statically where the C library can be: loading a shared one is a third of
     its time.
-
-    Args:
-        work: as build_library has it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     by = _from_environment("LEEWARD_PROGRAM_CC")
@@ -142,13 +128,7 @@ def build_program(path: Path, work: Path) -> None:
 
 
 def install(prefix: Path, work: Path, movable: bool = False) -> None:
-    """
-    Put header, libraries and leeward.pc where compilers look below *prefix*.
-
-    Args:
-        work: as build_library has it.
-        movable: leeward.pc finds the rest by where it lies itself.
-    """
+    """Put header, libraries and leeward.pc below *prefix*; a *movable* leeward.pc finds the rest by where it lies itself."""
     lib, include = prefix / "lib", prefix / "include"
     for folder in (lib / "pkgconfig", include):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""
-The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web.
-
-Runs in:   a developer's shell: `./dev generate`.
-"""
+"""The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web."""
 
 from __future__ import annotations
 

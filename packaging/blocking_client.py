@@ -1,10 +1,8 @@
 """
 Makes modules of the blocking client from those of the asyncio client.
 
-Runs in:   a developer's shell: `./dev generate`.
-
-leeward/client/aio_NAME.py gives leeward/client/NAME.py, and aio.py gives blocking.py. The words of WORDS are replaced, in
-code and in texts alike, and continued lines stay below their bracket. Besides, in the source:
+leeward/client/aio_NAME.py gives leeward/client/NAME.py, and aio.py gives blocking.py. The words of WORDS are replaced,
+in code and in texts alike, and continued lines stay below their bracket. Besides, in the source:
 
     a line that ends with `# asyncio`             is left out
     a comment `# blocking: CODE`                  gives the line CODE
@@ -71,7 +69,7 @@ def _replaced(text: str) -> str:
 def _brackets(text: str) -> dict[int, tuple[int, int]]:
     """
     The innermost open bracket at the beginning of each continued line, by the line's number from 0: the bracket's line
-    and the column behind it. The column is 0 if nothing follows the bracket on its line.
+    and the column behind it, 0 if nothing follows it there.
     """
     lines, found, opened, last = text.splitlines(), dict[int, tuple[int, int]](), list[tuple[int, int]](), -1
     for token in tokenize.generate_tokens(StringIO(text).readline):

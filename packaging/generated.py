@@ -3,8 +3,6 @@ Files of the tree that programs make: `./dev generate` makes them anew, and `./d
 
     ./dev generate [PATH...]    those whose paths begin so; all unless told
     ./dev generate --check [PATH...]    say which aren't what would be made, and change nothing
-
-Runs in:   a developer's shell.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 What documents and other languages say of the wire, from leeward/wire/schema.py.
 
-Runs in:   a developer's shell: `./dev generate`.
-
 In docs/wire.md it is what stands between the marks: the table of all operations, and each one's table of fields. An
 operation that the page hasn't gets a section. The client for Node has the types of all fields and answers, by which it
 checks answers.
@@ -219,12 +217,7 @@ def marked(name: str, text: str) -> str:
 
 
 def page(text: str) -> str:
-    """
-    docs/wire.md as it should be, made from what it is.
-
-    Raises:
-        ValueError: it lacks marks.
-    """
+    """docs/wire.md as it should be, made from what it is; ValueError if it lacks marks."""
     for operation in OPERATIONS.values():
         if title(operation.name) not in text:
             before, behind = text.split("\n## Replies\n")

@@ -1,9 +1,6 @@
 """
-`leeward agent`: agents' command lines, each in a sandbox of its own.
-
-Runs in:   the CLI, by click.
-
-`start` is in a module of its own, which `main` runs without this one.
+`leeward agent`: agents' command lines, each in a sandbox; `main` runs `start`, in a module of its own, without this
+one.
 """
 
 from __future__ import annotations

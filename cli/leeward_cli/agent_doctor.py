@@ -1,7 +1,7 @@
 """
 `leeward agent doctor`: checks the things that an agent needs, and says which are missing.
 
-Runs in:   the CLI. It opens one sandbox, in which the agent's program prints its version; it connects to no host.
+It opens one sandbox, in which the agent's program prints its version; it connects to no host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-The end of `leeward agent`: its exit statuses, the signals that end it, and the clean-up after starts that were killed.
+The end of `leeward agent`: exit statuses, signals that end it, and the clean-up after starts that were killed.
 
-Runs in:   the CLI. This module doesn't import click, which `start` doesn't need.
+This module doesn't import click, which `start` doesn't need.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAILED, TIMED_OUT = 1, 124
 
 
 def registry() -> InstanceRegistry:
-    """The registry of this user's agents. Cleans up first after starts that were killed."""
+    """The registry of this user's agents, after a clean-up after starts that were killed."""
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
     from leeward.agents.reaping import reap
@@ -44,11 +44,9 @@ def registry() -> InstanceRegistry:
 
 def set_home() -> None:
     """
-    Set HOME from the system's list of users, as shells do, if it is missing or relative.
-
-    Raises:
-        BadRequest: HOME is another user's, as `su -p` and some settings of sudo leave it: that user's settings would
-            be obeyed, and the state of agents made there.
+    Set HOME from the system's list of users, as shells do, if it is missing or relative. BadRequest if HOME is another
+    user's, as `su -p` and some settings of sudo leave it: that user's settings would be obeyed, and the state of agents
+    made there.
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)
@@ -65,10 +63,7 @@ def set_home() -> None:
 
 @contextmanager
 def ending_by_signals() -> Iterator[Callable[[], None]]:
-    """
-    A context in which signals that ask this process to end raise `AskedToEnd`. Its value is a function: once it was
-    called, the signals are ignored.
-    """
+    """A context in which signals that ask this process to end raise `AskedToEnd`, until its value, a function, is called."""
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)
 

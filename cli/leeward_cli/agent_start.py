@@ -1,7 +1,7 @@
 """
 `leeward agent start`: from a command line to an agent's exit status.
 
-Runs in:   the CLI, while the user waits. So modules that only some starts need are imported where they are needed.
+The user waits meanwhile, so modules that only some starts need are imported where they are needed.
 
 Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C if no other
 code handles it. So every end passes through `AgentRun.__exit__`, which ignores these signals. The agent's process is on
@@ -51,13 +51,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
           applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
           dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
-    """
-    Start an agent, and wait for its end; `leeward_cli.agent_start_command.start` describes the options. Returns the
-    exit status.
-
-    Raises:
-        UsageError: the options contradict each other, or a value isn't valid. Nothing was started.
-    """
+    """Start an agent, and wait for its end; `agent_start_command.start` describes the options. Returns the exit status."""
     agent_ends.set_home()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
@@ -103,12 +97,7 @@ def _check_size(memory: str) -> None:
 
 
 def library_of(text: str) -> LibraryFolder:
-    """
-    The folder that *text* describes as PATH[:MOUNT][:rw].
-
-    Raises:
-        UsageError: *text* has another form.
-    """
+    """The folder that *text* describes as PATH[:MOUNT][:rw]."""
     home = os.environ.get("HOME") or "/"
     try:
         return parse_library(text, os.getcwd(), home)
@@ -118,13 +107,8 @@ def library_of(text: str) -> LibraryFolder:
 
 def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
     """
-    The agent's program on this host; None if the agent's definition names no program.
-
-    Args:
-        written: real paths of folders to which agents can write.
-
-    Raises:
-        BadRequest: the program isn't installed, or an agent could replace its files.
+    The agent's program on this host; None if its definition names none. BadRequest if it isn't installed, or an agent
+    could replace its files: *written* has the real paths of folders to which agents can write.
     """
     if not definition.command:
         return None
@@ -142,11 +126,8 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
     """
-    Prepare the run of an agent, without starting anything.
-
-    Args:
-        asked: the values of AgentOptions.
-        ignore: called before the run is undone, so that a second Ctrl-C doesn't interrupt that.
+    Prepare the run of an agent, of which nothing is started. *asked* are the values of AgentOptions; *ignore* is called
+    before the run is undone, so that a second Ctrl-C doesn't interrupt that.
     """
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
@@ -239,8 +220,8 @@ def _end(process: Process, late: threading.Event) -> None:
 
 def _changes(run: AgentRun, applied: bool | None) -> int:
     """
-    Show the changes in an overlay, and apply them to the host if the user wants that. Returns 1 if they can't be
-    applied, else 0. Then the copy stays for some minutes, as it does when the question has no answer.
+    Show the changes in an overlay, and apply them if the user wants that. Returns 1 if they can't be applied: then the
+    copy stays for some minutes, as it does when the question has no answer.
     """
     try:
         status = _shown_and_applied(run, applied)
@@ -319,10 +300,7 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
 
 
 def _warn_of_files(run: AgentRun) -> None:
-    """
-    Warn about changed files that programs of the host execute or read on their own, and about files that didn't stay
-    hidden.
-    """
+    """Warn about changed files that programs of the host execute or read on their own, and files that didn't stay hidden."""
     seen = run.no_longer_hidden()
     if seen:
         complain("these names should be hidden, but were made or replaced while the agent ran, and it could read them"
@@ -342,10 +320,7 @@ def _some(names: list[str]) -> str:
 class _NamesFile:
     """
     The file of --dump-network-access, in a folder that is opened before the agent can put a link in its place; a
-    context.
-
-    Raises:
-        UsageError: the file can't be made, which a person hears before the agent runs rather than after hours.
+    context. UsageError if it can't be made, which a person hears before the agent runs rather than after hours.
     """
 
     def __init__(self, file: str) -> None:

@@ -1,8 +1,6 @@
 """
-The command line of `leeward agent start`.
-
-Runs in:   the CLI, by click, while the user waits for the agent. So this module defines no other command, and
-           `leeward_cli.agent_start`, which starts the agent, is imported when the line has been parsed.
+The command line of `leeward agent start`, for which the user waits: so `leeward_cli.agent_start` is imported when it is
+parsed.
 """
 
 from __future__ import annotations

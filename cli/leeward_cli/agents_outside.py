@@ -1,8 +1,4 @@
-"""
-`leeward shell-prefix`: runs the shell lines of an agent in a sandbox, while the agent itself runs outside of it.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward shell-prefix`: runs the shell lines of an agent in a sandbox, while the agent itself runs outside of it."""
 
 from __future__ import annotations
 

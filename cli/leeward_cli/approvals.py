@@ -1,7 +1,7 @@
 """
-`leeward approvals`: the service for approvals, and the operator's commands.
+`leeward approvals`: the service for approvals, and the operator's commands, which talk to it over the operator's
+socket.
 
-Runs in:   the CLI, by click. All commands except `serve` talk to the service over the operator's socket.
 Trust:     none in the descriptions, paths and commands that are shown, which come from a sandbox. They are escaped.
 """
 

@@ -1,10 +1,8 @@
 """
-Formats requests for a terminal: as a line each, or one with its subject, remarks on things that could be overlooked,
-and its diff in colours.
+Formats requests for a terminal: as a line each, or one with its subject, remarks on what could be overlooked, and diff.
 
-Runs in:   the CLI; pure.
-Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters
-           are shown as escapes, in another colour than the text around them.
+Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters are
+           shown as escapes, in another colour than the text around them.
 """
 
 from __future__ import annotations
@@ -43,14 +41,7 @@ def _state(row: Mapping[str, Any]) -> str:
 
 
 def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool) -> list[str]:
-    """
-    Lines for a terminal.
-
-    Args:
-        request: the request, as the service sends it.
-        detail: the action that the request would carry out, as the service sends it.
-        color: mark the lines with colours.
-    """
+    """Lines for a terminal about a request and the action that it would carry out, both as the service sends them."""
     found = list[str]()
     for line in _all(request, detail):
         if len(found) == MOST_LINES:

@@ -1,8 +1,9 @@
 """
 `leeward approvals watch`: shows pending requests as they arrive, and decides by keys.
 
-Runs in:   the CLI. A thread listens for the service's events; after each event the main thread fetches the table again.
-           The main thread also draws and reads keys.
+A thread listens for the service's events; after each the main thread, which also draws and reads keys, fetches the
+table.
+
 Trust:     none in the texts, which are escaped. A key decides about the request that was on the screen when the key was
            pressed, by the request's id, and a request's content never changes. A sandbox can withdraw its own request
            by making a new one, and so move the mark to another request at a moment of its choice. So a request that
@@ -52,13 +53,9 @@ class WatchState:
     The state of the screen.
 
     Attributes:
-        rows: the pending requests, the oldest first.
-        selected: the id of the marked request; 0 for none.
-        shown: the id of the request in the view "one".
+        selected, shown: the id of the marked request, and of the one in the view "one"; 0 for none.
         marked: when the mark last moved to another request by itself, in seconds of `time.monotonic`.
-        view: "pending", "recent", "help" or "one".
-        lines: the lines of a view that isn't the table.
-        message: the message about the last action.
+        view: "pending", "recent", "help" or "one"; `lines` are those of a view that isn't the table.
     """
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -101,12 +98,7 @@ class WatchState:
 
 
 class WatchDesk:
-    """
-    Carries out the actions of keys.
-
-    Args:
-        link: the connection to the service.
-    """
+    """Carries out the actions of keys."""
 
     def __init__(self, link: OperatorLink) -> None:
         self._link, self.state = link, WatchState()
@@ -118,12 +110,7 @@ class WatchDesk:
             self.state.marked = time.monotonic()
 
     def press(self, key: str) -> bool:
-        """
-        Carry out the action of *key*; "aa" is one key.
-
-        Returns:
-            False if the key ends the command.
-        """
+        """Carry out the action of *key* ("aa" is one key). Returns False if it ends the command."""
         state = self.state
         if key == "q":
             if state.view == "pending":
@@ -242,10 +229,8 @@ def _second() -> str:
 
 def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
     """
-    *keys*, with two successive "a" combined to "aa". After a single "a" at the end, wait a moment for the next key.
-
-    Args:
-        second: returns the next key if it is pressed within a moment, else "".
+    *keys*, with two successive "a" combined to "aa". After a single "a" at the end, *second* waits a moment for the
+    next.
     """
     found = list[str]()
     while keys:

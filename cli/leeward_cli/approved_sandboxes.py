@@ -1,8 +1,7 @@
 """
-Sandboxes that are registered with the service for approvals, of `leeward agent start --approved` and `leeward approvals
-run`: their processes ask before anything leaves the sandbox, and a person decides; at the end, too.
+Sandboxes of `leeward agent start --approved` and `leeward approvals run`, registered with the service for approvals:
+their processes ask before anything leaves the sandbox, and a person decides; at the end, too.
 
-Runs in:   the CLI.
 Holds:     without the service no agent is started, since nobody would decide. When the service ends, it ends the
            sandbox.
 """
@@ -28,14 +27,8 @@ _SHOWN_IDS = 100
 
 class ApprovedAgent:
     """
-    The registration of an agent's sandbox with the service.
-
-    Args:
-        project: the real path of the project. The agent works on a copy of it.
-        socket: the daemon's; None for the default.
-
-    Raises:
-        LeewardError: the service for approvals doesn't answer.
+    The registration of an agent's sandbox, over a copy of *project*, with the service; LeewardError if that doesn't
+    answer.
     """
 
     def __init__(self, project: str, socket: str | None) -> None:
@@ -65,10 +58,7 @@ class ApprovedAgent:
 
 
 def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -> bool:
-    """
-    Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps the sandbox for a
-    while, if that fails.
-    """
+    """Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps it, if that fails."""
     try:
         tell_sync("files", link.collect_files(box))
         if git:

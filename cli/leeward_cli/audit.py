@@ -1,7 +1,6 @@
 """
-`leeward audit show`, `verify` and `mend`: the record of decisions.
+`leeward audit show`, `verify` and `mend`, which alone writes: the record of decisions.
 
-Runs in:   the CLI, by click. Only `mend` writes.
 Trust:     none in a line: its texts may come from a sandbox, and are shown escaped.
 """
 

@@ -1,14 +1,11 @@
 """
 `leeward daemon start`, and a daemon for the length of one command.
 
-Runs in:   the CLI.
-
-Theory of operation. `start` runs `daemon run` in a session of its own, with this
-command's standard error and one end of a pipe. So errors of the start are shown on the
-terminal. Where systemd runs, the daemon starts in a scope of its own, in which it may make
-cgroups; elsewhere it uses the best cgroup driver that it can, and `leeward status` names it. When the
-daemon is ready, it redirects its output to a log file and writes a byte to the pipe. If the pipe ends
-without that byte, the start has failed.
+Theory of operation. `start` runs `daemon run` in a session of its own, with this command's standard error and one end
+of a pipe. So errors of the start are shown on the terminal. Where systemd runs, the daemon starts in a scope of its
+own, in which it may make cgroups; elsewhere it uses the best cgroup driver that it can, and `leeward status` names it.
+When the daemon is ready, it redirects its output to a log file and writes a byte to the pipe. If the pipe ends without
+that byte, the start has failed.
 """
 
 from __future__ import annotations
@@ -73,17 +70,7 @@ def start(arguments: list[str], socket: str) -> int:
 
 @contextlib.contextmanager
 def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """
-    A context in which a daemon with these *options* runs. Its value is the path of the daemon's socket, which is in a
-    new folder.
-
-    Args:
-        purpose: the command that needs the daemon, for error messages.
-        env: the daemon's environment; by default that of this process.
-
-    Raises:
-        LeewardError: the daemon wasn't ready in time; it has written the reason to standard error.
-    """
+    """A context with the path of the socket, in a new folder, of a daemon with these *options*, for the command *purpose*."""
     folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
     read, write = os.pipe()
@@ -111,8 +98,8 @@ def scope() -> list[str]:
     """
     The words to put before a command, so that it runs in a systemd scope of its own; empty if that isn't possible.
 
-    systemd-run registers the scope and then executes the command in the same process, with the same descriptors. This
-    tries it with a command that does nothing, since there may be no manager for this user, or no bus.
+    systemd-run registers the scope and executes the command in the same process, with the same descriptors. This tries
+    it with a command that does nothing, since there may be no manager for this user, or no bus.
     """
     program = shutil.which("systemd-run") if os.path.isdir(_SYSTEMD) else None
     if program is None:

@@ -1,8 +1,4 @@
-"""
-The options of `leeward_cli.options` as click's: for help, completion and usage errors.
-
-Runs in:   the CLI, by click.
-"""
+"""The options of `leeward_cli.options` as click's: for help, completion and usage errors."""
 
 from __future__ import annotations
 
@@ -16,10 +12,7 @@ from leeward_cli.options import OPTIONS, USAGE, Option, UsageError, parse
 
 
 class Tabled(click.Command):
-    """
-    A command whose options are in the table. They are parsed as where the command runs without click; click shows the
-    help.
-    """
+    """A command whose options are in the table: parsed as where it runs without click; click shows the help."""
 
     def __init__(self, command: str, **settings: Any) -> None:
         self._command = command

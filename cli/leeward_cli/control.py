@@ -1,8 +1,6 @@
 """
 `leeward daemon status`, `restart`, `reload` and `logs`, for a daemon that runs already.
 
-Runs in:   the CLI.
-
 The kernel says which process answers (stopping.Line). /proc shows how that process was started: its command line has
 --ready-fd if `leeward daemon start` started it, and its cgroup is that of a unit if a service manager did. Signals are
 sent by a pidfd that was opened while the process was known to answer.
@@ -36,16 +34,12 @@ _TAIL = 1 << 20
 
 class Running:
     """
-    The daemon that answers on a socket.
+    The daemon that answers on a socket; DaemonAway if none does.
 
     Attributes:
-        pid: the daemon's pid; 0 if it is in a pid namespace that this process doesn't see.
+        pid: 0 if it is in a pid namespace that this process doesn't see.
         unit: the systemd unit to which the daemon belongs, or "".
         arguments: the arguments after `daemon run`, without --ready-fd; None unless `leeward daemon start` started it.
-        status: the daemon's status.
-
-    Raises:
-        DaemonAway: no daemon answers on *socket*.
     """
 
     def __init__(self, socket: str) -> None:
@@ -75,12 +69,7 @@ class Running:
         return log_file(self.socket) if self.arguments is not None else "its standard error"
 
     def signal(self, number: int) -> None:
-        """
-        Send a signal to the daemon.
-
-        Raises:
-            LeewardError: the daemon belongs to another user, or its process isn't visible here.
-        """
+        """Send a signal to the daemon; LeewardError if it belongs to another user, or isn't visible here."""
         if self.process < 0:
             raise LeewardError("the daemon's process isn't visible here: it is in another pid namespace")
         try:
@@ -149,14 +138,8 @@ def status(socket: str, as_json: bool) -> int:
 
 def restart(socket: str, given: list[str], now: bool) -> int:
     """
-    Stop the daemon and start it again; if none runs, start one. Returns the exit status.
-
-    Args:
-        given: options of `daemon run`; if there are none, those of the running daemon are kept.
-        now: end the daemon's running jobs at once.
-
-    Raises:
-        LeewardError: the daemon can't be stopped, or wasn't started by `leeward daemon start` or a service manager.
+    Stop the daemon (*now*: with its jobs) and start it again with *given* options, or those that it had; if none runs,
+    start one. Returns the exit status.
     """
     try:
         daemon = Running(socket)
@@ -181,13 +164,7 @@ def restart(socket: str, given: list[str], now: bool) -> int:
 
 
 def reload(socket: str) -> int:
-    """
-    Make the daemon read its configuration again. Returns the exit status: 1 if the daemon refuses the configuration, or
-    doesn't say that it has taken it.
-
-    Raises:
-        LeewardError: the daemon belongs to another user.
-    """
+    """Make the daemon read its configuration again. Returns 1 if it refuses that, or doesn't say that it has taken it."""
     daemon = Running(socket)
     try:
         background = daemon.arguments is not None and not daemon.unit

@@ -1,8 +1,4 @@
-"""
-`leeward cp`: copies files and folders into a live sandbox, out of one, and within one.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward cp`: copies files and folders into a live sandbox, out of one, and within one."""
 
 from __future__ import annotations
 

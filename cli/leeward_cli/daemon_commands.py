@@ -1,8 +1,4 @@
-"""
-`leeward daemon`: the commands that start, stop and look after the daemon.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward daemon`: the commands that start, stop and look after the daemon."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""
-`leeward egress test`, which shows the rule of a policy that decides, without a query or a connection; and `leeward
-egress log`.
-
-Runs in:   the CLI, by click; `test` reads the configuration as a daemon of this user would, `log` asks the daemon.
-"""
+"""`leeward egress test`, which shows the rule of a policy that decides, without a query or a connection; and `log`."""
 
 from __future__ import annotations
 
@@ -80,17 +75,9 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
 
 def verdict(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
     """
-    The decision of *policy* about one URL.
+    The decision of *policy*, a `spec.egress.Policy`, about a URL; BadRequest if it is none.
 
-    Args:
-        policy: a `spec.egress.Policy`.
-        text: the URL.
-        method: the method of the request, if the broker sees it.
-        address: the address to which the name resolves; None stands for a public address.
-        fetch: decide as for a request by `fetch`.
-
-    Raises:
-        BadRequest: *text* isn't a URL, or *address* not an address.
+    *address* is that to which the name resolves, None for a public one; *fetch*: decide as for a request by `fetch`.
     """
     assert isinstance(policy, Policy)
     try:

@@ -1,7 +1,6 @@
 """
 `leeward egress log`: the hosts that sandboxes tried to reach, and the rules that would have allowed it.
 
-Runs in:   the CLI.
 Trust:     none in the names and other texts of a row, which jobs choose: they are shown escaped.
 """
 
@@ -122,12 +121,7 @@ def write_names(path: str, asked: str, file: str, folder: int | None = None) -> 
     """
     Write the `names` of the job or sandbox *asked* to *file*, one on each line.
 
-    Args:
-        folder: a descriptor of the folder of *file*, opened before the sandbox could put a link in its place; None to
-            open *file* by its path.
-
-    Raises:
-        BadRequest: the file can't be written.
+    *folder* is a descriptor of the file's folder, opened before the sandbox could put a link in its place, if it can.
     """
     log = DecisionLog(path)
     text = "".join(plain(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
@@ -152,8 +146,8 @@ def _written(path: str, flags: int, folder: int | None) -> int:
 
 def explained(path: str, event: Mapping[str, Any]) -> list[str]:
     """
-    Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused, and about the
-    rules that would allow them.
+    Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused, and their
+    cures.
     """
     found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in DecisionLog(path).rows()
              if row["user"] == os.geteuid() and row["verdict"] in ("denied", "failed") and _is_of(row, event)}

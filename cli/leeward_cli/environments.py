@@ -1,8 +1,4 @@
-"""
-`leeward env`: makes, lists and removes the environments that requests can name.
-
-Runs in:   the CLI, by click, as the user whose daemon is to use them.
-"""
+"""`leeward env`: makes, lists and removes the environments that requests can name, as the user whose daemon uses them."""
 
 from __future__ import annotations
 
@@ -105,12 +101,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
 
 
 def _lines(file: str) -> list[str]:
-    """
-    The requirements in a file. Options of pip are refused, because they could name another index or another file.
-
-    Raises:
-        BadRequest: the file can't be read, or has an option.
-    """
+    """The requirements in a file. Options of pip are refused, because they could name another index or another file."""
     try:
         with open(file, encoding="utf-8") as text:
             lines = [line.split(" #")[0].strip() for line in text.read().replace("\\\n", " ").splitlines()]

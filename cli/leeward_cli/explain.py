@@ -1,9 +1,4 @@
-"""
-`leeward explain`: explains a name in a result's `denied` by the rows of the table of system calls,
-and names the settings by which an operator can allow it.
-
-Runs in:   the CLI; pure. No daemon is asked.
-"""
+"""`leeward explain NAME`: a name in a result's `denied`, by the rows of the table of system calls, and what allows it."""
 
 from __future__ import annotations
 
@@ -47,10 +42,8 @@ _NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
 
 def explain(name: str) -> str:
     """
-    The explanation of *name*: a system call, or one of "network", "loopback" and "terminal".
-
-    Raises:
-        BadRequest: *name* is neither.
+    The explanation of *name*: a system call, or one of "network", "loopback" and "terminal"; BadRequest if it is
+    neither.
     """
     if name in _TOPICS:
         return _TOPICS[name]

@@ -1,8 +1,8 @@
 """
 The commands `exec`, `ping` and `status`, which use the daemon's socket directly.
 
-Runs in:   the CLI. A `leeward exec` is one short process, so this module imports neither
-           click nor dataclasses, and the process exits without finalizing the interpreter.
+A `leeward exec` is one short process, so this module imports neither click nor dataclasses, and the process exits
+without finalizing the interpreter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """
-`leeward fetch`: sends one request by a policy of the daemon, as `Sandbox.fetch` does.
-
-Runs in:   the CLI, by click. The broker resolves, connects and decides; this process sends nothing to the host.
+`leeward fetch`: one request by a policy. The broker resolves, connects and decides; this process sends nothing to the
+host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""
-The commands that needn't start fast; and all help.
-
-Runs in:   the CLI, by click. The file of a command is imported when the command is run, or help lists all of them.
-"""
+"""The commands that needn't start fast, each imported when it is run; and all help."""
 
 from __future__ import annotations
 

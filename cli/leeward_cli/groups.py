@@ -1,7 +1,7 @@
 """
 Runs commands of click, and turns their errors into messages and exit statuses.
 
-Runs in:   the CLI. A group that must start fast is run without the other groups, which import most of leeward.
+A group that must start fast is run without the other groups, which import most of leeward.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ def _show(error: click.ClickException) -> None:
 
 
 def run_alone(command: click.Command, argv: Sequence[str]) -> int:
-    """
-    Run *command*, which is the first word of *argv*, as if it were the only command of `leeward`. Returns the exit
-    status.
-    """
+    """Run *command*, the first word of *argv*, as if `leeward` had no other. Returns the exit status."""
     group = click.Group("leeward", {command.name or "": command},
                         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
     return run_group(group, argv)

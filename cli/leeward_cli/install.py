@@ -1,7 +1,6 @@
 """
 `leeward daemon install` and `uninstall`: writes, enables and removes the units of systemd.
 
-Runs in:   the CLI.
 Trust:     files without leeward's mark were made by others: they are neither overwritten nor removed.
 """
 
@@ -30,11 +29,8 @@ USER_FOLDER = ".config/systemd/user"
 
 class Place:
     """
-    The folder to which units are written.
-
-    Args:
-        user: True for the user's own folder, False for the system's.
-        root: "/", or a folder that becomes the root of an image: then nothing is started.
+    The folder for units: the *user*'s own or the system's. Below another *root* than "/", of an image, nothing is
+    started.
     """
 
     def __init__(self, *, user: bool, root: str = "/") -> None:
@@ -51,12 +47,7 @@ class Place:
         self.runtime = Path(runtime, "leeward") if user else self.root / os.path.dirname(SYSTEM_SOCKET).lstrip("/")
 
     def manager(self, *words: str, check: bool = True) -> None:
-        """
-        Run systemctl.
-
-        Raises:
-            Unsupported: systemctl isn't installed, or failed.
-        """
+        """Run systemctl; Unsupported if it isn't installed, or failed."""
         program = shutil.which("systemctl")
         if program is None:
             raise Unsupported("systemd", have="no systemctl", need="systemd as service manager",
@@ -94,12 +85,7 @@ def unreachable(path: str) -> str:
 
 
 def check_reachable() -> None:
-    """
-    Check that the system's service, which has a user of its own, can run this installation.
-
-    Raises:
-        BadRequest: that user can't read a part of the installation.
-    """
+    """Raise BadRequest if the system's service, which has a user of its own, can't read a part of this installation."""
     for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
         if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
             raise BadRequest(f"the service has a private /tmp, and wouldn't find {quoted(path)} in it: install leeward"
@@ -112,13 +98,7 @@ def check_reachable() -> None:
 
 
 def install(place: Place, group: str = "") -> list[Path]:
-    """
-    Write, enable and start the units. Returns their paths.
-
-    Raises:
-        BadRequest: another file has the name of a unit, or the service's user can't run this installation.
-        Unsupported: systemctl isn't installed, or failed; the units are removed again.
-    """
+    """Write, enable and start the units; if that fails they are removed again. Returns their paths."""
     command = program()
     if not place.user:
         check_reachable()
@@ -146,12 +126,7 @@ def install(place: Place, group: str = "") -> list[Path]:
 
 
 def uninstall(place: Place) -> list[Path]:
-    """
-    Stop and disable the units, and remove the files that `install` has written. Returns the removed paths.
-
-    Raises:
-        BadRequest: a file doesn't have leeward's mark.
-    """
+    """Stop and disable the units, and remove the files that `install` has written. Returns the removed paths."""
     paths = [place.folder / name for name in (SERVICE, SOCKET)]
     for path in paths:
         _check_ours(path)

@@ -1,8 +1,6 @@
 """
 Ctrl-C while a job runs: the first one interrupts the job, the second one ends it; and the end by a signal.
 
-Runs in:   the CLI.
-
 Theory of operation. The handler sends a request for an interrupt, and the command goes on waiting for the job's result,
 which has all of its output. While the command waits for no job, Ctrl-C has its usual effect. So has the third Ctrl-C,
 because the daemon may not answer.
@@ -32,15 +30,7 @@ class AskedToEnd(BaseException):
 
 
 class CtrlC:
-    """
-    A context in which SIGINT calls *job*.
-
-    Args:
-        job: called with "interrupt" or "kill"; returns whether there is a job to which it can do that.
-
-    Attributes:
-        killed: whether *job* was called with "kill".
-    """
+    """A context in which SIGINT calls *job* with "interrupt", then "kill"; it returns whether there is a job for that."""
 
     def __init__(self, job: Callable[[str], bool]) -> None:
         self._job = job

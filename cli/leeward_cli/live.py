@@ -1,7 +1,7 @@
 """
-Shows a job's output while the job runs, and the rest of it at the end.
+Shows a job's output while the job runs, and the rest at the end, as leeward/capi/await.c and command/exec_job.c in C
+do.
 
-Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
 Trust:     none in the output; a malformed answer ends the connection.
 
 Theory of operation. Most jobs end before a user would notice a delay of their output. So the first request for output
@@ -28,12 +28,7 @@ LOOK_S = 0.05
 
 
 class ShownOutput:
-    """
-    Shows the output of one job, and knows how much of it was shown.
-
-    Args:
-        raw: write control characters to a terminal as they are.
-    """
+    """Shows the output of one job, and knows how much was shown; *raw*: control characters go to a terminal as they are."""
 
     def __init__(self, raw: bool) -> None:
         self._streams = EscapedStream(1, raw), EscapedStream(2, raw)
@@ -63,11 +58,8 @@ class LiveJob:
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """
-        Show output of the job of request *number* until its answer arrives, and return that answer.
-
-        Args:
-            answer: a function that waits for the answer and returns it. Meanwhile it passes replies to other requests
-                to the function that is its argument.
+        Show output of the job of request *number* until its answer arrives, and return that: *answer* waits for it, and
+        passes replies to other requests to the function that is its argument.
         """
         taking = _TakenOutput(link, number, self._shown)
         try:

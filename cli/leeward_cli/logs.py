@@ -1,7 +1,6 @@
 """
 `leeward logs`, and `leeward explain`: how and why jobs and sandboxes of the user ended.
 
-Runs in:   the CLI, by click.
 Trust:     none in titles and in names of refused calls: they are shown escaped.
 """
 
@@ -104,12 +103,7 @@ def is_end(asked: str) -> bool:
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
-    """
-    Print the rows of the job or sandbox *asked*, or all rows if it is "".
-
-    Raises:
-        BadRequest: *asked* is neither a job's number nor a sandbox's id.
-    """
+    """Print the rows of the job or sandbox *asked*, or all rows if it is ""; BadRequest if it is neither."""
     if asked and not is_end(asked):
         raise BadRequest(f"{asked!r:.80} is neither a job's number nor a sandbox's id of {ID_LENGTH} characters;"
                          " `leeward logs` without it shows both")
@@ -118,12 +112,7 @@ def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
 
 
 def of(path: str, asked: str) -> str:
-    """
-    A text with all that is known about the job or sandbox *asked*; "" stands for the last one that didn't end normally.
-
-    Raises:
-        BadRequest: the daemon remembers no such job or sandbox.
-    """
+    """All that is known about the job or sandbox *asked*, as text; "" stands for the last one that didn't end normally."""
     [found] = rows(path, False)
     wanted = [row for row in found if (matches(row, asked) if asked else not _is_fine(row))]
     if not wanted:

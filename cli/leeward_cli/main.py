@@ -1,11 +1,8 @@
 """
 The `leeward` command: chooses between the fast path and click, and returns the exit status.
 
-Runs in:   the CLI.
-
-Exit status: the job's own, with 124 for its time limit, 137 for its memory limit, 153 for
-its output limit, 128 + n for signal n; 1 if the daemon doesn't answer or refuses, 2 for a
-mistake in the command line.
+That is the job's own, with 124 for its time limit, 137 for its memory limit, 153 for its output limit, 128 + n for
+signal n; 1 if the daemon doesn't answer or refuses, 2 for a mistake in the command line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 What this command writes: messages on standard error, and output without the characters that a terminal interprets.
 
-Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports
-           only `errno` and `os`.
+The start of an agent imports this module before it does anything else, so it imports only `errno` and `os`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def escape(content: bytes | memoryview) -> bytes:
 
 def _all() -> dict[int, str]:
     """
-    The escapes of all characters that aren't shown as they are. Those of characters outside of ASCII are added when the
-    first text needs them: most jobs print ASCII.
+    The escapes of all characters that aren't shown as they are; those outside of ASCII are made for the first such
+    text.
     """
     if 0xad not in _CONTROLS:
         from leeward.errors import HIDING
@@ -39,9 +38,9 @@ def _all() -> dict[int, str]:
 
 
 def encoded(text: str) -> bytes:
-    """
+    r"""
     *text* in UTF-8. Bytes that aren't UTF-8, as words of the command line may have them, are these bytes again, and
-    \\xNN where repr() has shown them as halves of surrogate pairs.
+    \xNN where repr() has shown them as halves of surrogate pairs.
     """
     if "\\udc" in text:
         import re
@@ -75,10 +74,7 @@ def complain(message: str) -> None:
 
 
 def complain_of_system(error: OSError | MemoryError) -> None:
-    """
-    Write a message about *error*, with the limit to raise, if one was reached. A failed write, for example to a full
-    disk, names no file by itself.
-    """
+    """Write a message about *error*, with the limit to raise, if one was reached. A failed write names no file by itself."""
     from leeward.errors import LIMITS, quoted
 
     number = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
@@ -103,13 +99,7 @@ def keep_standard_descriptors() -> None:
 
 
 class EscapedStream:
-    """
-    Writes a stream, piece by piece.
-
-    Args:
-        fd: the descriptor to which the stream is written.
-        raw: don't escape control characters on a terminal.
-    """
+    """Writes a stream to *fd*, piece by piece; *raw*: without escapes for a terminal."""
 
     def __init__(self, fd: int, raw: bool) -> None:
         self._fd, self._escaped = fd, not raw and os.isatty(fd)

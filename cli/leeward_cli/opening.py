@@ -1,8 +1,9 @@
 """
-`leeward sandbox new --json`: opens a sandbox for a program in another language.
+`leeward sandbox new --json`: opens a sandbox for a program in another language that can't send descriptors.
 
-Runs in:   the CLI, by click. A program that can't send descriptors starts this command as a child. It opens the folders
-           itself, with its own rights, and the child inherits the descriptors: mounts name them as /proc/self/fd/N.
+The program opens the folders itself, with its own rights, and this child of its inherits the descriptors: mounts name
+them as /proc/self/fd/N.
+
 Trust:     the options are trusted as a command line is, since the parent has the same rights. They come on standard
            input and not as arguments, which every user of the host can read.
 """
@@ -27,8 +28,8 @@ KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_networ
 
 def open_by_json(socket: str | None) -> int:
     """
-    Read the options of `Sandbox` as one JSON object, open the sandbox, and print one JSON object with the sandbox's id
-    or the reason of the failure. Returns the exit status.
+    Open a sandbox with the options on standard input, one JSON object, and print one with its id or the reason of the
+    failure.
     """
     try:
         print(json.dumps({"sandbox": Sandbox(socket=socket, **_options(sys.stdin.buffer.read(MOST + 1))).detach()}))
@@ -42,12 +43,7 @@ def open_by_json(socket: str | None) -> int:
 
 
 def _options(data: bytes) -> dict[str, Any]:
-    """
-    The options in *data*, JSON.
-
-    Raises:
-        RequestRejected: *data* isn't an object with options of KNOWN.
-    """
+    """The options in *data*, JSON; RequestRejected if it isn't an object with options of KNOWN."""
     try:
         if len(data) > MOST:
             raise ValueError(f"more than {MOST} bytes")

@@ -1,9 +1,4 @@
-"""
-`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: show a sandbox's changes in its copy of a folder, apply
-them to the host, undo them, keep a copy of them, and restore such a copy.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: a sandbox's changes in its copy of a folder."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 Connects a program of a sandbox with this command by pipes: its output is copied to this command's output, and this
 command's standard input to the program.
 
-Runs in:   the CLI.
-
 Theory of operation. The main thread reads the program's output and writes it; a second thread reads this command's
 standard input and writes it to the program's. The first Ctrl-C sends SIGINT to the program, the second one ends the
 program, and the third one ends this command.

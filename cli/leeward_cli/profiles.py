@@ -1,8 +1,4 @@
-"""
-`leeward profiles`: lists the profiles, or shows the fields of one.
-
-Runs in:   the CLI. It reads the configuration, as a daemon does at its start, and asks no daemon.
-"""
+"""`leeward profiles`: lists the profiles, or one's fields, by the configuration, as a daemon reads it at its start."""
 
 from __future__ import annotations
 
@@ -56,12 +52,7 @@ def _all(config: Any) -> dict[str, Any]:
 
 
 def _one(config: Any, name: str) -> dict[str, Any]:
-    """
-    The things that a job of the profile *name* has on this host.
-
-    Raises:
-        LeewardError: there is no such profile, or it isn't possible on this host.
-    """
+    """The things that a job of the profile *name* has on this host."""
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)

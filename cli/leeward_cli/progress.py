@@ -1,8 +1,4 @@
-"""
-Shows a line on standard error, if that is a terminal, about work that takes longer than a second.
-
-Runs in:   the CLI, in a thread beside the command. The line is removed when the work ends.
-"""
+"""Shows a line on standard error, if that is a terminal, about work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -28,12 +24,7 @@ def _nothing() -> str:
 
 
 class Progress:
-    """
-    A context in which the line shows that *what* is being done.
-
-    Args:
-        text: returns the progress as text. It is called in another thread.
-    """
+    """A context in which the line shows that *what* is being done, with the *text* that another thread asks for."""
 
     def __init__(self, what: str, text: Callable[[], str] = _nothing) -> None:
         self._what, self._text = what, text
@@ -78,10 +69,7 @@ class Asks(Protocol):
 
 
 class Counted:
-    """
-    Counts the files and bytes of file calls on *sandbox*. `leeward.client.files.Files` accepts this object as a
-    sandbox.
-    """
+    """Counts the files and bytes of file calls on *sandbox*; `leeward.client.files.Files` accepts it as a sandbox."""
 
     def __init__(self, sandbox: Asks) -> None:
         self._sandbox = sandbox

@@ -1,13 +1,11 @@
 """
-`leeward python`: a Python prompt whose statements run in a sandbox.
+`leeward python`: a Python prompt whose statements run in a kernel of a sandbox.
 
-Runs in:   the CLI. This process reads lines, and checks whether a statement is complete. A kernel of the sandbox, which
-           keeps its state, runs the statements.
+This process reads lines, and checks whether a statement is complete. The main thread waits for the kernel's answer.
+Ctrl-C meanwhile raises KeyboardInterrupt in the kernel; a second one ends the kernel's process, and the next statement
+runs in a fresh one. A third one ends this command.
+
 Trust:     none in the kernel's output: it is shown escaped on a terminal.
-
-Theory of operation. The main thread waits for the kernel's answer. Ctrl-C meanwhile raises KeyboardInterrupt in the
-kernel; a second one ends the kernel's process, and the next statement runs in a fresh one. A third one ends this
-command.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ def history_file() -> Path:
 
 def shown(source: str) -> str:
     """
-    *source*, changed so that the value of its last expression is passed to sys.displayhook, as at Python's own prompt.
-    *source* is unchanged if it doesn't end with an expression, or ends with a semicolon. Line numbers don't change.
+    *source*, changed so that the value of a last expression without a semicolon is passed to sys.displayhook, as at
+    Python's own prompt. Line numbers don't change.
     """
     try:
         with warnings.catch_warnings():
@@ -77,12 +75,7 @@ def is_complete(source: str) -> bool:
 
 
 class Prompt:
-    """
-    Reads statements, and runs them in *kernel*.
-
-    Args:
-        raw: don't escape output on a terminal.
-    """
+    """Reads statements, and runs them in *kernel*."""
 
     def __init__(self, kernel: Kernel, raw: bool) -> None:
         self._kernel, self._raw = kernel, raw

@@ -1,8 +1,4 @@
-"""
-Prints rows of the daemon's logs, and other texts that jobs and clients choose, on a terminal.
-
-Runs in:   the CLI.
-"""
+"""Prints rows of the daemon's logs, and other texts that jobs and clients choose, on a terminal."""
 
 from __future__ import annotations
 
@@ -25,10 +21,7 @@ def matches(row: Mapping[str, Any], asked: str) -> bool:
 
 def show(pages: Iterable[Iterable[Mapping[str, Any]]], line: Callable[[Mapping[str, Any]], str], asked: str,
          as_json: bool, none: str) -> None:
-    """
-    Print the rows of the job or sandbox *asked*, or all rows if it is "", until the last one or Ctrl-C. If there are
-    none, standard error says so, with *none*.
-    """
+    """Print the rows of the job or sandbox *asked*, or all if it is "", until Ctrl-C; *none* says that there are none."""
     found = False
     try:
         for page in pages:

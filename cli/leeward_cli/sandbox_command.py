@@ -1,8 +1,4 @@
-"""
-Runs a command in a live sandbox, connected with this command's terminal, or by pipes.
-
-Runs in:   the CLI.
-"""
+"""Runs a command in a live sandbox, connected with this command's terminal, or by pipes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """
 `leeward sandbox`, `leeward shell` and `leeward python`: live sandboxes from the command line.
 
-Runs in:   the CLI, by click.
-
 Theory of operation of `shell`. If this command is on a terminal, the program gets one (`leeward_cli.terminal`), else
 pipes (`leeward_cli.passing`). A sandbox that `shell` has opened ends with it in any case, also after kill -9: it is
 held by this command's connection. A sandbox that the user has named stays, and what was started in it is held.

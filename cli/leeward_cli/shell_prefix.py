@@ -1,15 +1,14 @@
 """
 `leeward-shell-prefix LINE`: runs a shell line in a sandbox for an agent outside of one; also that agent's hook.
 
-Runs in:   the CLI, once for each line. `main` is a program of its own, since agents need the path of a program.
+It runs once for each line. `main` is a program of its own, since agents need the path of a program.
 
 Theory of operation. All lines of one agent in one project run in one sandbox, which is found by its metadata: the pid
 and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets
 at most one sandbox for a project. If an agent has ended, the next line of any agent ends its sandboxes; otherwise the
 daemon does when their idle time has passed. A line's process is held by this program's connection: if this program is
 killed, the daemon ends the process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error
-says why. A line that was started and can't go on is killed: the exit status is
-KILLED, and standard error says why.
+says why. A line that was started and can't go on is killed: KILLED.
 
 Names to hide that have appeared since the sandbox was opened are covered before each line and while it runs.
 """
@@ -121,11 +120,8 @@ def _run(line: str) -> int:
 
 def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> int:
     """
-    Run *line* to its end, and write its output as it arrives. Returns its exit status.
-
-    Raises:
-        _Unfinished: it may have been started, and the daemon has lost it or its output can't be written.
-        LeewardError: it was not started.
+    Run *line* to its end, and write its output as it arrives. Returns its exit status; _Unfinished if it may have been
+    started, and the daemon has lost it or its output can't be written.
     """
     try:
         # After `--`, since a line may begin with a hyphen.
@@ -149,10 +145,7 @@ def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project:
             inside: str) -> Iterator[HidingWatch]:
     """
     A context in which the project's names to hide are covered: those that exist when it begins, and others after
-    `HidingWatch.start`.
-
-    Args:
-        title: of the process that is ended if a name can't be covered.
+    `HidingWatch.start`. If one can't be, the process with this *title* is ended.
     """
     from leeward.agents.hiding_watch import HidingWatch
 
@@ -207,12 +200,7 @@ def _inside(cwd: str, project: str, inside: str) -> str:
 
 
 def project_of(pid: int) -> str:
-    """
-    The folder in which the agent was started.
-
-    Raises:
-        BadRequest: the folder can't be found out.
-    """
+    """The folder in which the agent was started."""
     try:
         if not os.stat(f"/proc/{pid}/cwd").st_nlink:
             raise BadRequest("the folder in which the agent was started was removed")
@@ -252,10 +240,7 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
 
 
 def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
-    """
-    Whether the sandbox of *row* belongs to *session* and has *project*. If it belongs to an agent that has ended, end
-    the sandbox.
-    """
+    """Whether the sandbox of *row* belongs to *session* and has *project*. One of an agent that has ended is ended."""
     from leeward.agents import prefix
     from leeward.client.sandbox import Sandbox
 

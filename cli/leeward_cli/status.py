@@ -1,8 +1,4 @@
-"""
-The daemon's status as text.
-
-Runs in:   the CLI; pure.
-"""
+"""The daemon's status as text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """
 A terminal session: connects the user's terminal with a program on a terminal of a sandbox.
 
-Runs in:   the CLI.
-
 Theory of operation. The user's terminal is raw, so every key goes to the program, Ctrl-C included, and the program's
 output goes to the terminal unchanged; docs/sandboxes.md describes the consequences. The main thread reads the program's
 output and writes it; a second thread reads keys and sends them; a third one sends the terminal's size after each
@@ -126,11 +124,8 @@ class _Modes:
 
 class _Left:
     """
-    What a program has set in the terminal, as far as it isn't reset for every program.
-
-    Attributes:
-        alternate: the terminal is on its alternate screen.
-        keyboard, soft: the program has used what _KEYBOARD and _SOFT reset.
+    What a program has set in the terminal and isn't reset for every program: its screen, and what _KEYBOARD and _SOFT
+    reset.
     """
 
     def __init__(self) -> None:
@@ -177,14 +172,8 @@ def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
 
 def attend(process: Process) -> int:
     """
-    Connect the user's terminal with *process* until it ends.
-
-    Returns:
-        The process's exit status.
-
-    Raises:
-        AskedToEnd: a signal has asked this process to end. *process* is killed.
-        DaemonError: the daemon has gone, or the sandbox.
+    Connect the user's terminal with *process* until it ends. Returns its exit status; AskedToEnd if a signal has asked
+    this process to end, and then *process* is killed.
     """
     changed = threading.Event()
     with _Modes() as modes, _Keys(process):
@@ -206,10 +195,7 @@ def attend(process: Process) -> int:
 
 
 class _Keys:
-    """
-    A context in which a thread sends typed keys to *process*. Only this thread reads the terminal meanwhile, and it
-    doesn't read afterwards.
-    """
+    """A context in which a thread sends typed keys to *process*; nothing else reads the terminal meanwhile."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -1,8 +1,4 @@
-"""
-The size of the user's terminal.
-
-Runs in:   the CLI. A program is started on a terminal of this size before `leeward_cli.terminal` is imported.
-"""
+"""The size of the user's terminal, which an agent's start needs before `leeward_cli.terminal` is imported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """
 `leeward top`: workers, jobs and sandboxes, shown once or updated.
 
-Runs in:   the CLI, by click.
 Trust:     none in the metadata of sandboxes: it is shown escaped.
 """
 

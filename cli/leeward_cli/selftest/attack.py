@@ -1,8 +1,4 @@
-"""
-A row of the tables: a program, the locks that hold it, and the function that judges whether they did.
-
-Runs in:   the CLI; pure. Every program begins with `PRELUDE`, which runs in the job.
-"""
+"""A row of the tables: a program, the locks that hold it, and the function that judges whether they did."""
 
 from __future__ import annotations
 
@@ -63,7 +59,6 @@ class Seen:
         did: the return value of attack() in each job; None if it was refused, or didn't return.
         refused: the first refusal, an errno's name; or "".
         failed: why the program couldn't be tried; or "".
-        results: the results of the jobs.
     """
 
     did: tuple[Any, ...]
@@ -98,16 +93,11 @@ class Attack:
 
     Attributes:
         number: the attack's number in tests/escapes/CATALOGUE.md.
-        area: the heading under which the row is shown.
-        name: the action that is tried.
         locks: the locks that hold the attack; the first one holds it first.
         code: the program, which defines attack().
-        judge: the function that judges whether the attack has succeeded.
-        options: options of the request, such as limits.
         repeat: the number of jobs that run the program, one after the other.
         ends: outcomes that count as a refusal, though the program reports nothing.
-        needs: "controllers" if only cgroup controllers can hold the attack with a limit of less than one processor; or
-            "".
+        needs: "controllers" if only cgroup controllers can hold it with a limit of less than one processor; or "".
         only: the lock without which the attack succeeds while all others stand; "" if more than one lock holds it.
     """
 

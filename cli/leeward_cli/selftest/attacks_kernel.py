@@ -1,8 +1,4 @@
-"""
-Attacks by system calls, and on rights and descriptors that a job should not have.
-
-Runs in:   the CLI; pure data.
-"""
+"""Attacks by system calls, and on rights and descriptors that a job should not have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Attacks on limits, and on later jobs.
-
-Runs in:   the CLI; pure data. Each attack has a bound of its own, so that it does no harm if a limit is missing.
-"""
+"""Attacks on limits, and on later jobs. Each has a bound of its own, so that it does no harm if a limit is missing."""
 
 from __future__ import annotations
 

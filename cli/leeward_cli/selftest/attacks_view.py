@@ -1,8 +1,4 @@
-"""
-Attacks on a job's view of the host: namespaces, network, mounts, /proc, devices.
-
-Runs in:   the CLI; pure data.
-"""
+"""Attacks on a job's view of the host: namespaces, network, mounts, /proc, devices."""
 
 from __future__ import annotations
 

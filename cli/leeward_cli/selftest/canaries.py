@@ -1,7 +1,7 @@
 """
 The targets of the attacks: a file, a process, sockets and shared memory of this host, made for one run.
 
-Runs in:   the CLI. None of the targets is of use to anybody: the file has a random text, and the process sleeps.
+None is of use to anybody: the file has a random text, and the process sleeps.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class Canaries:
 
     Args:
         path: the path of the daemon's socket; "" if there is none that a job could try.
-        environment: the daemon's environment, as far as it is known.
-        token: the secret text.
+        environment: the daemon's environment, as far as it is known; if the daemon is this run's own it has *token*.
         cpu: percent of a processor that a job may use.
-        until: waits until the function returns true, at most the given number of seconds. Returns whether it did.
+        until: waits for a function that returns true, so many seconds at most. Returns whether it did.
 
     Attributes:
-        token: the secret text. It is also in the daemon's environment, if the daemon is this run's own.
         mark: a name that nothing else on this host has. Jobs get it reversed, so that their code doesn't have it.
         neighbour: the host's pid of a process of a job in another worker; 0 while there is none.
     """
@@ -199,10 +197,7 @@ def _state(pid: int) -> str:
 
 
 def wait(condition: Callable[[], bool], seconds: float) -> bool:
-    """
-    Wait until *condition* returns true, at most *seconds*. Returns whether it did. For `Canaries(until=)` if no event
-    loop has to run meanwhile.
-    """
+    """For `Canaries(until=)`, if no event loop has to run meanwhile."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:

@@ -1,8 +1,4 @@
-"""
-`leeward selftest`: tests the user's own daemon, or a daemon that is started for the test.
-
-Runs in:   the CLI.
-"""
+"""`leeward selftest`: tests the user's own daemon, or a daemon that is started for the test."""
 
 from __future__ import annotations
 
@@ -47,12 +43,6 @@ class ByDaemon:
         self.until = wait
 
     def run(self, code: str, **options: Any) -> Result:
-        """
-        Run a job to its end.
-
-        Raises:
-            DaemonError: the daemon refused the job.
-        """
         return self._client.execute(code, **options)
 
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
@@ -69,13 +59,8 @@ class ByDaemon:
 @dataclass(frozen=True, slots=True)
 class Target:
     """
-    The daemon that is tested.
-
-    Attributes:
-        path: the path of its socket.
-        private: whether it was started for this test.
-        environment: the daemon's environment, as far as this user may read it.
-        cpu: percent of a processor that its jobs may use by default.
+    The daemon that is tested; its environment as far as this user may read it, and the percent of a processor of its
+    jobs.
     """
 
     path: str
@@ -120,12 +105,7 @@ def _default_cpu() -> int:
 
 
 def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
-    """
-    The values of Attack.needs that a daemon with this *status* lacks, each with the reason.
-
-    Args:
-        cpu: percent of a processor that its jobs may use. Without controllers each worker has one processor.
-    """
+    """The values of Attack.needs that a daemon with this *status* lacks, each with the reason; *cpu* as `Target` has it."""
     group = status.get("layers", {}).get("cgroup", {})
     if group.get("driver") in ("v1", "v2") or cpu >= 100:
         return {}
@@ -133,12 +113,7 @@ def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
 
 
 def run(path: str, private: bool, as_json: bool) -> int:
-    """
-    Try every attack, and show the findings. Returns the exit status: 0 only if all attacks were held.
-
-    Raises:
-        LeewardError: no daemon answers.
-    """
+    """Try every attack, and show the findings. Returns the exit status: 0 only if all attacks were held."""
     token = secrets.token_hex(8)
     with target(path, private, token) as daemon, contextlib.closing(ByDaemon(daemon.path)) as sandbox:
         with Client(daemon.path) as client:

@@ -1,8 +1,4 @@
-"""
-The findings of a self-test, as a table and as JSON.
-
-Runs in:   the CLI; pure.
-"""
+"""The findings of a self-test, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -35,10 +31,7 @@ def holds(findings: Iterable[Finding]) -> bool:
 
 
 def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
-    """
-    A line for each finding, with the cure below it if the attack wasn't held, and at the end the features that this
-    host lacks.
-    """
+    """A line for each finding, with the cure below it if the attack wasn't held; and the features that this host lacks."""
     width = max(len(finding.attack.name) for finding in findings)
     lines = []
     area = ""

@@ -1,8 +1,4 @@
-"""
-Runs the program of each row, and judges the results.
-
-Runs in:   the CLI.
-"""
+"""Runs the program of each row, and judges the results."""
 
 from __future__ import annotations
 
@@ -51,12 +47,7 @@ class Finding:
 
 def attempt(sandbox: ByDaemon, attacks: tuple[Attack, ...], canaries: Canaries,
             lacks: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
-    """
-    Try *attacks* one after the other.
-
-    Args:
-        lacks: the values of Attack.needs that the daemon lacks, each with the reason.
-    """
+    """Try *attacks* one after the other; *lacks* as `lacks_of` has it."""
     for attack in attacks:
         if attack.needs in lacks:
             yield Finding(attack, MISSING, lacks[attack.needs])
