@@ -24,7 +24,7 @@ from leeward.spec.sizes import size_text
 from leeward_cli import agent_doctor, agent_ends, egress_log
 from leeward_cli import logs as shown
 from leeward_cli.agent_start_command import known_agents, start
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
 from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import in_sandbox
@@ -56,7 +56,7 @@ agent.add_command(start)
 
 @agent.command("list")
 @SOCKET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def list_(socket: str | None, as_json: bool) -> None:
     """Show the agents that run: instance, agent, time, memory, project, hosts."""
     running = _with_rows(socket)
@@ -86,9 +86,8 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 
 @agent.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
-@click.option("--terminal/--no-terminal", default=None,
-              help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+@TERMINAL
+@RAW
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
@@ -151,7 +150,7 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 
 @agent.command()
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+@FOLLOW
 @click.option("--network", is_flag=True, help="Show the hosts that the agent tried to reach, and the decisions.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:

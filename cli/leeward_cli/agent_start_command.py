@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import RAW, SOCKET
 from leeward_cli.options import UsageError
 
 # Imported in functions: what not every start needs; 6 ms of processor time for all of it.
@@ -57,7 +57,7 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 2G.")
 @click.option("--terminal/--no-terminal", default=None,
               help="Give the agent a terminal.  [default: if standard input and output are terminals]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+@RAW
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")

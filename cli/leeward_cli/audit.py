@@ -19,6 +19,7 @@ from leeward.audit.journal import default_folder
 from leeward.audit.record import mend_record, read_record, verify_record
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest, quoted
+from leeward_cli.click_options import JSON_LINES
 from leeward_cli.rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
@@ -40,7 +41,7 @@ def _unreadable(error: OSError) -> BadRequest:
 @_FOLDER
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Lines at most.")
 @click.option("--sandbox", metavar="ID", help="Only rows of this sandbox.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
     """Show the record, the newest line first. A bad line is shown as bad, and skipped."""
     found: deque[ReadLine] = deque(maxlen=limit)

@@ -47,3 +47,9 @@ def socket_option(about: str = options.SOCKET.help) -> Callable[[Callable[..., A
 
 
 SOCKET = socket_option()
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+TERMINAL = click.option("--terminal/--no-terminal", default=None,
+                        help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
+RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")

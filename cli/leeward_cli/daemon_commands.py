@@ -11,7 +11,7 @@ import click
 from leeward.client import autostart
 from leeward.spec.paths import client_socket
 from leeward_cli import background, control, install, stopping
-from leeward_cli.click_options import SOCKET, Tabled
+from leeward_cli.click_options import FOLLOW, JSON, SOCKET, Tabled
 from leeward_cli.daemon import configuration
 
 
@@ -72,7 +72,7 @@ def daemon_stop(socket: str | None, now: bool) -> int:
 
 
 @daemon.command("status")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 @SOCKET
 def daemon_status(as_json: bool, socket: str | None) -> int:
     """
@@ -97,7 +97,7 @@ def daemon_reload(socket: str | None) -> int:
 @daemon.command("logs")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=100, metavar="N",
               help="How many of the last lines.  [default: 100]")
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+@FOLLOW
 @SOCKET
 def daemon_logs(lines: int, follow: bool, socket: str | None) -> int:
     """Show the log of a daemon in the background, also after its end; of a service, its journal."""

@@ -14,7 +14,7 @@ from leeward.spec.egress import Policy
 from leeward.spec.hosts import InvalidHost
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
@@ -27,8 +27,8 @@ def egress() -> None:
 
 @egress.command("log")
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@FOLLOW
+@JSON_LINES
 @click.option("--names", "file", metavar="FILE", help="Write the names that were allowed and denied to FILE, sorted,"
               " each once, in place of the rows.")
 @click.argument("job", metavar="[ID]", default="")
@@ -53,7 +53,7 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
 @click.option("--method", metavar="METHOD", default="GET", show_default=True, help="The method of requests by http.")
 @click.option("--address", metavar="ADDRESS", help="The address that the names resolve to; default: a public one.")
 @click.option("--fetch", is_flag=True, help="Decide as for `fetch`, which sees methods and paths by https too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 def test(policy: str, config_file: str | None, method: str, address: str | None, fetch: bool, as_json: bool,
          urls: tuple[str, ...]) -> int:

@@ -14,7 +14,7 @@ from leeward_cli.groups import run_group
 
 #: The file of each command; the function has the command's name.
 FILES = {
-    "agent": "agent", "apply": "overlays", "approvals": "approvals_config", "audit": "audit", "bench": "bench.command",
+    "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.command",
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",

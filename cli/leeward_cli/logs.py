@@ -18,7 +18,7 @@ from leeward.hints import LIMITS
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
 from leeward_cli.explain import explain as explain_name
 from leeward_cli.rows import matches, plain
@@ -181,8 +181,8 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
 
 @click.command()
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@FOLLOW
+@JSON_LINES
 @click.argument("job", metavar="[JOB]", default="")
 def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
     """

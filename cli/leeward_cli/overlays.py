@@ -11,7 +11,7 @@ from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
@@ -26,7 +26,7 @@ _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 @click.command()
 @SOCKET
 @_TARGET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @click.argument("name", metavar="ID")
 def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     """Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone."""

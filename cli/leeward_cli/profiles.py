@@ -17,12 +17,13 @@ from leeward.isolation import interpreter
 from leeward.pool.begin import spec_of
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import OURS
+from leeward_cli.click_options import JSON
 
 
 @click.command()
 @click.argument("name", default="")
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     """List the kinds of sandbox, or show what NAME is."""
     try:

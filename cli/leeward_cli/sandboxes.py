@@ -19,7 +19,7 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
 from leeward_cli.opening import open_by_json
 from leeward_cli.prompt import main
@@ -36,11 +36,6 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
             raise click.BadParameter(f"{pair!r:.60} is not NAME=VALUE", ctx, param)
         found[name] = value
     return found
-
-
-_TERMINAL = click.option("--terminal/--no-terminal", default=None,
-                         help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
-_RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
 
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -122,7 +117,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @sandbox.command("list")
 @SOCKET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def list_(socket: str | None, as_json: bool) -> None:
     """Show your sandboxes, the oldest first."""
     rows = Sandbox.list(socket=socket)
@@ -140,7 +135,7 @@ def list_(socket: str | None, as_json: bool) -> None:
 @sandbox.command()
 @SOCKET
 @click.argument("name", metavar="ID", shell_complete=_known)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def info(socket: str | None, name: str, as_json: bool) -> None:
     """Show a sandbox and its processes."""
     box = Sandbox.attach(name, socket=socket)
@@ -181,8 +176,8 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
 @SOCKET
 @_opening
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
-@_TERMINAL
-@_RAW
+@TERMINAL
+@RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ID] [-- COMMAND...]", shell_complete=_known)
 def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...],
           **options: Any) -> int:
@@ -203,8 +198,8 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
 @sandbox.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
-@_TERMINAL
-@_RAW
+@TERMINAL
+@RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
 def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
     """Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox."""
@@ -217,7 +212,7 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
 @click.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @_opening
-@_RAW
+@RAW
 @click.argument("name", metavar="[ID]", required=False, shell_complete=_known)
 def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> int:
     """

@@ -23,7 +23,7 @@ from leeward.client.link import Link
 from leeward.client.sandbox import Sandbox
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import escape, write
 
 _ANSWER_S = 5.0
@@ -143,7 +143,7 @@ def _pressed(keys: bool, seconds: float) -> bool:
 @click.option("--once", is_flag=True, help="Show one picture, and end.")
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
               help="Seconds between updates.  [default: 2]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @SOCKET
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
     """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""
