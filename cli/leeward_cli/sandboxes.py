@@ -17,11 +17,10 @@ import click
 
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError
+from leeward.errors import DaemonError, RequestRejected
 from leeward.spec.sizes import size_text
 from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
-from leeward_cli.opening import open_by_json
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import attached, ended, in_sandbox, opened, split_words
@@ -89,6 +88,14 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+#: The greatest number of bytes of the options. The environment of a process has less than a tenth of that.
+MOST = 16 << 20
+#: The options of `Sandbox` that are accepted. The socket is an option of the command.
+KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
+                   "env", "idle", "lifetime", "metadata", "memory", "processes",
+                   "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
+
+
 @click.group()
 def sandbox() -> None:
     """Open, list and end live sandboxes."""
@@ -113,6 +120,42 @@ def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, {}, (), False)}
+
+
+def open_by_json(socket: str | None) -> int:
+    """
+    Open a sandbox for a program in another language that can't send descriptors, by the options on standard input, one
+    JSON object; print one with its id or the reason of the failure.
+
+    The program opens the folders itself, with its own rights, and this child of its inherits the descriptors: mounts
+    name them as /proc/self/fd/N. The options are trusted as a command line is, since the parent has the same rights.
+    They aren't arguments, which every user of the host can read.
+    """
+    try:
+        print(json.dumps({"sandbox": Sandbox(socket=socket, **_options_in(sys.stdin.buffer.read(MOST + 1))).detach()}))
+    except DaemonError as error:
+        more = ("reason", "when", "limit", "retry_after")
+        about = {name: value for name in more if (value := getattr(error, name, None))}
+        print(json.dumps({"error": {"type": type(error).__name__, "message": str(error),
+                                    "may_have_run": error.may_have_run, **about}}))
+        return 1
+    return 0
+
+
+def _options_in(data: bytes) -> dict[str, Any]:
+    """The options in *data*, JSON; RequestRejected if it isn't an object with options of KNOWN."""
+    try:
+        if len(data) > MOST:
+            raise ValueError(f"more than {MOST} bytes")
+        options = json.loads(data)
+        if not isinstance(options, dict):
+            raise ValueError("not a JSON object")
+        for name in options.keys() - KNOWN:
+            raise ValueError(f"there is no option {name!r:.40}; there are {', '.join(sorted(KNOWN))}")
+        options["mounts"] = [Mount(**mount) for mount in options.get("mounts", [])]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RequestRejected(f"the options on standard input are wrong: {error}") from None
+    return options
 
 
 @sandbox.command("list")

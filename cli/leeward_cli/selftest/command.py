@@ -26,9 +26,9 @@ from leeward_cli.background import temporary
 from leeward_cli.click_options import SOCKET
 from leeward_cli.control import Running
 from leeward_cli.messages import escape, write
+from leeward_cli.selftest.attacks import ATTACKS
 from leeward_cli.selftest.canaries import Canaries, wait
-from leeward_cli.selftest.report import as_object, as_text, holds
-from leeward_cli.selftest.trial import ATTACKS, attempt
+from leeward_cli.selftest.trial import as_object, as_text, attempt, holds
 
 #: The variable of a private daemon's environment that holds the secret.
 VARIABLE = "LEEWARD_SELFTEST_SECRET"

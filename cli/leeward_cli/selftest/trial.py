@@ -1,24 +1,20 @@
-"""Runs the program of each row, and judges the results."""
+"""Runs the program of each row, judges the results, and shows the findings, as a table and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass
 from leeward.errors import DaemonError
+from leeward.host.findings import Feature, Support
 from leeward_cli.selftest.attack import Attack, seen_of
-from leeward_cli.selftest.attacks_kernel import CALLS, RIGHTS
-from leeward_cli.selftest.attacks_limits import LEFTOVERS, LIMITS
-from leeward_cli.selftest.attacks_view import MOUNTS, NAMESPACES, NETWORK, PROCFS
 from leeward_cli.selftest.canaries import Canaries, named
 
 if TYPE_CHECKING:
     from leeward_cli.selftest.command import ByDaemon
-
-ATTACKS = (*NAMESPACES, *NETWORK, *MOUNTS, *PROCFS, *CALLS, *RIGHTS, *LIMITS, *LEFTOVERS)
 
 HELD, OPEN, MISSING, UNTRIED = "held", "OPEN", "missing", "untried"
 
@@ -61,7 +57,8 @@ def attempt(sandbox: ByDaemon, attacks: tuple[Attack, ...], canaries: Canaries,
 
 def _one(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Finding:
     given = canaries.given()
-    results = tuple(sandbox.run(attack.program, args=[json.dumps({**given, "turn": turn})], **_options(attack.options))
+    options = {"timeout": 15.0, "label": "selftest", **attack.options}
+    results = tuple(sandbox.run(attack.program, args=[json.dumps({**given, "turn": turn})], **options)
                     for turn in range(attack.repeat))
     seen = seen_of(attack, results)
     through = attack.judge(canaries, seen)
@@ -70,10 +67,6 @@ def _one(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Finding:
     if seen.failed:
         return Finding(attack, UNTRIED, seen.failed)
     return Finding(attack, HELD, seen.refused or "no effect")
-
-
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {"timeout": 15.0, "label": "selftest", **options}
 
 
 def _with_neighbour(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Finding:
@@ -90,3 +83,67 @@ def _with_neighbour(sandbox: ByDaemon, attack: Attack, canaries: Canaries) -> Fi
     finally:
         canaries.neighbour = 0
         stop()
+
+
+# --- the report ---------------------------------------------------------------
+
+#: For each lock, the beginnings of the names of the host's features that it needs.
+FEATURES = {"namespaces": ("namespace.",), "mounts": ("namespace.mount", "mount."), "landlock": ("landlock",),
+            "seccomp": ("seccomp",), "limits": ("cgroup",), "controllers": ("cgroup",), "rlimits": ("cgroup",)}
+
+_HOLE = "this is a hole: please report it as SECURITY.md says"
+
+
+def cure(finding: Finding, features: Iterable[Feature]) -> str:
+    """The commands or actions by which the attack of *finding* is held; "" if it is held."""
+    if finding.state not in (OPEN, MISSING):
+        return ""
+    needed = (*finding.attack.locks, *([finding.attack.needs] if finding.attack.needs else []))
+    prefixes = tuple(prefix for lock in needed for prefix in FEATURES.get(lock, ()))
+    cures = [feature.cure for feature in features
+             if feature.state is not Support.OK and feature.cure and feature.name.startswith(prefixes)]
+    return "; ".join(dict.fromkeys(cures)) or _HOLE
+
+
+def holds(findings: Iterable[Finding]) -> bool:
+    return all(finding.state == HELD for finding in findings)
+
+
+def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
+    """A line for each finding, with the cure below it if the attack wasn't held; and the features that this host lacks."""
+    width = max(len(finding.attack.name) for finding in findings)
+    lines = []
+    area = ""
+    for finding in findings:
+        attack = finding.attack
+        if area != attack.area:
+            area = attack.area
+            lines.append(f"{area}")
+        held = f"by {', '.join(attack.locks)} ({finding.said})" if finding.state == HELD else finding.said
+        lines.append(f"  {finding.state:<8}{attack.number}  {attack.name:<{width}}  {held}")
+        what = cure(finding, features)
+        if what:
+            lines.append(f"  {'':<8}{'':<4}  cure: {what}")
+    count = sum(finding.state == HELD for finding in findings)
+    lines.append(f"{count} of {len(findings)} attacks were held")
+    lacking = [feature for feature in features if feature.state is not Support.OK]
+    if lacking:
+        lines.append("this host lacks")
+        for feature in lacking:
+            lines.append(f"  {feature.name:<21} {feature.have}")
+            if feature.cure:
+                lines.append(f"  {'':<21} to get it: {feature.cure}")
+    return "\n".join(lines) + "\n"
+
+
+def as_object(findings: Sequence[Finding], features: Sequence[Feature], daemon: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    return {
+        "held": holds(findings),
+        "rows": [{"attack": finding.attack.number, "area": finding.attack.area, "name": finding.attack.name,
+                  "state": finding.state, "locks": list(finding.attack.locks), "said": finding.said,
+                  "cure": cure(finding, features)} for finding in findings],
+        "missing": [{"name": feature.name, "state": str(feature.state), "have": feature.have, "cure": feature.cure}
+                    for feature in features if feature.state is not Support.OK],
+        "daemon": dict(daemon),
+    }
