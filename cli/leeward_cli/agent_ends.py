@@ -62,14 +62,17 @@ def set_home() -> None:
 
 
 @contextmanager
-def ending_by_signals() -> Iterator[Callable[[], None]]:
-    """A context in which signals that ask this process to end raise `AskedToEnd`, until its value, a function, is called."""
+def ending_by_signals(*numbers: int) -> Iterator[Callable[[], None]]:
+    """
+    A context in which *numbers*, by default all signals that ask this process to end, raise `AskedToEnd`. Its value is a
+    function: once it was called, the signals are ignored. Those that are ignored already, as by nohup, stay so.
+    """
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)
 
     before: dict[int, Any] = {}
-    for number in (SIGINT, SIGTERM, SIGHUP, SIGQUIT):
-        if getsignal(number) != SIG_IGN:  # nohup
+    for number in numbers or (SIGINT, SIGTERM, SIGHUP, SIGQUIT):
+        if getsignal(number) != SIG_IGN:
             before[number] = signal(number, end)
 
     def ignore() -> None:

@@ -15,11 +15,8 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import sys
-import termios
 import threading
 import time
-import tty
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,11 +25,8 @@ from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.errors import LeewardError
 from leeward_cli.approvals_text import line_of, lines_of
 from leeward_cli.rows import plain
+from leeward_cli.screen import alternate_screen, draw
 
-#: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
-#: the screen.
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _REVERSE, _BOLD, _OFF = "\x1b[7m", "\x1b[1m", "\x1b[0m"
 
 #: The greatest time between the two keys of "aa", and the time between two drawings of countdowns, in seconds.
@@ -167,15 +161,8 @@ def attend(link: OperatorLink) -> int:
         return 0
     woken, wake = os.pipe()
     threading.Thread(target=_listen, args=(link.path, wake), daemon=True).start()
-    before = termios.tcgetattr(0)
-    try:
-        tty.setcbreak(0)
-        sys.stdout.write(_ENTER)
+    with alternate_screen():
         return _loop(desk, woken)
-    finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        termios.tcsetattr(0, termios.TCSAFLUSH, before)
 
 
 def _listen(path: str, wake: int) -> None:
@@ -247,6 +234,4 @@ def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
 
 def _draw(state: WatchState) -> None:
     width, height = shutil.get_terminal_size()
-    text = "".join(f"{line}{_END_OF_LINE}\r\n" for line in state.screen(height, width))
-    sys.stdout.write(_HOME + text.removesuffix("\r\n") + _END_OF_SCREEN)
-    sys.stdout.flush()
+    draw(state.screen(height, width))

@@ -1,13 +1,14 @@
 """
 What this command writes: messages on standard error, and output without the characters that a terminal interprets.
 
-The start of an agent imports this module before it does anything else, so it imports only `errno` and `os`.
+The start of an agent imports this module before it does anything else, so it imports little.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from codecs import getincrementaldecoder
 
 # Imported in functions: what not every start needs; 7 ms of processor time for all of it.
 
@@ -20,8 +21,11 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 def escape(content: bytes | memoryview) -> bytes:
     """*content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN."""
-    text = str(content, "utf-8", "backslashreplace")
-    return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
+    return _escaped(str(content, "utf-8", "backslashreplace"))
+
+
+def _escaped(text: str) -> bytes:
+    return text.translate(_CONTROLS if text.isascii() else _all()).encode()
 
 
 def _all() -> dict[int, str]:
@@ -102,32 +106,14 @@ class EscapedStream:
     """Writes a stream to *fd*, piece by piece; *raw*: without escapes for a terminal."""
 
     def __init__(self, fd: int, raw: bool) -> None:
-        self._fd, self._escaped = fd, not raw and os.isatty(fd)
-        self._cut = b""
+        self._fd = fd
+        self._decoder = None if raw or not os.isatty(fd) else getincrementaldecoder("utf-8")("backslashreplace")
 
     def write(self, data: bytes | memoryview) -> None:
         """Write *data*. An incomplete character at its end is held back until the next piece."""
-        if not self._escaped:
-            write(self._fd, data)
-            return
-        data = self._cut + bytes(data)
-        whole = len(data) - cut(data)
-        self._cut = data[whole:]
-        write(self._fd, escape(data[:whole]))
+        write(self._fd, data if self._decoder is None else _escaped(self._decoder.decode(data)))
 
     def close(self) -> None:
         """Write the bytes that were held back, at the end of the stream."""
-        rest, self._cut = self._cut, b""
-        write(self._fd, escape(rest))
-
-
-def cut(data: bytes) -> int:
-    """The number of bytes at the end of *data* that may be an incomplete UTF-8 character."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte >= 0xc0:
-            need = 2 if byte < 0xe0 else 3 if byte < 0xf0 else 4 if byte < 0xf8 else 0
-            return back if back < need else 0
-        if byte < 0x80:
-            return 0
-    return 0
+        if self._decoder is not None:
+            write(self._fd, _escaped(self._decoder.decode(b"", True)))

@@ -25,14 +25,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import load_definition
 from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
-from leeward_cli import agent_project
+from leeward_cli import agent_ends, agent_project
+from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain, keep_standard_descriptors, write
 from leeward_cli.passing import feed
 
@@ -57,10 +57,6 @@ _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDIT
 _MOST_FOLDER = 8192
 
 
-class _LineEnded(BaseException):
-    """A signal has asked this process to end the line. The argument is the signal's number."""
-
-
 class _Unfinished(Exception):
     """The line may have been started, and can't go on. The argument is the error."""
 
@@ -77,9 +73,9 @@ def main() -> int:
 def run_line(line: str) -> int:
     """Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, FAILED or KILLED."""
     try:
-        with _signals():
+        with agent_ends.ending_by_signals(signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             return _run(line)
-    except _LineEnded as signalled:
+    except AskedToEnd as signalled:
         return 128 + int(signalled.args[0])
     except _Unfinished as unfinished:
         (error,) = unfinished.args
@@ -94,7 +90,6 @@ def run_line(line: str) -> int:
 
 def _run(line: str) -> int:
     from leeward.agents import prefix
-    from leeward_cli import agent_ends
 
     agent_ends.set_home()
     try:
@@ -323,20 +318,6 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
                 if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
                     written.truncate(0)
                     written.write(os.fsencode(outside) + b"\n")
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program."""
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise _LineEnded(number)
-
-    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
 
 
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:

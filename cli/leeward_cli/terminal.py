@@ -22,12 +22,12 @@ import threading
 import time
 import tty
 from types import FrameType, TracebackType
-from typing import Any
 
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.agent_ends import ending_by_signals
+from leeward_cli.messages import write
 from leeward_cli.terminal_size import size
 
 #: The greatest number of bytes of keys that are read at once.
@@ -70,32 +70,24 @@ class _Modes:
 
     def __init__(self) -> None:
         self._before = termios.tcgetattr(0)
-        self._handlers: dict[int, Any] = {}
         self._left = _Left()
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> _Modes:
-        for number in _ENDS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                self._handlers[number] = signal.signal(number, self._end)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._stop)
-        try:
+        with contextlib.ExitStack() as stack:
+            self._ignore = stack.enter_context(ending_by_signals(*_ENDS))
+            stack.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, self._stop))
+            stack.callback(self._restore)
             self.raw()
-        except BaseException:
-            self._restore()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def raw(self) -> None:
         tty.setraw(0, termios.TCSADRAIN)
 
     def show(self, data: bytes) -> None:
-        """Write the program's output to the terminal."""
         _write(data)
         self._left.take(data)
-
-    @staticmethod
-    def _end(number: int, _frame: FrameType | None) -> None:
-        raise AskedToEnd(number)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         termios.tcsetattr(0, termios.TCSADRAIN, self._before)
@@ -104,22 +96,13 @@ class _Modes:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        for number in _ENDS:  # a second signal must not interrupt the restoration
-            if number in self._handlers:
-                signal.signal(number, signal.SIG_IGN)
-        try:
-            with contextlib.suppress(OSError):
-                _forget_answers(self._left)
-        finally:
-            self._restore()
+        self._ignore()  # a second signal must not interrupt the restoration
+        with self._stack, contextlib.suppress(OSError):
+            _forget_answers(self._left)
 
     def _restore(self) -> None:
-        try:
-            with contextlib.suppress(termios.error):  # the terminal has gone
-                termios.tcsetattr(0, termios.TCSAFLUSH, self._before)
-        finally:
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
+        with contextlib.suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(0, termios.TCSAFLUSH, self._before)
 
 
 class _Left:
@@ -133,7 +116,6 @@ class _Left:
         self._tail = b""
 
     def take(self, output: bytes) -> None:
-        """Take a piece of the program's output."""
         text = self._tail + output
         for found in _SCREEN.finditer(text):
             self.alternate = found[1] == b"h"
@@ -234,6 +216,4 @@ def _follow(process: Process, changed: threading.Event) -> None:
 
 def _write(data: bytes) -> None:
     sys.stdout.flush()
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view):]
+    write(1, data)
