@@ -21,13 +21,14 @@ from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, DaemonError, LeewardError
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli import agent_doctor, agent_ends, egress_log
+from leeward_cli import agent_doctor, egress_log
 from leeward_cli import logs as shown
+from leeward_cli.agent_ends import registry, set_home
 from leeward_cli.agent_start_command import known_agents, start
 from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
 from leeward_cli.rows import plain
-from leeward_cli.sandbox_command import in_sandbox
+from leeward_cli.sandbox_command import attached, in_sandbox
 
 #: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0
@@ -36,11 +37,7 @@ _STOP_S = 20.0
 @click.group()
 def agent() -> None:
     """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
-    agent_ends.set_home()
-
-
-def registry() -> InstanceRegistry:
-    return agent_ends.registry()
+    set_home()
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -100,14 +97,9 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
 
 def _inside(instance: Instance, socket: str | None) -> str | None:
     """The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it."""
-    box = Sandbox.attach(instance.sandbox, socket=socket)
-    try:
-        for mount in box.info().get("mounts", ()):
-            if mount["path"] == instance.project:
-                return str(mount["target"])
-    finally:
-        box.detach()
-    return None
+    with attached(instance.sandbox, socket) as box:
+        return next((str(mount["target"]) for mount in box.info().get("mounts", ())
+                     if mount["path"] == instance.project), None)
 
 
 @agent.command()

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from leeward.errors import LeewardError
 from leeward_cli.daemon import log_file
@@ -35,17 +36,26 @@ ALONE_S = 120
 _SYSTEMD = "/run/systemd/system"
 
 
-def start(arguments: list[str], socket: str) -> int:
-    """Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status."""
+def _begun(before: list[str], *arguments: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """`daemon run` with *arguments*, behind the words *before*; and a pipe, of the caller, that says whether it is ready."""
     read, written = os.pipe()
     # -P: no module may be imported from the current folder.
-    command = [*scope(), sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}",
-               *arguments]
+    command = [*before, sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}", *arguments]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
-                              start_new_session=True, cwd="/")
+                              cwd="/", **options)
     os.close(written)
+    return daemon, read
+
+
+def _is_ready(read: int) -> bool:
+    return bool(select.select([read], [], [], START_S)[0]) and os.read(read, 1) == b"+"
+
+
+def start(arguments: list[str], socket: str) -> int:
+    """Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status."""
+    daemon, read = _begun(scope(), *arguments, start_new_session=True)
     try:
-        ready = bool(select.select([read], [], [], START_S)[0]) and os.read(read, 1) == b"+"
+        ready = _is_ready(read)
     except KeyboardInterrupt:
         daemon.terminate()
         raise
@@ -73,14 +83,9 @@ def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None)
     """A context with the path of the socket, in a new folder, of a daemon with these *options*, for the command *purpose*."""
     folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
-    read, write = os.pipe()
-    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
-               f"--idle-exit={ALONE_S}", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/",
-                               env=env)
-    os.close(write)
+    process, read = _begun([], f"--socket={path}", f"--idle-exit={ALONE_S}", *options, env=env)
     try:
-        if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
+        if not _is_ready(read):
             raise LeewardError(f"{purpose}: its daemon didn't start; `leeward daemon run` says why")
         yield path
     finally:
@@ -112,5 +117,3 @@ def scope() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [] if tried.returncode else words
-
-

@@ -9,12 +9,12 @@ import click
 
 from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
-from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
 from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
+from leeward_cli.sandbox_command import attached
 
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
 #: The greatest number of paths in one message.
@@ -30,12 +30,8 @@ _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 @click.argument("name", metavar="ID")
 def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     """Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("comparing"):
-            found = box.diff(target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("comparing"):
+        found = box.diff(target)
     for change in found:
         click.echo(_json(change) if as_json else line(change))
 
@@ -52,15 +48,12 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
     The exit status is 1, and nothing is written, if a file of the host has changed since the sandbox was opened.
     """
     tell_finished()
-    box = Sandbox.attach(name, socket=socket)
     try:
-        with Progress("applying"):
+        with attached(name, socket) as box, Progress("applying"):
             found = box.apply(paths or None, target)
     except Stale as error:
         complain(failure(error))
         return 1
-    finally:
-        box.detach()
     for change in found:
         click.echo(line(change))
     return 0
@@ -73,12 +66,8 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
 def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> None:
     """Undo what `leeward diff` shows: everything, or the files and folders PATH. No process may run in the sandbox."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("discarding"):
-            found = box.discard(paths or None, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("discarding"):
+        found = box.discard(paths or None, target)
     for change in found:
         click.echo(line(change))
 
@@ -90,12 +79,8 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 @click.argument("checkpoint", metavar="[NAME]", default="")
 def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME; without NAME it gets a number."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("keeping"):
-            made = box.checkpoint(checkpoint, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("keeping"):
+        made = box.checkpoint(checkpoint, target)
     click.echo(made)
 
 
@@ -106,12 +91,8 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 @click.argument("checkpoint", metavar="NAME")
 def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("restoring"):
-            box.restore(checkpoint, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("restoring"):
+        box.restore(checkpoint, target)
 
 
 def tell_finished() -> None:

@@ -23,7 +23,7 @@ from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
-from leeward_cli.sandbox_command import attached, ended, in_sandbox, opened, split_words
+from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -181,11 +181,8 @@ def list_(socket: str | None, as_json: bool) -> None:
 @JSON
 def info(socket: str | None, name: str, as_json: bool) -> None:
     """Show a sandbox and its processes."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
+    with attached(name, socket) as box:
         found, processes = box.info(), box.processes()
-    finally:
-        box.detach()
     if as_json:
         _as_json({**found, "processes": processes})
         return
@@ -232,10 +229,7 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
     command's.
     """
     name, argv = split_words(words, sys.argv)
-    given = _given(options)
-    if name is not None and given:
-        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    return in_sandbox(name, socket, given, argv, cwd, terminal, raw)
+    return in_sandbox(name, socket, _given(options), argv, cwd, terminal, raw)
 
 
 @sandbox.command(context_settings={"ignore_unknown_options": False})
@@ -264,17 +258,7 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     Variables stay from one statement to the next, and the value of an expression is shown. Ctrl-C interrupts what runs;
     a second one ends the Python, and its variables are lost. If standard input isn't a terminal, all of it is run.
     """
-    given = _given(options)
-    if name is not None and given:
-        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    if name is not None:
-        box = attached(name, socket)
-        try:
-            return main(box, raw)
-        finally:
-            box.detach()
-    box = opened(socket, given)
-    with ended(box, given):
+    with used(name, socket, _given(options)) as box:
         return main(box, raw)
 
 
