@@ -89,10 +89,7 @@ def _archive(work: Path, objects: Sequence[Path], target: Path) -> None:
 
 
 def build_library(folder: Path, work: Path, strip: bool = False) -> None:
-    """
-    Compile libleeward.so.0, libleeward.a and leeward.h into *folder*; *work* keeps objects for the other functions
-    here.
-    """
+    """Compile libleeward.so.0, libleeward.a and leeward.h into *folder*; *work* keeps objects for other functions here."""
     folder.mkdir(parents=True, exist_ok=True)
     objects = _objects(work, LIBRARY)
     shared, archive = work / SONAME, work / "libleeward.a"
@@ -110,10 +107,7 @@ def build_library(folder: Path, work: Path, strip: bool = False) -> None:
 
 
 def build_program(path: Path, work: Path) -> None:
-    """
-    Compile the program `leeward` to *path*, statically where the C library can be: loading a shared one is a third of
-    its time.
-    """
+    """Compile the program `leeward`, statically where the C library can be: loading one is a third of its time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     by = _from_environment("LEEWARD_PROGRAM_CC")
     if by:

@@ -46,10 +46,7 @@ HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "job",
 
 
 def declarations(header: str) -> str:
-    """
-    What cffi reads of a header: declarations, numbers, names of computed constants; not stand-ins for the kernel's
-    headers.
-    """
+    """What cffi reads of a header: declarations, numbers, computed constants; not stand-ins for the kernel's headers."""
     lines, before = [], ""
     for line in re.sub(r"/\*.*?\*/", " ", header, flags=re.DOTALL).splitlines():
         constant = re.match(r"#define (\w+) +([^\s\"].*)", line)

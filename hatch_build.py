@@ -67,5 +67,4 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         return program
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was only needed for the wheel."""
         shutil.rmtree(self._work)

@@ -82,7 +82,6 @@ def sandbox_spec() -> SandboxSpec:
 
 
 def variables(home: Path) -> dict[str, str]:
-    """The environment variables of the program, the same for all subjects."""
     return {**dict(sandbox_spec().environment), "HOME": str(home), "PWD": str(home / "small"), "USER": "me",
             "PATH": "/usr/local/bin:/usr/bin:/bin", "TERM": "xterm-256color"}
 
@@ -119,7 +118,6 @@ def same_view(folder: Path, home: Path, program: AgentProgram) -> list[str]:
 
 def subjects(folder: Path, program: AgentProgram, arguments: list[str], files: int, env: dict[str, str],
              terminal: bool, staged: bool) -> dict[str, Callable[[], float]]:
-    """The subjects to measure, by name."""
     measure = first_byte_of_a_screen if terminal else first_byte
     home = folder / "home"
     for name in ("small", "large", ".state", ".config/leeward/agents/agent"):

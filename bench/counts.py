@@ -43,8 +43,6 @@ _NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
 
 @dataclass
 class Counts:
-    """The counts of all jobs together, by process."""
-
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: perf had no room for some.
@@ -161,7 +159,6 @@ def _recording(file: Path) -> Iterator[None]:
 
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
-    """The counts of a tree with a `.venv`."""
     side = Side(tree, CALLERS, ())
     try:
         return {"tree": tree, **measured(side, jobs)}

@@ -88,7 +88,6 @@ class LoadConnection:
 
     @property
     def calls(self) -> list[TimedRequest]:
-        """All calls that were sent, in order."""
         calls = [TimedRequest(sent) for sent in self.sent]
         for now, payload in self.answers:
             answer = decode(payload)

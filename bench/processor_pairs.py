@@ -108,7 +108,6 @@ def compared(pairs: Sequence[tuple[Spent, Spent]], jobs: int) -> Iterator[dict[s
 
 
 def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[Spent, Spent]]:
-    """Run *rounds* rounds, in each of which both sides have a turn."""
     pairs = []
     for number in range(rounds):
         if number % 2 == 0:

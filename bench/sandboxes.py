@@ -90,7 +90,6 @@ def kernel() -> int:
 
 
 def there(pid: int) -> dict[str, int]:
-    """The resources that the daemon has now."""
     used, kept = groups(pid)
     workers = [place.partition(".")[0] for place in kept]
     return {"processes": len(below(pid)), "descriptors": descriptors(pid, kept), "groups": used,
@@ -131,8 +130,6 @@ def descriptors(pid: int, without: set[str]) -> int:
 
 
 class SandboxLink:
-    """A connection that opens and uses sandboxes."""
-
     def __init__(self, path: str) -> None:
         self._link = Link(path)
 

@@ -45,7 +45,6 @@ ARCHIVE = "leeward/_native/sdk/lib/libleeward.a"
 
 
 def readelf(path: Path, *options: str) -> str:
-    """The output of readelf about a file, in English."""
     return subprocess.run(["readelf", "-W", *options, path], check=True, capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
 

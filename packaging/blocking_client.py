@@ -49,7 +49,6 @@ def blocking(source: str) -> str:
 
 
 def words(text: str) -> str:
-    """*text* with the words of WORDS replaced."""
     for word, by in WORDS.items():
         text = re.sub(word, by, text)
     return text

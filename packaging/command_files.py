@@ -38,13 +38,11 @@ def pages() -> dict[str, str]:
 
 
 def completions() -> dict[str, str]:
-    """The script for each shell, by file name."""
     names = {"bash": "leeward.bash", "zsh": "_leeward", "fish": "leeward.fish"}
     return {name: script(shell, full.cli) + "\n" for shell, name in names.items()}
 
 
 def c_options() -> str:
-    """leeward/capi/command/options.h."""
     fields, rows = [], []
     for option in OPTIONS["exec"]:
         if option.in_c:

@@ -67,7 +67,6 @@ def _headed(path: Path, text: str) -> str:
 
 
 def surplus(kept: Iterable[Path]) -> list[Path]:
-    """Files in the folders of WHOLE that aren't made any more."""
     folders = (ROOT / path for path in WHOLE if path.endswith("/"))
     return sorted({path for folder in folders for path in folder.iterdir()} - set(kept))
 

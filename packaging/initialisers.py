@@ -56,13 +56,11 @@ def requests(kind: type[ClientRequest] = ClientRequest) -> set[tuple[bool, str]]
 
 
 def wanted() -> set[tuple[bool, str]]:
-    """The shapes of all classes in the tree."""
     sources = (path.read_text() for folder in ("leeward", "cli") for path in (ROOT / folder).rglob("*.py"))
     return requests().union(*map(shapes, sources))
 
 
 def written(of: Iterable[tuple[bool, str]]) -> str:
-    """The file's text for these shapes."""
     rows = sorted(of, key=lambda row: (row[0], len(row[1]), row[1]))
     made = [source(frozen, shape, f"_init_{number}") for number, (frozen, shape) in enumerate(rows)]
     table = "".join(f"    {row!r}: _init_{number}.__code__,\n" for number, row in enumerate(rows))

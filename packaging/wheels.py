@@ -96,7 +96,6 @@ def second_opinions(made: Path, tools: Path) -> list[str]:
 
 
 def main(into: Path, tools: Path, *tags: str) -> int:
-    """Build and audit; return the exit status."""
     (zig,) = tools.resolve().glob("lib/python3*/site-packages/ziglang/zig")
     # Beside TOOLS, which is made anew for new versions: two C libraries for two architectures take minutes.
     cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or tools.resolve().with_name(".venv-zig-cache"))

@@ -37,7 +37,6 @@ TYPES = {
 
 
 def type_of(operation: Operation, name: str) -> str:
-    """The type on the wire of the field *name*."""
     for kind in operation.kind.__mro__:
         text = vars(kind).get("__annotations__", {}).get(name)
         if text is not None:
@@ -52,7 +51,6 @@ def types_of(answer: Mapping[str, str | Callable[..., Any]]) -> Mapping[str, str
 
 
 def default_of(one: Field) -> str:
-    """What the documentation says of a field's default."""
     if one.shown is not None or one.absent is MISSING:
         return one.shown or ""
     value = one.absent
@@ -114,7 +112,6 @@ def declarations() -> str:
 
 
 def shape(answer: Mapping[str, str]) -> str:
-    """The fields of an answer as a type of TypeScript."""
     found = "; ".join(f"{name}: {typescript(kind)}" for name, kind in answer.items())
     return f"{{ {found} }}" if found else "{}"
 
@@ -155,13 +152,11 @@ C_HEAD = '''\
 
 
 def c_header() -> str:
-    """leeward/capi/operations.h."""
     return C_HEAD + "\n".join(c_operation(one) for one in SORTED
                               if one.fields and {type_of(one, name) for name in one.fields} <= set(C))
 
 
 def c_operation(operation: Operation) -> str:
-    """The struct of an operation's fields, and their table."""
     assert operation.kind.__doc__ is not None
     members, rows = [], []
     for name, one in operation.fields.items():

@@ -59,7 +59,6 @@ _WINDOWS = 5
 
 
 def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
-    """Measure the rows of *groups* and print them."""
     watch = Watch()
     rows: dict[str, Sequence[Row]] = {}
     with floors.compiled() as program:
@@ -96,7 +95,6 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """The value, its target, and whether it was met."""
     value = "-" if row["value"] is None else f"{row['value']:g} {row['unit']}"
     if row["target"] is None:
         return value

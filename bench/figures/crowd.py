@@ -32,7 +32,6 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
 
 @contextlib.contextmanager
 def idle(path: str, count: int) -> Iterator[None]:
-    """Open *count* idle connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHERS
     if soft < wanted:

@@ -94,12 +94,10 @@ def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: f
 
 
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:
-    """A row that can't be measured on this machine."""
     return Row(words, None, "x", target, at_most, note=f"not measured: {why}")
 
 
 def times(subject: str, rounds: Sequence[Sequence[float]], gap_s: float = 0.0) -> dict[str, Any]:
-    """The figures of all calls of all rounds, in microseconds."""
     return {"unit": "us", **asdict(figure(subject, gap_s, [each for row in rounds for each in row]))}
 
 

@@ -1,7 +1,4 @@
-"""
-`leeward agent`: agents' command lines, each in a sandbox; `main` runs `start`, in a module of its own, without this
-one.
-"""
+"""`leeward agent`: agents' command lines, each in a sandbox. `main` runs `start`, which is elsewhere, without this."""
 
 from __future__ import annotations
 

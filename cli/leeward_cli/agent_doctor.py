@@ -77,7 +77,6 @@ def _hosts(definition: AgentDefinition) -> list[Row]:
 
 
 def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
-    """Whether the agent's program runs in a sandbox."""
     try:
         program: AgentProgram | None = agent_start.program_of(definition)
         with tempfile.TemporaryDirectory(prefix="leeward-doctor-") as folder:

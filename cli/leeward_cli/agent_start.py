@@ -97,7 +97,6 @@ def _check_size(memory: str) -> None:
 
 
 def library_of(text: str) -> LibraryFolder:
-    """The folder that *text* describes as PATH[:MOUNT][:rw]."""
     home = os.environ.get("HOME") or "/"
     try:
         return parse_library(text, os.getcwd(), home)

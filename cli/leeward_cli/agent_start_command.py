@@ -1,7 +1,4 @@
-"""
-The command line of `leeward agent start`, for which the user waits: so `leeward_cli.agent_start` is imported when it is
-parsed.
-"""
+"""The command line of `leeward agent start`. A user waits: the rest is imported when it is parsed."""
 
 from __future__ import annotations
 

@@ -170,7 +170,6 @@ def resolved(found: Mapping[str, Any]) -> int:
 
 
 def _where(row: Mapping[str, Any]) -> str:
-    """The projects for which a rule holds, as text."""
     return f"in {row['project']}" if row.get("project") else "everywhere"
 
 

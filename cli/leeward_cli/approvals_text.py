@@ -21,7 +21,6 @@ MOST_LINES, AROUND = 2000, 3
 
 
 def line_of(row: Mapping[str, Any]) -> str:
-    """A request as one line of text."""
     state = _state(row)
     words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
     if row.get("repeats"):

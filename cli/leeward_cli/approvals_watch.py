@@ -77,7 +77,6 @@ class WatchState:
             self.selected = self.rows[max(0, min(len(self.rows) - 1, self._place() + by))]["id"]
 
     def screen(self, height: int, width: int) -> list[str]:
-        """Lines for a terminal of this size."""
         head = f"{_BOLD}{len(self.rows)} pending{_OFF}   ? for help"
         if self.view == "pending":
             first = max(0, self._place() - height + 5)
@@ -92,8 +91,6 @@ class WatchState:
 
 
 class WatchDesk:
-    """Carries out the actions of keys."""
-
     def __init__(self, link: OperatorLink) -> None:
         self._link, self.state = link, WatchState()
 
@@ -152,7 +149,6 @@ _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d
 
 
 def attend(link: OperatorLink) -> int:
-    """Show pending requests and decide by keys, until q or the end of the service. Returns the exit status."""
     desk = WatchDesk(link)
     desk.reload()
     if not (os.isatty(0) and os.isatty(1)):
@@ -215,10 +211,7 @@ def _second() -> str:
 
 
 def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
-    """
-    *keys*, with two successive "a" combined to "aa". After a single "a" at the end, *second* waits a moment for the
-    next.
-    """
+    """*keys*, with two successive "a" combined to "aa". Behind a last "a", *second* waits a moment for the next."""
     found = list[str]()
     while keys:
         key = keys.pop(0)

@@ -26,10 +26,7 @@ _SHOWN_IDS = 100
 
 
 class ApprovedAgent:
-    """
-    The registration of an agent's sandbox, over a copy of *project*, with the service; LeewardError if that doesn't
-    answer.
-    """
+    """The registration of an agent's sandbox, over a copy of *project*; LeewardError if the service doesn't answer."""
 
     def __init__(self, project: str, socket: str | None) -> None:
         self._project, self._link, self._socket = project, OperatorLink(), socket

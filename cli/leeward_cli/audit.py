@@ -96,7 +96,6 @@ def mend(folder: str | None, head: str | None) -> None:
 
 
 def text_of(line: ReadLine) -> str:
-    """A line of the record as text for a person."""
     if line.row is None:
         return f"BAD line {line.number}, in {line.file}: {line.fault}"
     row = line.row

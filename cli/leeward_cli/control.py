@@ -137,10 +137,7 @@ def status(socket: str, as_json: bool) -> int:
 
 
 def restart(socket: str, given: list[str], now: bool) -> int:
-    """
-    Stop the daemon (*now*: with its jobs) and start it again with *given* options, or those that it had; if none runs,
-    start one. Returns the exit status.
-    """
+    """Stop the daemon (*now*: with its jobs), if one runs, and start it with *given* options, or those that it had."""
     try:
         daemon = Running(socket)
     except DaemonAway:

@@ -1,7 +1,4 @@
-"""
-`leeward doctor`: the host's features, which leeward.host examines, as text and as JSON; also the causes of a failed
-start.
-"""
+"""`leeward doctor`: the host's features, which leeward.host examines, as text and JSON; and causes of a failed start."""
 
 from __future__ import annotations
 

@@ -104,7 +104,6 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
 
 
 def line(found: dict[str, str]) -> str:
-    """One decision as a line of text."""
     by = f" by {found['rule']!r}" if found["rule"] and found["verdict"] == "allow" else ""
     why = f": {found['reason']}" if found["reason"] else ""
     would = f"; allow = [\"{found['would']}\"] would allow it" if "would" in found else ""

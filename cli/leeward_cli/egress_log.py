@@ -45,7 +45,6 @@ def subject_of(row: Mapping[str, Any]) -> str:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     more = [f"({row['address']})"] if row["name"] and row["address"] else []
     more += [f"rule {row['rule']!r}"] if row["rule"] else []
@@ -95,10 +94,7 @@ def _written(path: str, flags: int, folder: int | None) -> int:
 
 
 def explained(path: str, event: Mapping[str, Any]) -> list[str]:
-    """
-    Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused, and their
-    cures.
-    """
+    """Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused."""
     found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in decisions(path).rows()
              if row["user"] == os.geteuid() and row["verdict"] in ("denied", "failed") and _is_of(row, event)}
     lines = []

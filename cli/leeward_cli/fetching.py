@@ -1,7 +1,4 @@
-"""
-`leeward fetch`: one request by a policy. The broker resolves, connects and decides; this process sends nothing to the
-host.
-"""
+"""`leeward fetch`: one request by a policy. The broker resolves, connects and decides; this process does nothing of it."""
 
 from __future__ import annotations
 

@@ -121,10 +121,7 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
 
 
 def left_out(names: Sequence[tuple[str, str]]) -> str:
-    """
-    One line about files that `collect` has left out: pairs of a name, which the job chooses, and a reason; at least
-    one.
-    """
+    """One line about files that `collect` has left out, of which there are some: the name, which the job chooses, and why."""
     named = [f"{quoted(name)} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if reason != "more"]
     rest = ", and more: --json lists them" if len(named) < len(names) else ""
     return f"not collected: {', '.join(named)}{rest}"

@@ -28,10 +28,7 @@ USER_FOLDER = ".config/systemd/user"
 
 
 class Place:
-    """
-    The folder for units: the *user*'s own or the system's. Below another *root* than "/", of an image, nothing is
-    started.
-    """
+    """The folder for units: the *user*'s own or the system's. Below another *root* than "/" nothing is started."""
 
     def __init__(self, *, user: bool, root: str = "/") -> None:
         self.user = user

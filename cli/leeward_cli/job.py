@@ -46,7 +46,6 @@ def _read(fd: int) -> bytes:
 
 
 def _standard_input() -> bytes:
-    """Standard input to its end."""
     try:
         return _read(0)
     except OSError as error:

@@ -30,7 +30,6 @@ def flags(cflags: bool, libs: bool, static: bool) -> str:
 
 
 def library() -> str:
-    """The shared library's path, for languages that load it by themselves."""
     _must_be_here()
     return str(SDK / "lib" / SONAME)
 

@@ -35,14 +35,12 @@ class ShownOutput:
         self.sizes = [0, 0]
 
     def add(self, out: bytes, err: bytes) -> None:
-        """Show new output of both streams."""
         for number, data in enumerate((out, err)):
             if data:
                 self.sizes[number] += len(data)
                 self._streams[number].write(data)
 
     def finish(self, out: bytes | memoryview, err: bytes | memoryview) -> None:
-        """Show the rest of the whole output *out* and *err*."""
         for number, data in enumerate((out, err)):
             rest = memoryview(data)[self.sizes[number]:]
             if rest:
@@ -93,7 +91,6 @@ class _TakenOutput:
                 pass  # the next read raises the error, or finds the answer
 
     def on_other_reply(self, reply: Reply) -> None:
-        """Handle a reply to another request than the job's."""
         with self._link.sending:  # the timer's thread may not have stored its request's number yet
             number = self._number
         if reply.id != number or reply.ok is None:

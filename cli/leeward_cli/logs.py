@@ -92,7 +92,6 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     how = [str(row.get("outcome") or row.get("reason") or "")]
     if row.get("exit_code"):
@@ -108,10 +107,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def explained_name(name: str) -> str:
-    """
-    The explanation of *name*: a system call, or one of "network", "loopback" and "terminal"; BadRequest if it is
-    neither.
-    """
+    """The explanation of *name*: a system call, or "network", "loopback" or "terminal"; BadRequest if it is neither."""
     if name in _TOPICS:
         return _TOPICS[name]
     if name not in _NAMES:

@@ -29,10 +29,7 @@ def _escaped(text: str) -> bytes:
 
 
 def _all() -> dict[int, str]:
-    """
-    The escapes of all characters that aren't shown as they are; those outside of ASCII are made for the first such
-    text.
-    """
+    """The escapes of all characters that aren't shown as they are; those outside of ASCII are made when they are needed."""
     if 0xad not in _CONTROLS:
         from leeward.errors import HIDING
 

@@ -80,10 +80,7 @@ class EndedBySignal(BaseException):
 
 
 class Asked:
-    """
-    Records the signal that asked this process to end, by its `name`. The first SIGINT interrupts the job, the second
-    kills.
-    """
+    """Records the *name* of the signal that asked this process to end. The first SIGINT interrupts, the second kills."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor

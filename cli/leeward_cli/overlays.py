@@ -105,7 +105,6 @@ def tell_finished() -> None:
 
 
 def failure(error: Stale) -> str:
-    """What has kept changes away, with what was applied before."""
     if not error.applied:
         return f"{error}; nothing was applied"
     more = f" and {len(error.applied) - _SHOWN} more" if len(error.applied) > _SHOWN else ""

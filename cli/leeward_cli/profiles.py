@@ -46,14 +46,12 @@ def _shown(value: object) -> str:
 
 
 def _all(config: Any) -> dict[str, Any]:
-    """A sentence about each profile, by its name."""
     return {**{name: profile.about for name, profile in OURS.items()},
             **{name: f"{name if name in OURS else profile.base}, as the configuration changes it"
                for name, profile in config.profiles.items()}}
 
 
 def _one(config: Any, name: str) -> dict[str, Any]:
-    """The things that a job of the profile *name* has on this host."""
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)

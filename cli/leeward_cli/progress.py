@@ -63,8 +63,6 @@ def _write(data: bytes) -> bool:
 
 
 class Asks(Protocol):
-    """The part of a sandbox that its file calls need."""
-
     def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
 
 

@@ -71,8 +71,6 @@ def is_complete(source: str) -> bool:
 
 
 class Prompt:
-    """Reads statements, and runs them in *kernel*."""
-
     def __init__(self, kernel: Kernel, raw: bool) -> None:
         self._kernel, self._raw = kernel, raw
 
@@ -92,7 +90,6 @@ class Prompt:
         return result
 
     def converse(self) -> None:
-        """Read statements and run them until the end of the input."""
         lines: list[str] = []
         while True:
             try:

@@ -62,7 +62,6 @@ class _Unfinished(Exception):
 
 
 def main() -> int:
-    """Run the program `leeward-shell-prefix`. Returns the exit status."""
     keep_standard_descriptors()
     if len(sys.argv) != 2:
         complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
@@ -195,7 +194,6 @@ def _inside(cwd: str, project: str, inside: str) -> str:
 
 
 def project_of(pid: int) -> str:
-    """The folder in which the agent was started."""
     try:
         if not os.stat(f"/proc/{pid}/cwd").st_nlink:
             raise BadRequest("the folder in which the agent was started was removed")
@@ -210,14 +208,13 @@ def _stat(pid: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment variables of _PASSED, for the line."""
     return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 
 
 def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
     """
-    The agent's sandbox, which is opened unless it exists, and the project's path in it. Sandboxes of agents that have
-    ended are ended.
+    The agent's sandbox, which is opened unless it exists, and the project's path in it. Those of ended agents are
+    ended.
     """
     from leeward.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox

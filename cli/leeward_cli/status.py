@@ -6,7 +6,6 @@ from typing import Any
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """*status* as text."""
     lines = []
     for name in ("workers", "jobs"):
         counts = status.get(name, {})
@@ -27,7 +26,6 @@ def status_text(status: dict[str, Any]) -> str:
 
 
 def _pool(pool: dict[str, Any]) -> str:
-    """A line about the workers of one environment or profile."""
     workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
     name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
@@ -51,7 +49,6 @@ def _shard(shard: dict[str, Any]) -> str:
 
 
 def _environments(about: dict[str, Any]) -> list[str]:
-    """Lines about the environments that clients make."""
     rows = {**about, **({"size": f"{about['size'] / (1 << 30):.1f} GiB at most"} if "size" in about else {}),
             **({"version": ".".join(map(str, about["version"]))} if "version" in about else {})}
     return ["environments", *(f"  {key:<13} {value or 'none'}" for key, value in rows.items())] if rows else []

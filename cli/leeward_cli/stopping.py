@@ -46,7 +46,6 @@ class Line(Link):
         self._socket.setsockopt(SOL_SOCKET, SO_PASSCRED, 1)
 
     def ask(self, op: str, fields: Mapping[str, Any], until: float) -> Reply:
-        """The answer to a request, without descriptors."""
         if self._socket is None:
             raise away(self.path, "it closed the connection")
         return self._ask(op, fields, until)[0]

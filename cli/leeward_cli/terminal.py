@@ -61,7 +61,6 @@ SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else e
 
 
 def is_ours() -> bool:
-    """Whether standard input and output are terminals."""
     return os.isatty(0) and os.isatty(1)
 
 
@@ -106,10 +105,7 @@ class _Modes:
 
 
 class _Left:
-    """
-    What a program has set in the terminal and isn't reset for every program: its screen, and what _KEYBOARD and _SOFT
-    reset.
-    """
+    """What a program has set and isn't reset for every program: its screen, and what _KEYBOARD and _SOFT reset."""
 
     def __init__(self) -> None:
         self.alternate = self.keyboard = self.soft = False
@@ -146,7 +142,6 @@ def _forget_answers(left: _Left) -> None:
 
 
 def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
-    """Start a program on a terminal with the size and the TERM of the user's terminal."""
     env = {name: os.environ[name] for name in ("TERM", "COLORTERM") if os.environ.get(name, "").isprintable()
            and os.environ.get(name)}
     return box.terminal(argv or list(SHELL), size(), cwd=cwd, env=env, title=argv[0] if argv else "shell")
@@ -203,7 +198,6 @@ class _Keys:
 
 
 def _follow(process: Process, changed: threading.Event) -> None:
-    """Send each new size to the program."""
     sent = None
     with contextlib.suppress(DaemonError):
         while changed.wait():

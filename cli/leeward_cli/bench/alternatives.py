@@ -29,7 +29,6 @@ class Missing(Exception):
 
 
 def readable() -> list[str]:
-    """The folders that Python needs to start."""
     folders = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", sys.base_prefix]
     return sorted({folder for folder in folders if os.path.isdir(folder)})
 

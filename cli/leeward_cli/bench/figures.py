@@ -50,16 +50,12 @@ class Figure:
 
 
 def figure(subject: str, gap_s: float, seconds: Sequence[float]) -> Figure:
-    """The row of *seconds*, the times of single calls."""
     times = (round(value * 1e6, 1) for value in (min(seconds), *(percentile(seconds, p) for p in (50, 90, 99))))
     return Figure(subject, round(gap_s * 1e3, 3), len(seconds), *times)
 
 
 def ratio(over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> float:
-    """
-    The median, over the rounds, of one round's median *over* divided by its median *under*: a machine that slows down
-    for a second slows both.
-    """
+    """The median of the rounds' ratios of medians: a machine that slows down for a second slows both."""
     pairs = [percentile(a, 50) / percentile(b, 50) for a, b in zip(over, under, strict=True)]
     return round(percentile(pairs, 50), 3)
 
@@ -97,8 +93,6 @@ def described(floors_in_c: bool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """The kernel's counters for all processors together, or differences of them."""
-
     total: int = 0
     idle: int = 0
     stolen: int = 0
@@ -134,8 +128,6 @@ def now() -> Ticks:
 
 
 class Watch:
-    """Measures the load of others since this object was made."""
-
     def __init__(self) -> None:
         self._start = now()
         self._windows = Ticks()

@@ -58,8 +58,6 @@ class Subject(Protocol):
 
 @dataclass(slots=True)
 class CalledSubject:
-    """A subject that is a function."""
-
     name: str
     call: Callable[[], None]
 
@@ -76,10 +74,7 @@ def check(name: str, printed: bytes, expected: bytes = PRINTED) -> None:
 
 
 class Peer:
-    """
-    A process at the other end of a socket pair, which answers *message* with *answer*: the function *what* of peers.py,
-    or another *command*.
-    """
+    """A process at the other end of a socket pair: the function *what* of peers.py, or another *command*."""
 
     def __init__(self, name: str, what: str, message: bytes = CODE.encode(), answer: bytes = PRINTED,
                  command: Sequence[str] = (), kind: int = SOCK_STREAM) -> None:
@@ -143,10 +138,7 @@ def fork() -> Peer:
 
 
 def confined() -> Peer:
-    """
-    As `fork`, but each process is in new namespaces with two mounts of its own, under a filter: the least that a
-    sandbox of this kind needs.
-    """
+    """As `fork`, in new namespaces with two mounts, under a filter: the least that a sandbox of this kind needs."""
     return Peer(CONFINED, "confined", kind=SOCK_SEQPACKET)
 
 
@@ -187,7 +179,6 @@ class Spawn:
         return pid, read
 
     def end(self, pid: int, pipe: int) -> None:
-        """Read the output of a started program, and wait for its end."""
         with open(pipe, "rb") as file:
             printed = file.read()
         os.waitpid(pid, 0)

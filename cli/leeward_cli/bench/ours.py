@@ -39,10 +39,7 @@ _STAMP = "import time; print(time.monotonic_ns())"
 
 
 def daemon(socket: str | None, *options: str) -> contextlib.AbstractContextManager[str]:
-    """
-    A context with the path of a daemon's socket: *socket*, or that of a daemon with these *options*, which is started
-    for the time of the context.
-    """
+    """A context with the path of a daemon's socket: *socket*, or that of a new daemon with these *options*."""
     return temporary("bench", *options) if socket is None else contextlib.nullcontext(socket)
 
 
@@ -61,7 +58,6 @@ def armed(path: str, workers: int) -> float:
 
 
 def program() -> str:
-    """The path of this installation's program `leeward`."""
     beside = os.path.join(os.path.dirname(sys.executable), "leeward")
     found = beside if os.access(beside, os.X_OK) else shutil.which("leeward")
     if found is None:
@@ -130,7 +126,6 @@ def rate(path: str, callers: int, jobs: int) -> None:
 
 @contextlib.contextmanager
 def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
-    """A context with *callers* connections, each with a session of its own."""
     with contextlib.ExitStack() as stack:
         talks = []
         for _ in range(callers):

@@ -69,14 +69,12 @@ def _spent(samples: Samples) -> dict[str, dict[str, float]]:
 
 
 def origin(found: Mapping[str, Any]) -> str:
-    """Where and when *found* was measured."""
     host = found["machine"]
     return (f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"
             f" {host['processors']} processors, Python {host['python']}")
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """The findings as text."""
     lines = [
         f"{origin(found)}, {found['rounds']} rounds",
         "",
@@ -147,7 +145,6 @@ def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
 
 
 def duration(us: float) -> str:
-    """A time as text, with a suitable unit."""
     return f"{us:.3g} µs" if us < 999.5 else f"{us / 1e3:.3g} ms" if us < 999.5e3 else f"{us / 1e6:.3g} s"
 
 

@@ -151,7 +151,6 @@ def _burst(samples: Samples, name: str, run: Callable[[int, int], None]) -> None
 
 
 def timed(call: Callable[[], None]) -> float:
-    """The seconds that *call* takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -119,7 +119,6 @@ class Attack:
 
 
 def calls() -> dict[str, int]:
-    """Numbers of this machine's system calls, by name."""
     return dict(NUMBERS[platform.machine()])
 
 

@@ -35,8 +35,6 @@ VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 
 class ByDaemon:
-    """The sandbox that attacks are tried in: jobs over a daemon's socket."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._client = Client(path)
@@ -58,10 +56,7 @@ class ByDaemon:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """
-    The daemon that is tested; its environment as far as this user may read it, and the percent of a processor of its
-    jobs.
-    """
+    """The daemon that is tested: its environment as far as this user may read it, percent of a processor of its jobs."""
 
     path: str
     private: bool

@@ -137,7 +137,6 @@ def as_text(findings: Sequence[Finding], features: Sequence[Feature]) -> str:
 
 
 def as_object(findings: Sequence[Finding], features: Sequence[Feature], daemon: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that `--json` prints."""
     return {
         "held": holds(findings),
         "rows": [{"attack": finding.attack.number, "area": finding.attack.area, "name": finding.attack.name,
