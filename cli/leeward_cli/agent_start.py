@@ -63,8 +63,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--apply and --no-apply need --overlay")
     if approved and (overlay or profile):
         raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
-    if memory:
-        _check_size(memory)
+    try:
+        parse_size(memory or "1")
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
@@ -87,13 +89,6 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                         dump.write(run, socket)
         except AskedToEnd as ended:
             return 128 + int(ended.args[0])
-
-
-def _check_size(memory: str) -> None:
-    try:
-        parse_size(memory)
-    except ValueError as error:
-        raise UsageError(f"--memory: {error}") from None
 
 
 def library_of(text: str) -> LibraryFolder:
@@ -170,12 +165,8 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     found = layers.get(settings.dependencies, rebuild=rebuild, said=lambda data: os.write(2, data) and None)
     if found.made:
         complain(f"dependencies: {len(found.packages)} packages were unpacked, and are kept for the next start:"
-                 f" {', '.join(map(_plain, found.packages))[:500]}")
+                 f" {ascii(', '.join(found.packages))[1:-1][:500]}")
     return found
-
-
-def _plain(text: str) -> str:
-    return ascii(text)[1:-1]
 
 
 def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None, *, keep: bool) -> int:

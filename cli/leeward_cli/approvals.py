@@ -21,7 +21,7 @@ from leeward.approvals.places import state_folder
 from leeward.approvals.queue.rules import CATEGORIES, MODES
 from leeward.approvals.queue.store import recover as recovered
 from leeward.errors import BadRequest
-from leeward_cli.approvals_text import line_of, lines_of
+from leeward_cli.approvals_watch import attend, line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
 from leeward_cli.click_options import JSON_LINES, socket_option
 from leeward_cli.messages import complain
@@ -290,8 +290,6 @@ def recover(without_rules: bool) -> None:
 @SOCKET
 def watch(socket: str | None) -> int:
     """Show pending requests as they come, and decide by keys: ? shows which."""
-    from leeward_cli.approvals_watch import attend  # which imports this module
-
     return attend(OperatorLink(socket))
 
 

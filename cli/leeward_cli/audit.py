@@ -6,11 +6,12 @@ Trust:     none in a line: its texts may come from a sandbox, and are shown esca
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -30,11 +31,16 @@ def audit() -> None:
     """Show the record of decisions, and verify it."""
 
 
-def _unreadable(error: OSError) -> BadRequest:
-    if isinstance(error, FileNotFoundError):
-        return BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
-                          " --folder names another folder")
-    return BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}")
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """A context in which what can't be read is a BadRequest."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
+                         " --folder names another folder") from None
+    except OSError as error:
+        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}") from None
 
 
 @audit.command("show")
@@ -45,12 +51,10 @@ def _unreadable(error: OSError) -> BadRequest:
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
     """Show the record, the newest line first. A bad line is shown as bad, and skipped."""
     found: deque[ReadLine] = deque(maxlen=limit)
-    try:
+    with _readable():
         for line in read_record(folder or default_folder(os.environ)):
             if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
                 found.append(line)
-    except OSError as error:
-        raise _unreadable(error) from None
     for line in reversed(found):
         click.echo(_as_json(line) if as_json else plain(text_of(line)))
 
@@ -64,10 +68,8 @@ def check(folder: str | None, head: str | None) -> int:
 
     The exit status is 1 if it isn't; the first line that doesn't fit is named.
     """
-    try:
+    with _readable():
         found = verify_record(folder or default_folder(os.environ), head)
-    except OSError as error:
-        raise _unreadable(error) from None
     if found.fault is not None:
         click.echo(plain(f"line {found.fault.number}, in {found.fault.file}: {found.fault.fault}"))
         if found.fault.row is None:
@@ -88,10 +90,8 @@ def mend(folder: str | None, head: str | None) -> None:
 
     Their bytes are kept in `audit.torn`. Any other fault is named, and stays.
     """
-    try:
+    with _readable():
         count = mend_record(folder or default_folder(os.environ), head)
-    except OSError as error:
-        raise _unreadable(error) from None
     click.echo(f"{count} half-written lines were taken out" if count else "the record has no half-written line")
 
 

@@ -45,18 +45,17 @@ class Place:
 
     def manager(self, *words: str, check: bool = True) -> None:
         """Run systemctl; Unsupported if it isn't installed, or failed."""
-        program = shutil.which("systemctl")
-        if program is None:
-            raise Unsupported("systemd", have="no systemctl", need="systemd as service manager",
-                              cure="leeward daemon start does without")
-        done = subprocess.run([program, *(["--user"] if self.user else []), *words], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)
-        if check and done.returncode:
-            why = done.stderr.strip().splitlines()
-            command = " ".join(("systemctl", *(["--user"] if self.user else []), *words))
-            raise Unsupported("systemd", have=f"a failure of `{command}`: "
-                                              f"{why[-1] if why else f'exit status {done.returncode}'}",
-                              need="systemd as service manager", cure="leeward daemon start does without")
+        program, have = shutil.which("systemctl"), "no systemctl"
+        if program is not None:
+            options = [*(["--user"] if self.user else []), *words]
+            done = subprocess.run([program, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  check=False)
+            if not (check and done.returncode):
+                return
+            why = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            have = f"a failure of `{' '.join(('systemctl', *options))}`: {why[-1]}"
+        raise Unsupported("systemd", have=have, need="systemd as service manager",
+                          cure="leeward daemon start does without")
 
 
 def program() -> list[str]:

@@ -16,7 +16,7 @@ from _signal import SIGINT, default_int_handler, getsignal, signal  # type: igno
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 #: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as in a shell.
 INTERRUPTED = 130
@@ -61,8 +61,7 @@ class CtrlC:
         finally:
             self._serving = False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._ours:
             signal(SIGINT, default_int_handler)
 

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 from leeward.protocols import Protocol
@@ -47,8 +46,7 @@ class Progress:
         if pause == _EACH_S:
             _write(_CLEAR)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join(1.0)  # the terminal may be stopped

@@ -21,7 +21,7 @@ import termios
 import threading
 import time
 import tty
-from types import FrameType, TracebackType
+from types import FrameType
 
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
@@ -93,8 +93,7 @@ class _Modes:
         os.kill(os.getpid(), signal.SIGSTOP)
         self.raw()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ignore()  # a second signal must not interrupt the restoration
         with self._stack, contextlib.suppress(OSError):
             _forget_answers(self._left)

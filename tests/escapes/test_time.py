@@ -195,7 +195,7 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
         "agents/running.py", "approvals/bridge/box_rows.py", "approvals/bridge/boxes.py", "approvals/git/git_store.py",
         "approvals/queue/recording.py", "approvals/carrying/runs.py",
         "approvals/service.py", "approvals/serving.py", "approvals/web/feed.py", "approvals/web/pages.py")} | {
-        ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_text.py")}
+        ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_watch.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
     # The table of calls that a job may make names some of them.
     sources = [path for folder in ("leeward", "cli") for kind in ("*.py", "*.c", "*.h")

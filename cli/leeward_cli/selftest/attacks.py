@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from leeward.outcome import Outcome
 from leeward.spec.limits import KIB, MIB
-from leeward_cli.selftest.attack import Attack, Seen, secret_read
+from leeward_cli.selftest.trial import Attack, Seen, secret_read
 
 if TYPE_CHECKING:
     from leeward_cli.selftest.canaries import Canaries

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import secrets
 import select
 import shutil
@@ -19,10 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
-from leeward_cli.selftest.attack import calls
+from leeward.isolation.seccomp.syscalls import NUMBERS
 
 #: System calls that programs make by number.
 _CALLS = ("unshare", "clone", "io_uring_setup", "add_key", "userfaultfd", "bpf", "perf_event_open", "ptrace",
@@ -81,8 +81,7 @@ class Canaries:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _share(self, stack: contextlib.ExitStack) -> int:
@@ -112,7 +111,7 @@ class Canaries:
     def given(self) -> dict[str, Any]:
         """The values for a program. The victim is alive when this returns."""
         victim = self._living_victim()
-        numbers = calls()
+        numbers = NUMBERS[platform.machine()]
         return {"calls": {name: numbers[name] for name in _CALLS if name in numbers}, "mark": self.mark[::-1],
                 "secret": self._secret, "victim": victim.pid, "neighbour": self.neighbour, "socket": self._path,
                 "tcp": self._tcp.getsockname()[1], "udp": self._udp.getsockname()[1], "abstract": self.mark,

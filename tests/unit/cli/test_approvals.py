@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from leeward.approvals.link import OperatorLink
 from leeward_cli import approvals as approvals_command
 from leeward_cli import approvals_watch
-from leeward_cli.approvals_text import MOST_LINES, line_of, lines_of
-from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
+from leeward_cli.approvals_watch import MOST_LINES, WatchDesk, WatchState, line_of, lines_of, paired
 from leeward_cli.approved_sandboxes import note_lines
 from leeward_cli.full import cli
 

@@ -16,11 +16,21 @@ from kit.locks import BUILT_IN, LOCKS
 from leeward.host.findings import Feature, Support
 from leeward.outcome import JobError, Outcome, Result
 from leeward_cli.selftest import trial
-from leeward_cli.selftest.attack import Attack, did, secret_read, seen_of
 from leeward_cli.selftest.attacks import ATTACKS, OWN, RIGHTS
 from leeward_cli.selftest.canaries import Canaries, wait
 from leeward_cli.selftest.command import environment_of, lacks_of
-from leeward_cli.selftest.trial import HELD, MISSING, OPEN, UNTRIED, Finding, attempt
+from leeward_cli.selftest.trial import (
+    HELD,
+    MISSING,
+    OPEN,
+    UNTRIED,
+    Attack,
+    Finding,
+    attempt,
+    did,
+    secret_read,
+    seen_of,
+)
 
 #: What isn't one of the tests' locks and holds a row all the same.
 IN_WORDS = {"the daemon's clock", "a process for each job"}
