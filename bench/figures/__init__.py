@@ -1,8 +1,8 @@
 """
 `./dev figures`: measures the project's goals, most of them as ratios to a floor.
 
-A group is a module here with a function `measure(settings) -> rows`: it starts the daemons that it needs, and takes
-turns with its floor. To add one, write the module and name it in GROUPS.
+A group is a function that takes the settings and returns rows: it starts the daemons that it needs, and takes turns with
+its floor. To add one, write it and name it in GROUPS.
 """
 
 from __future__ import annotations
@@ -13,22 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import (
-    command,
-    crowd,
-    denied,
-    egress,
-    fresh,
-    live,
-    memory,
-    output,
-    processor,
-    rates,
-    sessions,
-    start,
-    throughput,
-    workdir,
-)
+from bench.figures import egress, jobs, processes, sandboxes
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import floors
@@ -36,20 +21,20 @@ from leeward_cli.bench.figures import Watch, described
 from leeward_cli.bench.report import duration, origin
 
 GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
-    "fresh": fresh.measure,
-    "rates": rates.measure,
-    "throughput": throughput.measure,
-    "sessions": sessions.measure,
-    "live": live.measure,
-    "workdir": workdir.measure,
-    "processor": processor.measure,
-    "memory": memory.measure,
-    "command": command.measure,
-    "start": start.measure,
-    "output": output.measure,
-    "denied": denied.measure,
+    "fresh": jobs.measure_fresh,
+    "rates": jobs.measure_rates,
+    "throughput": jobs.measure_throughput,
+    "sessions": jobs.measure_sessions,
+    "live": sandboxes.measure_live,
+    "workdir": sandboxes.measure_workdir,
+    "processor": processes.measure_processor,
+    "memory": processes.measure_memory,
+    "command": processes.measure_command,
+    "start": processes.measure_start,
+    "output": jobs.measure_output,
+    "denied": jobs.measure_denied,
     "egress": egress.measure,
-    "crowd": crowd.measure,
+    "crowd": jobs.measure_crowd,
 }
 
 ROUNDS = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import figures as table
-from bench.figures import memory, processor
+from bench.figures import processes
 from bench.figures.row import FigureSettings, Row, in_turn, missing, quotient, times
 
 
@@ -89,7 +89,7 @@ python   7 cpu-clock:
 
 
 def test_samples_belong_to_a_process_and_a_step():
-    counted = processor.count(SCRIPT, {7: "daemon", 10: "zygote", 20: "keeper"})
+    counted = processes.count(SCRIPT, {7: "daemon", 10: "zygote", 20: "keeper"})
 
     assert {"runner: page faults": 1, "keeper: clone3(2)": 1, "daemon: its own code": 1} == counted
 
@@ -97,6 +97,6 @@ def test_samples_belong_to_a_process_and_a_step():
 def test_own_memory_is_read():
     import os
 
-    proportional, private = memory.rollup(os.getpid())
+    proportional, private = processes.rollup(os.getpid())
 
     assert 0 < private <= proportional
