@@ -24,7 +24,7 @@ from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.floors import CODE, Spawn, interpreter
 from leeward_cli.bench.ours import armed, daemon, daemon_pid, fresh, program, rate
 from leeward_cli.bench.rounds import CALLERS, timed
-from leeward_cli.bench.spent import children, spent, zygotes
+from leeward_cli.bench.spent import children, clock, spent, zygotes
 
 # --- `leeward exec` and `leeward run` as whole processes
 
@@ -85,12 +85,16 @@ def measure_start(settings: FigureSettings) -> Sequence[Row]:
     timed(nothing.call)
     for _ in range(settings.some(10)):
         passes.append(percentile([timed(nothing.call) for _ in range(5)], 50))
-        answers.append(_answer())
+        start = time.perf_counter()
+        with daemon(None) as path, Client(path) as client:
+            fresh(client).call()
+            answers.append(time.perf_counter() - start)
         before = _of_children()
         for _ in range(5):
             same.call()
         idle.append((_of_children() - before) / 5)
-        starts.append(_processor_time())
+        with daemon(None) as path:
+            starts.append(clock(daemon_pid(path)))
     for _ in range(settings.some(3)):
         start = time.perf_counter()
         with daemon(None, f"--pool-size={_MANY}", "--spares=0") as path:
@@ -103,20 +107,6 @@ def measure_start(settings: FigureSettings) -> Sequence[Row]:
         Row(f"start of a daemon to a pool of {_MANY} armed", round(percentile(pools, 50), 2), "s", 1,
             measured=[times("start to armed", [pools])]),
     ]
-
-
-def _answer() -> float:
-    start = time.perf_counter()
-    with daemon(None) as path, Client(path) as client:
-        fresh(client).call()
-        return time.perf_counter() - start
-
-
-def _processor_time() -> float:
-    """Seconds of all threads of a daemon that has just become ready."""
-    with daemon(None) as path:
-        threads = Path(f"/proc/{daemon_pid(path)}/task")
-        return sum(int((threads / name / "schedstat").read_text().split()[0]) for name in os.listdir(threads)) / 1e9
 
 
 def _of_children() -> float:

@@ -101,14 +101,10 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
     found = registry().find(name)
     if not found.sandbox:
         raise BadRequest(f"{found.name} has no sandbox yet")
-    return in_sandbox(found.sandbox, socket, {}, list(command), _inside(found, socket), terminal, raw)
-
-
-def _inside(instance: Instance, socket: str | None) -> str | None:
-    """The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it."""
-    with attached(instance.sandbox, socket) as box:
-        return next((str(mount["target"]) for mount in box.info().get("mounts", ())
-                     if mount["path"] == instance.project), None)
+    with attached(found.sandbox, socket) as box:
+        inside = next((str(mount["target"]) for mount in box.info().get("mounts", ())
+                       if mount["path"] == found.project), None)
+    return in_sandbox(found.sandbox, socket, {}, list(command), inside, terminal, raw)
 
 
 @agent.command()

@@ -308,11 +308,8 @@ def _keys(desk: WatchDesk) -> bool:
     if data in _ARROWS:
         return desk.press(_ARROWS[data])
     keys = [letter for letter in data.decode("latin-1") if letter != "\x1b"]
-    return all(desk.press(key) for key in paired(keys, _second))
-
-
-def _second() -> str:
-    return os.read(0, 1).decode("latin-1") if select.select([0], [], [], _SECOND_S)[0] else ""
+    return all(desk.press(key) for key in paired(keys, lambda: os.read(0, 1).decode("latin-1") if select.select(
+        [0], [], [], _SECOND_S)[0] else ""))
 
 
 def paired(keys: list[str], second: Callable[[], str]) -> list[str]:

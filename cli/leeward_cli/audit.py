@@ -56,7 +56,8 @@ def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> 
             if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
                 found.append(line)
     for line in reversed(found):
-        click.echo(_as_json(line) if as_json else plain(text_of(line)))
+        bad = {"bad": line.fault, "line": line.number} if line.fault else {}
+        click.echo(json.dumps({**(line.row or {}), **bad}) if as_json else plain(text_of(line)))
 
 
 @audit.command("verify")
@@ -115,8 +116,3 @@ def _when(seconds: Any) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
     except (TypeError, ValueError, OverflowError, OSError):
         return "without a time"
-
-
-def _as_json(line: ReadLine) -> str:
-    row = {} if line.row is None else dict(line.row)
-    return json.dumps({**row, **({"bad": line.fault, "line": line.number} if line.fault else {})})

@@ -9,8 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from leeward import __version__
-from leeward_cli.click_options import Tabled
-from leeward_cli.groups import run_group
+from leeward_cli.click_options import Tabled, run_group
 
 #: The file of each command; the function has the command's name.
 FILES = {

@@ -111,7 +111,10 @@ def install(place: Place, group: str = "") -> list[Path]:
             place.manager("daemon-reload")
             place.manager("enable", "--now", SOCKET, SERVICE)
         else:
-            _enable(place)
+            for link in _wanted(place):
+                link.parent.mkdir(exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(f"../{link.name}")
     except OSError as error:
         uninstall(place)
         raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
@@ -161,13 +164,6 @@ def _wanted(place: Place) -> list[Path]:
     """The links by which the units are enabled."""
     target = "default.target" if place.user else "multi-user.target"
     return [place.folder / f"{target}.wants" / SERVICE, place.folder / "sockets.target.wants" / SOCKET]
-
-
-def _enable(place: Place) -> None:
-    for link in _wanted(place):
-        link.parent.mkdir(exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(f"../{link.name}")
 
 
 def _check_ours(path: Path) -> None:

@@ -60,7 +60,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _agent(argv: list[str]) -> int:
     """Run `leeward agent` by click, without the other groups; `agent start` also without the other commands."""
-    from leeward_cli.groups import run_alone
+    from leeward_cli.click_options import run_alone
 
     if argv[1:2] != ["start"]:
         from leeward_cli.agent import agent

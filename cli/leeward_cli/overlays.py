@@ -33,7 +33,8 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     with attached(name, socket) as box, Progress("comparing"):
         found = box.diff(target)
     for change in found:
-        click.echo(_json(change) if as_json else line(change))
+        click.echo(json.dumps({each.name: getattr(change, each.name) for each in fields(change)}) if as_json
+                   else line(change))
 
 
 @click.command()
@@ -114,7 +115,3 @@ def failure(error: Stale) -> str:
 def line(change: FolderChange) -> str:
     """A change as a line of text, which is escaped, because the sandbox chooses the name."""
     return f"{_LETTERS[change.kind]} {plain(change.path)}" + ("" if change.is_compared else "  (not compared)")
-
-
-def _json(change: FolderChange) -> str:
-    return json.dumps({field.name: getattr(change, field.name) for field in fields(change)})

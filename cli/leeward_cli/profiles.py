@@ -36,13 +36,10 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     else:
         width = max(map(len, found))
         for key, value in found.items():
-            for number, line in enumerate(value if isinstance(value, list) and value else [_shown(value)]):
+            lines = value if isinstance(value, list) else [value]
+            for number, line in enumerate(lines if lines not in ([], [""]) else ["none"]):
                 click.echo(f"{'' if number else key:<{width}}  {line}".rstrip())
     return 0
-
-
-def _shown(value: object) -> str:
-    return "none" if value in ([], "") else str(value)
 
 
 def _all(config: Any) -> dict[str, Any]:

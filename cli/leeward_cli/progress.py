@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leeward.protocols import Protocol
 from leeward.wire.replies import Reply
 from leeward_cli.messages import escape
+
+if TYPE_CHECKING:
+    from leeward.client.sandbox import Sandbox
 
 #: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25
@@ -18,14 +20,10 @@ AFTER_S, _EACH_S = 1.0, 0.25
 _CLEAR = b"\r\x1b[K"
 
 
-def _nothing() -> str:
-    return ""
-
-
 class Progress:
     """A context in which the line shows that *what* is being done, with the *text* that another thread asks for."""
 
-    def __init__(self, what: str, text: Callable[[], str] = _nothing) -> None:
+    def __init__(self, what: str, text: Callable[[], str] = str) -> None:
         self._what, self._text = what, text
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -60,14 +58,10 @@ def _write(data: bytes) -> bool:
     return True
 
 
-class Asks(Protocol):
-    def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
-
-
 class Counted:
     """Counts the files and bytes of file calls on *sandbox*; `leeward.client.files.Files` accepts it as a sandbox."""
 
-    def __init__(self, sandbox: Asks) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._bytes = self._files = 0
 

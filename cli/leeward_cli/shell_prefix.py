@@ -97,7 +97,10 @@ def _run(line: str) -> int:
         raise BadRequest("the line isn't UTF-8") from None
     session = prefix.session_of(os.getppid(), _stat)
     me = prefix.AgentSession(os.getpid(), prefix.parse_stat(_stat(os.getpid()))[2])
-    cwd = _current_folder()
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        raise BadRequest("the current folder was removed") from None
     with agent_project.opened(project_of(session.pid)) as (project, folder):
         _inside(cwd, project, "")
         settings = agent_project.settings_of(folder, project, False)
@@ -117,9 +120,10 @@ def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> 
     Run *line* to its end, and write its output as it arrives. Returns its exit status; _Unfinished if it may have been
     started, and the daemon has lost it or its output can't be written.
     """
+    env = {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
     try:
         # After `--`, since a line may begin with a hyphen.
-        process = box.start(["bash", "-c", "--", line], stdin=None, cwd=cwd, env=_environment(), title=title)
+        process = box.start(["bash", "-c", "--", line], stdin=None, cwd=cwd, env=env, title=title)
     except DaemonError as error:
         if error.may_have_run:
             raise _Unfinished(error) from None
@@ -180,13 +184,6 @@ def _protecting(box: Any, folder: int) -> Iterator[None]:
                          f" {', '.join(map(ascii, moved[:20]))}")
 
 
-def _current_folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise BadRequest("the current folder was removed") from None
-
-
 def _inside(cwd: str, project: str, inside: str) -> str:
     if cwd != project and not cwd.startswith(project.rstrip("/") + "/"):
         raise BadRequest(f"{cwd!a:.200} is outside of the project {project!a:.200}")
@@ -205,10 +202,6 @@ def project_of(pid: int) -> str:
 def _stat(pid: int) -> str:
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         return file.read()
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
 
 
 def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:

@@ -33,16 +33,8 @@ def _hurt(canaries: Canaries, seen: Seen) -> str:
     return canaries.victim_is_hurt()
 
 
-def _neighbour(canaries: Canaries, seen: Seen) -> str:
-    return canaries.neighbour_is_hurt()
-
-
 def _called(canaries: Canaries, seen: Seen) -> str:
     return canaries.arrived()
-
-
-def _host_name(canaries: Canaries, seen: Seen) -> str:
-    return "the host's name" if seen.any == socket.gethostname() else ""
 
 
 NAMESPACES = (
@@ -58,7 +50,7 @@ def attack():
     Attack("c094", "namespaces", "kill a process of the job in the worker beside", ("namespaces", "landlock"), """
 def attack():
     os.kill(given["neighbour"], 9)
-""", _neighbour),
+""", lambda canaries, seen: canaries.neighbour_is_hurt()),
     Attack("c005", "namespaces", "find the host's processes in /proc", ("mounts", "namespaces"), """
 def attack():
     for number in filter(str.isdigit, os.listdir("/proc")):
@@ -72,7 +64,7 @@ def attack():
     Attack("c011", "namespaces", "read the host's name", ("namespaces",), """
 def attack():
     return os.uname().nodename
-""", _host_name, only="namespaces"),
+""", lambda canaries, seen: "the host's name" if seen.any == socket.gethostname() else "", only="namespaces"),
     Attack("c074", "namespaces", "read shared memory (System V) of the host", ("namespaces", "seccomp"), """
 def attack():
     number = call("shmget", given["shared"], 0, 0)
@@ -381,10 +373,6 @@ def _alike(canaries: Canaries, seen: Seen) -> str:
     return "two jobs drew the same numbers" if len(set(drawn)) < len(drawn) else ""
 
 
-def _left(canaries: Canaries, seen: Seen) -> str:
-    return canaries.left_behind()
-
-
 _STOPPED = (Outcome.OUT_OF_MEMORY, Outcome.SIGNALLED)
 
 LIMITS = (
@@ -499,7 +487,7 @@ def attack():
     subprocess.Popen(["/bin/sh", "-c", f"trap '' HUP TERM INT; (sleep 30; : {given['mark'][::-1]}-left) & sleep 0.2"],
                      start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                      stderr=subprocess.DEVNULL).wait()
-""", _left),
+""", lambda canaries, seen: canaries.left_behind()),
     Attack("c088", "the job before", "change the interpreter for the next job", ("a process for each job",), """
 import builtins
 def attack():

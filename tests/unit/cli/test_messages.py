@@ -20,7 +20,7 @@ from leeward.errors import quoted
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward_cli import main as module
-from leeward_cli.groups import run_alone
+from leeward_cli.click_options import run_alone
 from leeward_cli.messages import EscapedStream, escape
 
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
