@@ -24,9 +24,7 @@ from leeward_cli.options import UsageError, parse
 from leeward_cli.status import status_text
 from leeward_cli.stopping import Line, pidfd_of, stop
 
-#: Seconds that a daemon may take to answer, and to read its configuration again.
 ANSWER_S, RELOAD_S = 5.0, 5.0
-#: Seconds between looks at a log that is followed.
 _LOOK_S = 0.2
 #: Bytes that are read from the end of a log to find its last lines.
 _TAIL = 1 << 20

@@ -20,7 +20,6 @@ from leeward_cli.sandbox_command import attached
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
 
-#: Texts for the reasons in `Transfer.left_out`.
 _WHY = {
     "special": "neither a file, a folder nor a link", "link": "a link that could lead out of the folder",
     "gone": "it vanished meanwhile", "changed": "it changed meanwhile", "name": "its name leads out of the folder",

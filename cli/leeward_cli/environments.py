@@ -19,8 +19,8 @@ from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.click_options import socket_option
 from leeward_cli.messages import EscapedStream, complain
+from leeward_cli.rows import fields
 
-#: A further configuration file of the daemon.
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -207,11 +207,8 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(found))
         return 0
-    for key, value in found.items():
-        lines = [f"{package} {version}" for package, version in value.items()] if isinstance(value, dict) else (
-            [str(each) for each in value] if isinstance(value, list) else [str(value)])
-        for number, line in enumerate(lines or ["none"]):
-            click.echo(f"{'' if number else key:<12}  {line}")
+    shown = {**found, "packages": [f"{package} {version}" for package, version in dict(manifest.packages).items()]}
+    click.echo("\n".join(fields(shown, 12)))
     return 0
 
 

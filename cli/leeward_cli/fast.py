@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from leeward.wire.replies import Reply
 
-#: Seconds that a daemon may take to answer a ping or a status.
 ANSWER_S = 5.0
 
 

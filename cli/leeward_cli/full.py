@@ -13,7 +13,7 @@ from leeward_cli.click_options import Tabled, run_group
 
 #: The file of each command; the function has the command's name.
 FILES = {
-    "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.command",
+    "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.report",
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",

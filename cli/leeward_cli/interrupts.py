@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as in a shell.
 INTERRUPTED = 130
 
-#: The action of the first and of the second Ctrl-C.
 _HOW = ("interrupt", "kill")
 
 

@@ -30,7 +30,6 @@ ENDS = {
     "signalled": "the job was ended",
 }
 
-#: The limit that each option sets.
 LIMITS = {"--timeout": "time", "--memory": "memory", "--output": "output", "--processes": "processes"}
 
 #: The message for a failed job that asked for the network, which may be the reason.

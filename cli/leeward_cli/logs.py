@@ -56,7 +56,6 @@ terminal: the job asked for a terminal of its own making (pty, pexpect, script, 
   what it costs   a part of the kernel more in the reach of jobs
 """
 
-#: Explanations of names that aren't system calls.
 _TOPICS = {"network": _NETWORK, "loopback": _LOOPBACK, "terminal": _TERMINAL}
 
 _NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})

@@ -23,7 +23,6 @@ from leeward.outcome import Result
 from leeward_cli.interrupts import INTERRUPTED
 from leeward_cli.messages import EscapedStream
 
-#: The greatest number of bytes of standard input that are passed on at once.
 _READ = 1 << 16
 
 

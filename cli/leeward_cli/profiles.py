@@ -18,6 +18,7 @@ from leeward.pool.begin import spec_of
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import OURS
 from leeward_cli.click_options import JSON
+from leeward_cli.rows import fields
 
 
 @click.command()
@@ -34,11 +35,7 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        width = max(map(len, found))
-        for key, value in found.items():
-            lines = value if isinstance(value, list) else [value]
-            for number, line in enumerate(lines if lines not in ([], [""]) else ["none"]):
-                click.echo(f"{'' if number else key:<{width}}  {line}".rstrip())
+        click.echo("\n".join(fields(found, max(map(len, found)))))
     return 0
 
 

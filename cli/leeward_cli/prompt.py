@@ -27,7 +27,6 @@ from leeward_cli.passing import on_ctrl_c
 
 #: The name of typed statements in tracebacks.
 _NAME = "<stdin>"
-#: The number of lines in the history.
 _REMEMBERED = 2000
 _SHOW = "__import__('sys').displayhook(("
 

@@ -66,6 +66,14 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def fields(found: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Lines about each field: its name once, and each value in it on a line of its own."""
+    for key, value in found.items():
+        values = value if isinstance(value, list) else [value]
+        for number, line in enumerate(values if values not in ([], [""]) else ["none"]):
+            yield f"{'' if number else key:<{width}}  {line}".rstrip()
+
+
 def matches(row: Mapping[str, Any], asked: str) -> bool:
     """Whether *row* is about the job or sandbox *asked*; True for all rows if *asked* is ""."""
     return not asked or asked in (str(row.get("job", "")), row.get("sandbox"))

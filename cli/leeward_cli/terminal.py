@@ -30,14 +30,12 @@ from leeward_cli.agent_ends import ending_by_signals
 from leeward_cli.messages import write
 from leeward_cli.terminal_size import size
 
-#: The greatest number of bytes of keys that are read at once.
 _READ = 1 << 16
 #: A query to the terminal, "device status report", and its answer. A terminal answers queries in order.
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
 #: Seconds without a byte after which no more is expected from the terminal, before its answer to the query, and after
 #: it; the greatest number of seconds after it, and in all if the answers to many queries of the program come before it.
 _SILENT_S, _QUIET_S, _FORGET_S, _FLOOD_S = 1.0, 0.05, 3.0, 10.0
-#: Signals by which a person or the system asks this process to end.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Escape sequences that reset what a killed program may have left. In front is the end of a string (a title, for
 #: instance), which some terminals wait for in whatever follows. Then: colours, character sets, keypad, insertion,

@@ -20,7 +20,6 @@ from typing import Any
 
 from leeward_cli.bench.floors import CODE, Spawn, Subject, interpreter, printed_by, printing
 
-#: Seconds that docker may take to list its images.
 _PATIENCE_S = 10.0
 
 

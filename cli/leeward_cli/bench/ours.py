@@ -31,7 +31,6 @@ from leeward_cli import library
 from leeward_cli.background import START_S, temporary
 from leeward_cli.bench.floors import CODE, CalledSubject, check, printing
 
-#: The name of `fresh` in the figures.
 OURS = "leeward"
 
 #: Code that prints the time at which its first line runs. CLOCK_MONOTONIC is the same for all processes of the host.

@@ -1,19 +1,26 @@
-"""The findings: one object for `--json`, the same as text, and a picture, as SVG, which any browser shows."""
+"""`leeward bench`: its findings as one object for `--json`, as text, and as a picture, in SVG, which any browser shows."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 from xml.sax.saxutils import escape
 
+import click
+
 from leeward import __version__
+from leeward.errors import LeewardError
 from leeward_cli.bench import floors
 from leeward_cli.bench.figures import described, figure, noise, percentile, rate, ratio
-from leeward_cli.bench.ours import OURS
-from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples
+from leeward_cli.bench.ours import OURS, daemon
+from leeward_cli.bench.rounds import CALLERS, GAP_S, Samples, measure
+from leeward_cli.click_options import JSON, socket_option
 
 #: The parts of a call's time, by the fields of Legs.
 _LEGS = {
@@ -175,3 +182,49 @@ def _bar(row: Mapping[str, Any], y: float, x: Callable[[float], float]) -> list[
 def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 12, weight: str = "normal") -> str:
     return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
             f' fill="{_INK}">{escape(words)}</text>')
+
+
+# --- the command --------------------------------------------------------------
+
+#: Without --rounds: on a quiet machine there are 800 calls of leeward, 8 of them at or above the p99. No round
+#: starts after SECONDS, so that the bench takes less than two minutes.
+ROUNDS, SECONDS = 40, 75.0
+
+#: Options that switch optimisations of the daemon off, to measure the gain of each.
+LEVELS = (("--io=socket",), ("--no-fast-path",), ("--no-rehearse",), ("--spares=0",),
+          ("--io=socket", "--no-fast-path", "--no-rehearse", "--spares=0"))
+
+
+def run(socket: str | None, rounds: int | None, as_json: bool, levels: bool = False, plot: str | None = None) -> None:
+    """Measure, and print the findings; the options of `bench` say how. OSError: the picture can't be written."""
+    shown = not as_json and sys.stderr.isatty()
+
+    def progress(done: int) -> None:
+        if shown:
+            print(f"\rround {done}", end="", file=sys.stderr, flush=True)
+
+    with contextlib.ExitStack() as stack:
+        picture = None if plot is None else stack.enter_context(open(plot, "w", encoding="utf-8"))
+        path = stack.enter_context(daemon(socket))
+        others = {" ".join(options): stack.enter_context(daemon(None, *options)) for options in LEVELS if levels}
+        found = findings(measure(path, rounds or ROUNDS, math.inf if rounds else SECONDS, progress, others))
+        if picture is not None:
+            picture.write(svg(found))
+    if shown:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    print(json.dumps(found) if as_json else text(found), end="\n" if as_json else "", flush=True)
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(1, 10_000), metavar="N",
+              help="Rounds to measure; more are more exact.  [default: 40, or as many as fit into 75 s]")
+@JSON
+@socket_option("Measure this daemon; by default one is started.")
+@click.option("--levels", is_flag=True, help="Also measure daemons with each optimisation switched off.")
+@click.option("--plot", metavar="FILE", help="Also draw the results, as SVG.")
+def bench(rounds: int | None, as_json: bool, socket: str | None, levels: bool, plot: str | None) -> None:
+    """Measure a fresh job, beside lower bounds and alternatives, in turn."""
+    try:
+        run(socket, rounds, as_json, levels, plot)
+    except OSError as error:
+        raise LeewardError(f"bench: {error}") from None
