@@ -70,10 +70,7 @@ def is_fork(line: str, who: dict[int, str]) -> bool:
 
 
 def count(script: Iterable[str], at_first: Mapping[int, str], names: Mapping[int, str]) -> Counts:
-    """
-    The counts in lines of `perf script`, of the processes *at_first*, as `known` has them, and of those that these start.
-    *names* are those of system calls, by number.
-    """
+    """The counts in *script*, of the processes *at_first* and those that these start; *names* of system calls, by number."""
     who, found = dict(at_first), Counts()
     last: dict[int, tuple[str, int]] = {}
     for line in script:

@@ -96,10 +96,7 @@ for _ in range(100):
 
 @dataclass
 class Soak:
-    """
-    What has happened so far: lines that say what should not have been, counts, and seconds of ordinary jobs from call to
-    answer. `going`: not paused; `pauses`: seconds of all pauses.
-    """
+    """What has happened so far; `times` and `pauses` in seconds. `wrong` has lines that say what should not have been."""
 
     path: str
     rng: random.Random

@@ -66,10 +66,7 @@ def _replaced(text: str) -> str:
 
 
 def _brackets(text: str) -> dict[int, tuple[int, int]]:
-    """
-    The innermost open bracket at the beginning of each continued line, by the line's number from 0: the bracket's line
-    and the column behind it, 0 if nothing follows it there.
-    """
+    """Of each continued line, from 0: the line of its innermost bracket, and the column behind it, 0 if none follows."""
     lines, found, opened, last = text.splitlines(), dict[int, tuple[int, int]](), list[tuple[int, int]](), -1
     for token in tokenize.generate_tokens(StringIO(text).readline):
         row = token.start[0] - 1

@@ -1,8 +1,4 @@
-"""
-The end of `leeward agent`: exit statuses, signals that end it, and the clean-up after starts that were killed.
-
-This module doesn't import click, which `start` doesn't need.
-"""
+"""The end of `leeward agent`: exit statuses, signals, the clean-up after starts that were killed. Doesn't import click."""
 
 from __future__ import annotations
 
@@ -64,8 +60,8 @@ def set_home() -> None:
 @contextmanager
 def ending_by_signals(*numbers: int) -> Iterator[Callable[[], None]]:
     """
-    A context in which *numbers*, by default all signals that ask this process to end, raise `AskedToEnd`. Its value is a
-    function: once it was called, the signals are ignored. Those that are ignored already, as by nohup, stay so.
+    A context in which *numbers*, by default all signals that ask this process to end, raise `AskedToEnd`, unless they
+    are ignored, as by nohup. Its value is a function: once it was called, the signals are ignored.
     """
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)

@@ -100,10 +100,7 @@ def library_of(text: str) -> LibraryFolder:
 
 
 def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
-    """
-    The agent's program on this host; None if its definition names none. BadRequest if it isn't installed, or an agent
-    could replace its files: *written* has the real paths of folders to which agents can write.
-    """
+    """The agent's program on this host, if it has one; BadRequest if it is missing, or where agents have *written*."""
     if not definition.command:
         return None
     from leeward.agents.request import shown_programs
@@ -119,10 +116,7 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
-    """
-    Prepare the run of an agent, of which nothing is started. *asked* are the values of AgentOptions; *ignore* is called
-    before the run is undone, so that a second Ctrl-C doesn't interrupt that.
-    """
+    """Prepare the run, without a start; *asked* are values of AgentOptions, *ignore* is called before the run is undone."""
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
     from leeward.agents.request import AgentOptions, check_home, request_of, written_by
@@ -209,10 +203,7 @@ def _end(process: Process, late: threading.Event) -> None:
 
 
 def _changes(run: AgentRun, applied: bool | None) -> int:
-    """
-    Show the changes in an overlay, and apply them if the user wants that. Returns 1 if they can't be applied: then the
-    copy stays for some minutes, as it does when the question has no answer.
-    """
+    """Show the changes in an overlay, and apply them if wanted. Returns 1 if they can't be: then the copy stays."""
     try:
         status = _shown_and_applied(run, applied)
     except (LeewardError, OSError, AskedToEnd, KeyboardInterrupt):

@@ -1,6 +1,5 @@
 """
-`leeward approvals`: the service for approvals, and the operator's commands, which talk to it over the operator's
-socket.
+`leeward approvals`: the service for approvals, and the operator's commands, which talk to it over a socket.
 
 Trust:     none in the descriptions, paths and commands that are shown, which come from a sandbox. They are escaped.
 """

@@ -1,7 +1,4 @@
-"""
-What this command adds to click: options of `leeward_cli.options` for help, completion and usage errors, options that commands
-share, and messages and exit statuses of errors.
-"""
+"""What this command adds to click: options of the table `leeward_cli.options`, shared options, messages of errors."""
 
 from __future__ import annotations
 

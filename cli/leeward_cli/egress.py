@@ -74,11 +74,7 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
 
 
 def verdict(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
-    """
-    The decision of *policy*, a `spec.egress.Policy`, about a URL; BadRequest if it is none.
-
-    *address* is that to which the name resolves, None for a public one; *fetch*: decide as for a request by `fetch`.
-    """
+    """The decision of *policy* about a URL whose name leads to *address* (None: a public one); BadRequest if it is none."""
     assert isinstance(policy, Policy)
     try:
         url = parse_url(text)

@@ -67,11 +67,7 @@ def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def write_names(path: str, asked: str, file: str, folder: int | None = None) -> None:
-    """
-    Write the `names` of the job or sandbox *asked* to *file*, one on each line.
-
-    *folder* is a descriptor of the file's folder, opened before the sandbox could put a link in its place, if it can.
-    """
+    """Write the `names` of *asked* to *file*, in *folder*, opened before the sandbox could put a link in its place."""
     log = decisions(path)
     text = "".join(plain(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
     if log.forgotten:

@@ -24,10 +24,7 @@ _SHOWN = 50
 
 
 def save_changes(overlay: Overlay, found: list[FolderChange], name: str, goal: str, hint: str = "") -> None:
-    """
-    Save *found*, of `overlay.diff`, to a new folder of the user's state that is called after *name*, and say how it
-    gets from there to *goal*; *hint* ends the message.
-    """
+    """Save *found*, of `overlay.diff`, to a new folder for *name* in the user's state, and say how it gets to *goal*."""
     folder = kept_changes(os.environ, name)
     own_folder(os.path.dirname(folder))
     left = overlay.save(found, folder)

@@ -35,11 +35,7 @@ def library() -> str:
 
 
 def install(prefix: Path) -> list[Path]:
-    """
-    Copy the header and the libraries below *prefix*, where compilers look. Returns the paths of the copies.
-
-    An existing file is replaced in one step, so that a program that uses it keeps the old one.
-    """
+    """Copy header and libraries below *prefix*, each in one step, since programs use old ones. Returns their paths."""
     _must_be_here()
     made = []
     for source in sorted(path for path in SDK.rglob("*") if path.is_file()):

@@ -27,10 +27,7 @@ _CODES = ("--file", "-m", "--put", "--collect", "--into")
 
 
 def run_line(parsed: Parsed) -> int:
-    """
-    Run the words after `--`: one word is a line for the shell, several are a program and its arguments. Returns the
-    exit status; UsageError if there are no words, or an option is only for Python code.
-    """
+    """Run the words after `--`: one is a line for the shell, several are a program and its arguments."""
     for name in _CODES:
         if parsed.flag(name):
             raise UsageError(f"{name} is for Python code, and --profile for a line of the shell")

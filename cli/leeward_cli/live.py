@@ -1,6 +1,5 @@
 """
-Shows a job's output while the job runs, and the rest at the end, as leeward/capi/await.c and command/exec_job.c in C
-do.
+Shows a job's output while the job runs, and the rest at the end; leeward/capi/await.c does the same in C.
 
 Trust:     none in the output; a malformed answer ends the connection.
 
@@ -55,10 +54,7 @@ class LiveJob:
         self._shown = shown
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
-        """
-        Show output of the job of request *number* until its answer arrives, and return that: *answer* waits for it, and
-        passes replies to other requests to the function that is its argument.
-        """
+        """Show output of the job of request *number* until *answer*, which gets a function for other replies, returns."""
         taking = _TakenOutput(link, number, self._shown)
         try:
             taking.later()

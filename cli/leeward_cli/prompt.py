@@ -38,10 +38,7 @@ def history_file() -> Path:
 
 
 def shown(source: str) -> str:
-    """
-    *source*, changed so that the value of a last expression without a semicolon is passed to sys.displayhook, as at
-    Python's own prompt. Line numbers don't change.
-    """
+    """*source*, changed so that the value of a last expression without a semicolon is shown. Line numbers don't change."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

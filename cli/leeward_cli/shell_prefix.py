@@ -116,10 +116,7 @@ def _run(line: str) -> int:
 
 
 def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> int:
-    """
-    Run *line* to its end, and write its output as it arrives. Returns its exit status; _Unfinished if it may have been
-    started, and the daemon has lost it or its output can't be written.
-    """
+    """Run *line* to its end, and write its output as it arrives; _Unfinished if it may have been started, and was lost."""
     env = {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
     try:
         # After `--`, since a line may begin with a hyphen.
@@ -141,10 +138,7 @@ def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> 
 @contextlib.contextmanager
 def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project: str,
             inside: str) -> Iterator[HidingWatch]:
-    """
-    A context in which the project's names to hide are covered: those that exist when it begins, and others after
-    `HidingWatch.start`. If one can't be, the process with this *title* is ended.
-    """
+    """A context in which names to hide are covered, new ones since `HidingWatch.start`; else the process *title* is ended."""
     from leeward.agents.hiding_watch import HidingWatch
 
     def end(why: str) -> None:
@@ -162,10 +156,7 @@ def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project:
 
 @contextlib.contextmanager
 def _protecting(box: Any, folder: int) -> Iterator[None]:
-    """
-    A context at whose end what the sandbox has made in the project and programs on the host run at once is renamed.
-    What can't be renamed ends the sandbox.
-    """
+    """A context at whose end what programs on the host run at once is renamed, or else the sandbox ended."""
     from leeward.client.protecting import FolderGuard, Unprotected
 
     known = json.loads(box.info().get("metadata", {}).get(_KNOWN, "[]"))
@@ -205,10 +196,7 @@ def _stat(pid: int) -> str:
 
 
 def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    """
-    The agent's sandbox, which is opened unless it exists, and the project's path in it. Those of ended agents are
-    ended.
-    """
+    """The agent's sandbox, opened unless it exists, and the project's path in it. Those of ended agents are ended."""
     from leeward.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox
 

@@ -62,10 +62,7 @@ class Line(Link):
 
 
 def stop(socket: str, now: bool = False) -> int:
-    """
-    Ask the daemon on *socket* to end (*now*: with its jobs), and wait until it has ended. Returns the exit status;
-    NoAnswer, with its pid, if it hasn't ended within STOP_S.
-    """
+    """Ask the daemon on *socket* to end (*now*: with its jobs), and wait until it has; NoAnswer after STOP_S."""
     until = time.monotonic() + STOP_S
     line = Line(socket)
     process = -1
@@ -101,10 +98,7 @@ def stop(socket: str, now: bool = False) -> int:
 
 
 def _end_by_signal(line: Line, process: int, mismatch: VersionMismatch, until: float) -> None:
-    """
-    Ask a daemon of another version of the wire, which has refused with *mismatch*, to end, as after an upgrade of
-    leeward; raises *mismatch* if this process can't send it a signal. *process* is its pidfd, or -1.
-    """
+    """Ask a daemon of another version, with the pidfd *process*, to end; raise *mismatch*, its refusal, if that fails."""
     if process < 0:
         raise mismatch
     with contextlib.suppress(VersionMismatch):

@@ -118,10 +118,7 @@ class _Left:
 
 
 def _forget_answers(left: _Left) -> None:
-    """
-    Reset the terminal, and discard the answers that it still sends. The program may have made the same query as this
-    function, so a short wait follows the answer.
-    """
+    """Reset the terminal, and discard its answers: the program may have made this query as well, so a short wait follows."""
     wait, most = _QUIET_S, _FORGET_S
     if os.environ.get("TERM", "dumb") not in ("", "dumb"):
         keyboard = _KEYBOARD * left.keyboard
@@ -145,10 +142,7 @@ def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
 
 
 def attend(process: Process) -> int:
-    """
-    Connect the user's terminal with *process* until it ends. Returns its exit status; AskedToEnd if a signal has asked
-    this process to end, and then *process* is killed.
-    """
+    """Connect the user's terminal with *process*, to its exit status; AskedToEnd, and it is killed, for a signal."""
     changed = threading.Event()
     with _Modes() as modes, _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())

@@ -96,10 +96,7 @@ WantedBy=sockets.target
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """
-    The values for the units: for one *user*'s service manager or the system's, the *command* of the daemon, and the
-    *group* whose members may use the system's daemon; "" for root alone.
-    """
+    """For one *user*'s manager or the system's: the daemon's *command*, and the *group* that may use it ("": root)."""
 
     user: bool
     command: Sequence[str]

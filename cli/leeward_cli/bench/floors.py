@@ -33,10 +33,7 @@ SOURCE = Path(__file__).with_name("floors.c")
 
 @contextlib.contextmanager
 def compiled() -> Iterator[str | None]:
-    """
-    A context with the path of floors.c, compiled; None if no compiler can make it. Only the bench runs that program, so
-    it isn't a part of the installation. Without it the hops are those of peers.py, which take a little longer.
-    """
+    """A context with the path of floors.c, compiled, for the bench alone; None without a compiler: then peers.py serves."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if not compiler or shutil.which(compiler[0]) is None:
         yield None
@@ -111,18 +108,12 @@ def interpreter() -> str:
 
 
 def hops(count: str, program: str | None) -> Peer:
-    """
-    "four" hops of a message through three processes that do nothing else: client, daemon, worker, daemon, client. Or
-    "two", without the worker. By the compiled *program*, if there is one.
-    """
+    """Four hops of a message ("four": client, daemon, worker, daemon, client, who do nothing else), or without the worker."""
     return Peer(f"{count} hops", count, _MESSAGE, _MESSAGE, [program, count] if program else ())
 
 
 def through(program: str) -> Peer:
-    """
-    Four hops, where the worker is an interpreter that stays and runs the code: the cost of a call to a warm CPython in
-    another process, without isolation and without a new process.
-    """
+    """Four hops, where the worker is an interpreter that stays and runs the code, without isolation."""
     return Peer(THROUGH, "run", command=[program, "through", interpreter(), "-I", "-S", peers.__file__, "run"])
 
 

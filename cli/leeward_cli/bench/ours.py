@@ -138,10 +138,7 @@ def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
 
 
 def burst(talks: Sequence[Talk], jobs: int) -> None:
-    """
-    Run *jobs* jobs, with one job of each caller in flight, in one thread and without the blocking client: with eight
-    threads on two processors, the threads would be measured.
-    """
+    """Run *jobs* jobs, one of each caller in flight, in one thread: eight on two processors would be measured themselves."""
     poll = select.poll()
     by_fd = {talk.socket.fileno(): talk for talk in talks}
     for fd, talk in by_fd.items():
@@ -190,10 +187,7 @@ class _Result(ctypes.Structure):
 
 @contextlib.contextmanager
 def from_c(path: str) -> Iterator[CalledSubject | None]:
-    """
-    A context with the same call by libleeward, as a program in C, Go or Rust makes it (ctypes adds a microsecond or
-    two); None if this installation has no libleeward.
-    """
+    """A context with the same call by libleeward, if it is there; ctypes adds a microsecond or two."""
     if not Path(library.SDK, "lib", library.SONAME).exists():
         yield None
         return

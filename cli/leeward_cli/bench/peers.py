@@ -48,10 +48,7 @@ def fork(client: int) -> None:
 
 
 def confined(client: int) -> None:
-    """
-    As `fork`, with each process in new namespaces with its own /proc and /tmp, under a filter of 300 instructions.
-    There are no cgroups, ids, Landlock, limits, pipes, supervisor or watch.
-    """
+    """As `fork`, in new namespaces with /proc and /tmp, under a filter of 300 instructions; nothing else of a sandbox."""
     import ctypes  # here, so that the interpreter of `fork` has as few modules as possible
     from array import array
 

@@ -65,11 +65,7 @@ class Samples:
 
 def measure(path: str, rounds: int, seconds: float, progress: Callable[[int], None] = lambda done: None,
             levels: Mapping[str, str] | None = None) -> Samples:
-    """
-    Measure against the daemon on *path*, for *rounds* rounds at most, none of which starts after *seconds*.
-
-    *progress* is called after each round, with its number. *levels* has the sockets of other daemons, by their options.
-    """
+    """Measure the daemon on *path*, and those of *levels*, for *rounds* rounds, none of which starts after *seconds*."""
     samples = Samples(load=os.getloadavg()[0])
     with contextlib.ExitStack() as stack:
         subjects, client, fork = _subjects(stack, path, levels or {}, samples)

@@ -15,10 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """
-    Processor seconds so far of each kind of process. Workers are keepers and runners, also those that have ended: their
-    time is for arming, jobs and ends. It is None if no cgroup counts it.
-    """
+    """Processor seconds so far. Workers are keepers and runners, also ended ones; None if no cgroup counts their time."""
 
     daemon: float
     zygote: float

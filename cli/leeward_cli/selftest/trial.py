@@ -1,7 +1,4 @@
-"""
-A row of the tables (a program, the locks that hold it, and the function that judges whether they did), its trial, and the
-findings, as a table and as JSON.
-"""
+"""A row of the tables (a program, its locks, the function that judges them), its trial, and the findings."""
 
 from __future__ import annotations
 
