@@ -77,7 +77,6 @@ def first_byte_of_a_screen(argv: list[str], env: dict[str, str]) -> float:
 
 
 def sandbox_spec() -> SandboxSpec:
-    """The view of the profile `agent`, without a client's mounts."""
     return python(HostPython(sys.executable, sys.version_info[:2], sys.base_prefix), {}, limits=Limits(), terminal=True)
 
 

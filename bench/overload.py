@@ -76,7 +76,6 @@ class LoadConnection:
         self.sock.sendall(frame)
 
     def take(self) -> int:
-        """Read answers. Returns how many there were."""
         data = self.sock.recv(1 << 16)
         now = time.monotonic()
         if not data:

@@ -65,7 +65,6 @@ class Side:
         return line
 
     def work(self, jobs: int) -> None:
-        """Have *jobs* run, until as many runners are armed as before."""
         assert self._client.stdin is not None
         self._client.stdin.write(f"{jobs}\n")
         self._client.stdin.flush()

@@ -50,7 +50,6 @@ SETTLED_S = 2.0
 
 
 def below(pid: int) -> list[int]:
-    """*pid* and all its living descendants."""
     parents: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:

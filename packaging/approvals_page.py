@@ -14,7 +14,6 @@ BEGIN, END = "<!-- routes: made by ./dev generate -->\n", "<!-- end -->"
 
 
 def made() -> str:
-    """docs/approvals.md as it should be, made from what it is."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     rows = "".join(map(row, (each for each in ROUTES if not each.page)))
     return f"{before}{BEGIN}| route | for sandboxes | | fields |\n|---|---|---|---|\n{rows}{END}{rest.partition(END)[2]}"

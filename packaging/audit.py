@@ -50,7 +50,6 @@ def readelf(path: Path, *options: str) -> str:
 
 
 def audit(wheel: Path) -> list[str]:
-    """One line for each way in which *wheel* differs from what its name says."""
     _, _, python, abi, tag = wheel.stem.split("-")
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(prefix="leeward-audit-") as work:
         archive.extractall(work)

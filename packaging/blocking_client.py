@@ -42,7 +42,6 @@ _PARAGRAPH = re.compile(r"\n( *)With asyncio, .*(?:\n\1\S.*)*\n(?=\n|\1\"\"\")")
 
 
 def blocking(source: str) -> str:
-    """The blocking module for the asyncio module *source*."""
     kept = [marked.expand(r"\1\2").rstrip() if (marked := _MARKED.fullmatch(line)) else line
             for line in _PARAGRAPH.sub("", source).splitlines() if not line.endswith("  # asyncio")]
     return _with_sorted_imports(_replaced("\n".join(kept) + "\n"))

@@ -29,7 +29,6 @@ C_HEAD = """\
 
 
 def pages() -> dict[str, str]:
-    """A page for each command, with its subcommands, by file name; `packaging/leeward.1` is written by hand."""
     found = {}
     for name, command in full.commands().items():
         if not command.hidden:

@@ -49,7 +49,6 @@ def shapes(text: str) -> set[tuple[bool, str]]:
 
 
 def requests(kind: type[ClientRequest] = ClientRequest) -> set[tuple[bool, str]]:
-    """The shapes of *kind* and the requests that are based on it: leeward/wire/schema.py."""
     made = sorted(kind.fields.values(), key=lambda one: one.default is not MISSING)
     shape = "".join("-+"[type(one.default) is type(factory(dict))] for one in made)
     return {(True, shape)}.union(*map(requests, kind.__subclasses__()))

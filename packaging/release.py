@@ -51,7 +51,6 @@ def told(*command: str) -> str:
 
 
 def committed() -> str:
-    """The commit that the tree is; Stop if there are other changes."""
     changed = told("git", "status", "--porcelain")
     if changed:
         raise Stop(f"these have to be committed first:\n{changed}")

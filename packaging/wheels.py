@@ -68,7 +68,6 @@ def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
 
 
 def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
-    """Build the wheel for *tag* in *into*; return its path."""
     with tempfile.TemporaryDirectory(prefix="leeward-wheels-") as work:
         done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", work], cwd=HERE,
                               env=environment(tag, zig, cache), check=False, capture_output=True, text=True)
@@ -81,7 +80,6 @@ def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
 
 
 def second_opinions(made: Path, tools: Path) -> list[str]:
-    """The complaints of auditwheel and abi3audit about a wheel, one line each."""
     faults = []
     done = subprocess.run([tools / "bin/abi3audit", "--strict", "--report", made], check=False, capture_output=True,
                           text=True)

@@ -90,7 +90,6 @@ def comment(text: str) -> str:
 
 
 def declarations() -> str:
-    """lib/wire.d.ts: what each operation takes and answers."""
     lines = ["/// <reference types=\"node\" />", "", comment("By operation: the fields of its request."),
              "export interface Requests {"]
     for operation in SORTED:
@@ -117,7 +116,6 @@ def shape(answer: Mapping[str, str]) -> str:
 
 
 def script() -> str:
-    """lib/wire.js: the fields of answers, by which they are checked."""
     lines = ["'use strict';", "",
              f"const RESULT = {types(RESULT)};", comment("The answer to an operation on files that failed."),
              f"const FAILURE = {types(types_of(FAILURE))};", "",
@@ -130,7 +128,6 @@ def script() -> str:
 
 
 def types(answer: Mapping[str, str]) -> str:
-    """The fields of an answer as an object of JavaScript."""
     found = ", ".join(f"{repr(name) if '?' in name else name}: '{kind}'" for name, kind in answer.items())
     return f"{{ {found} }}" if found else "{}"
 
@@ -175,7 +172,6 @@ def c_operation(operation: Operation) -> str:
 
 
 def table(operation: Operation) -> str:
-    """The table of an operation's fields. Fields that are alike share a row."""
     rows = [(f"`{name}`", type_of(operation, name), default_of(one), one.doc)
             for name, one in operation.fields.items()]
     wide = any(one.absent is not MISSING for one in operation.fields.values())

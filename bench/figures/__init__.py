@@ -66,7 +66,6 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """The findings as text: each row, and below it the figures that it is computed from."""
     stirred = found["noise"]
     who = "root" if found["machine"]["root"] else "an ordinary user"
     lines = [f"{origin(found)}, {who}",
@@ -88,7 +87,6 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def shown(made: Mapping[str, Any]) -> str:
-    """The figures that a row is computed from, as a line."""
     values = [duration(made[key]) if made["unit"] == "us" else f"{made[key]:g} {made['unit']}"
               for key in ("p50", "p90", "p99")]
     return "p50 {}  p90 {}  p99 {}  n {}".format(*values, made["n"])

@@ -110,7 +110,6 @@ def measure_start(settings: FigureSettings) -> Sequence[Row]:
 
 
 def _of_children() -> float:
-    """Seconds of processor time of the children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -152,7 +151,6 @@ def measure_memory(settings: FigureSettings) -> Sequence[Row]:
 
 
 def rollup(pid: int) -> tuple[int, int]:
-    """Bytes: proportional, private. proc(5), smaps_rollup."""
     fields = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
         name, value = line.split(":")

@@ -82,13 +82,11 @@ def quotient(over: Sequence[float], under: Sequence[float]) -> float:
 
 def compared(words: str, found: Found, over: str, under: str, target: float | None, *, at_most: bool = True,
              gap_s: float = GAP_S, note: str = "") -> Row:
-    """The row of two subjects: the ratio of their calls."""
     return Row(words, ratio(found[over], found[under]), "x", target, at_most,
                [times(name, found[name], gap_s) for name in (over, under)], note)
 
 
 def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: float | None, note: str) -> Row:
-    """The row of the median of calls, in the *unit* "ms" or "us"."""
     middle = percentile([each for row in rounds for each in row], 50) * {"ms": 1e3, "us": 1e6}[unit]
     return Row(words, round(middle, 2), unit, target, measured=[times(words, rounds)], note=note)
 

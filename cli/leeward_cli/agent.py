@@ -50,7 +50,6 @@ def agent() -> None:
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Names of instances that begin with *begun*, for a shell's completion."""
     try:
         return [one.name for one in InstanceRegistry(state_home(os.environ)).running() if one.name.startswith(begun)]
     except LeewardError:

@@ -69,7 +69,6 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
 
 
 def hidden_in(fd: int, project: str, settings: AgentSettings) -> HidingPlan:
-    """The files of *project* to hide; *fd* is a descriptor of its folder."""
     return hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
 
 

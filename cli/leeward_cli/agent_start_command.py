@@ -25,7 +25,6 @@ class _Start(click.Command):
 
 
 def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Names of agents that begin with *begun*, for a shell's completion."""
     from leeward.agents.definition import definition_names
     from leeward.agents.places import config_home
 

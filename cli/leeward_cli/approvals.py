@@ -91,7 +91,6 @@ def list_(socket: str | None, as_json: bool, recent: bool, category: str | None)
 
 
 def _requests(link: OperatorLink, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
-    """All pending requests, page by page, or the newest of any status."""
     if recent:
         newest: list[dict[str, Any]] = link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
         return [row for row in newest if category in (None, row["category"])]
@@ -156,7 +155,6 @@ def _places(text: str) -> list[int]:
 
 
 def resolved(found: Mapping[str, Any]) -> int:
-    """Print the results of a decision. Returns the exit status."""
     for row in found.get("decided", []):
         click.echo(f"{row['id']:>5}  {row['status']}")
     for row in found.get("before", []):

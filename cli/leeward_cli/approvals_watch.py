@@ -67,7 +67,6 @@ def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool)
 
 
 def _marked(text: str, code: str) -> str:
-    """*text* on one line, with yellow escapes for invisible characters."""
     return "".join(one if one.isprintable() else f"{_YELLOW}{ascii(one)[1:-1]}{_OFF}{code}" for one in text)
 
 

@@ -34,7 +34,6 @@ class ApprovedAgent:
         self._sandbox, self._git = "", False
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables that the agent gets in addition to *env*."""
         own = environment_of(self._project)
         if env.get("PYTHONPATH"):
             own["PYTHONPATH"] = f"{own['PYTHONPATH']}:{env['PYTHONPATH']}"

@@ -65,7 +65,6 @@ RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't
 
 
 def run_group(group: click.Group, argv: Sequence[str]) -> int:
-    """Run the command in *argv*, one of *group*. Returns the exit status."""
     try:
         status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False)
     except click.ClickException as error:

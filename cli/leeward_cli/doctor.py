@@ -51,7 +51,6 @@ def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
 
 
 def as_text(features: Iterable[Feature]) -> str:
-    """Lines about each feature: its state, the effect of its absence, and the commands that enable it."""
     lines = []
     for feature in features:
         lines.append(f"{feature.state!s:<8} {feature.name:<21} {feature.have}")

@@ -38,7 +38,6 @@ def decisions(path: str) -> RowLog:
 
 
 def subject_of(row: Mapping[str, Any]) -> str:
-    """The job or sandbox of a row."""
     if row.get("sandbox"):
         return str(row["sandbox"])
     return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
@@ -55,7 +54,6 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
-    """Print the rows of the job or sandbox *asked*, or all rows if it is ""."""
     show_rows(decisions(path).pages(follow), line, asked, as_json,
               "the daemon remembers no connection" + (f" of {asked}" if asked else ""))
 

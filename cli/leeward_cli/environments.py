@@ -35,7 +35,6 @@ def _size(count: int) -> str:
 
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
-    """The environments in the folder that the configuration names, and the configuration."""
     config = load(config_file)
     return Environments(config.environments_folder or default_folder(os.environ, os.geteuid())), config
 

@@ -80,7 +80,6 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
 
 
 def ping(argv: Sequence[str]) -> int:
-    """Ask whether the daemon answers. Returns the exit status."""
     parsed = parse("ping", argv)
     Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
     write(1, b"Pong!\n")
@@ -88,7 +87,6 @@ def ping(argv: Sequence[str]) -> int:
 
 
 def status(argv: Sequence[str]) -> int:
-    """Print the daemon's workers, jobs and layers. Returns the exit status."""
     parsed = parse("status", argv)
     reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
     assert reply.ok is not None

@@ -67,7 +67,6 @@ def completion(shell: str) -> None:
 
 
 def script(shell: str, command: click.Command) -> str:
-    """The script by which *shell* completes *command*, which is `leeward`."""
     made = get_completion_class(shell)
     if made is None:
         raise click.ClickException(f"this click has no completion for {shell}")
@@ -75,11 +74,9 @@ def script(shell: str, command: click.Command) -> str:
 
 
 def commands() -> dict[str, click.Command]:
-    """All commands, by name."""
     ctx = click.Context(cli)
     return {name: command for name in cli.list_commands(ctx) if (command := cli.get_command(ctx, name)) is not None}
 
 
 def app(argv: Sequence[str]) -> int:
-    """Run the command in *argv*; return the exit status."""
     return run_group(cli, argv)

@@ -59,7 +59,6 @@ class Place:
 
 
 def program() -> list[str]:
-    """The command that runs this installation's daemon."""
     # -P: no module may be imported from the current folder.
     return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
 
@@ -153,7 +152,6 @@ def uninstall(place: Place) -> list[Path]:
 
 
 def clients_start_one() -> bool:
-    """Whether this user's clients start a daemon by themselves where none answers."""
     try:
         return autostart.may_start(client_socket(None))
     except BadRequest:  # of a configuration, with which no client runs
@@ -161,7 +159,6 @@ def clients_start_one() -> bool:
 
 
 def _wanted(place: Place) -> list[Path]:
-    """The links by which the units are enabled."""
     target = "default.target" if place.user else "multi-user.target"
     return [place.folder / f"{target}.wants" / SERVICE, place.folder / "sockets.target.wants" / SOCKET]
 

@@ -70,7 +70,6 @@ def is_path(word: str) -> bool:
 
 
 def request(parsed: Parsed) -> dict[str, Any]:
-    """The fields of the execute request that the command line describes."""
     path, module = parsed.value("--file"), parsed.value("-m")
     sources = len(parsed.words) + (path is not None) + (module is not None)
     if sources != 1:

@@ -123,7 +123,6 @@ def explained_name(name: str) -> str:
 
 
 def _rule_lines(rules: list[Rule]) -> list[str]:
-    """Lines for rules that differ only in their tests of arguments."""
     rule = rules[0]
     tests = ", ".join(" and ".join(test.text for test in each.tests) for each in rules if each.tests)
     only = "" if Needs.NOTHING is rule.needs else f", {rule.needs.value}"

@@ -25,7 +25,6 @@ _OWN = ("exec", "ping", "run", "status")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command in *arguments*, or in sys.argv; return the exit status."""
     try:
         return _run(arguments)
     except (OSError, MemoryError) as error:  # a limit of this process, or of the host

@@ -113,5 +113,4 @@ def failure(error: Stale) -> str:
 
 
 def line(change: FolderChange) -> str:
-    """A change as a line of text, which is escaped, because the sandbox chooses the name."""
     return f"{_LETTERS[change.kind]} {plain(change.path)}" + ("" if change.is_compared else "  (not compared)")

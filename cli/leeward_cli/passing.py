@@ -53,7 +53,6 @@ def on_ctrl_c(*actions: Callable[[], object]) -> Iterator[list[int]]:
 
 
 def pass_on(process: Process, raw: bool) -> int:
-    """Connect the process's pipes with this command's. Returns the exit status."""
     threading.Thread(target=feed, args=(process,), daemon=True).start()
     _, status = passed(process, raw)
     return status

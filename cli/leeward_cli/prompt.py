@@ -32,7 +32,6 @@ _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
-    """The path of the history, a file that only the user can read."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "leeward" / "python_history"
 

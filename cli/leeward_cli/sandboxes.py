@@ -27,7 +27,6 @@ from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_word
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """The values of options of the form NAME=VALUE, by name."""
     found = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -38,7 +37,6 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
 
 
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """The ids of sandboxes that begin with *begun*, for a shell's completion."""
     try:
         rows = Sandbox.list(socket=ctx.params.get("socket"))
     except DaemonError:
@@ -273,7 +271,6 @@ _BYTES = ("memory_limit", "memory_peak", "memory")
 
 
 def _readable(what: str, value: object) -> str:
-    """The value of a field of `info`, with its unit."""
     if isinstance(value, float) and what in _SECONDS:
         return f"{value:.3f} s" if value < 1 else f"{value:.0f} s"
     if isinstance(value, int) and what in _BYTES:

@@ -299,7 +299,6 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
 
 
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:
-    """Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status."""
     from leeward.agents import tool_hook
 
     try:

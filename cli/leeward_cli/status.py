@@ -36,7 +36,6 @@ def _pool(pool: dict[str, Any]) -> str:
 
 
 def _shard(shard: dict[str, Any]) -> str:
-    """A line about one of the processes that serve fresh jobs beside the daemon."""
     workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
     pid = shard.get("pid", -1)
     process = "no process" if pid < 0 else f"pid {pid}"

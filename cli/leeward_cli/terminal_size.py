@@ -6,7 +6,6 @@ import os
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns of the terminal on standard output; 24 and 80 if they aren't known."""
     try:
         columns, rows = os.get_terminal_size(1)
     except OSError:

@@ -31,7 +31,6 @@ _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9} 
 
 
 def look(path: str) -> dict[str, Any]:
-    """The present state: `time` (seconds of time.monotonic), and the daemon's `status` and `sandboxes`."""
     link = Link(path)
     try:
         reply, _ = link.call("status", {}, time.monotonic() + _ANSWER_S)

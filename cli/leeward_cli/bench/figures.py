@@ -38,8 +38,6 @@ def percentile(samples: Sequence[float], p: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row of the report, with times in microseconds."""
-
     subject: str
     gap_ms: float
     n: int
@@ -76,7 +74,6 @@ class Rate:
 
 
 def rate(subject: str, callers: int, jobs: int, rates: Sequence[float]) -> Rate:
-    """The row of *rates*, jobs per second of single bursts of *jobs* jobs."""
     slow = [1 / each for each in rates]
     p50, p90, p99 = (round(1 / percentile(slow, p)) for p in (50, 90, 99))
     return Rate(subject, callers, jobs * len(rates), len(rates), p50, p90, p99, round(min(rates)), round(max(rates)))

@@ -123,7 +123,6 @@ def pour(program: str, size: int) -> Peer:
 
 
 def fork() -> Peer:
-    """A warm interpreter that forks for each request, without isolation."""
     # Packets: 8 requests may be on their way, and each answer comes from another process.
     return Peer(FORK, "fork", kind=SOCK_SEQPACKET)
 
@@ -179,7 +178,6 @@ class Spawn:
         self.end(*self.start())
 
     def rate(self, callers: int, jobs: int) -> None:
-        """Run the program *jobs* times, *callers* of them at the same time."""
         running: dict[int, int] = {}
         poll = select.poll()
         started = 0

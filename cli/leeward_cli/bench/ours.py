@@ -101,8 +101,6 @@ def legs(client: Client) -> Legs:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The connection of one of many callers, and the fields of its requests."""
-
     socket: Socket
     conversation: Conversation
     fields: Mapping[str, Any]
@@ -118,7 +116,6 @@ class Talk:
 
 
 def rate(path: str, callers: int, jobs: int) -> None:
-    """Run *jobs* jobs over *callers* connections, with one job in flight on each connection."""
     with contextlib.ExitStack() as stack:
         burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
 

@@ -63,7 +63,6 @@ def findings(samples: Samples) -> dict[str, Any]:
 
 
 def _spent(samples: Samples) -> dict[str, dict[str, float]]:
-    """Microseconds of processor time per job in the bursts."""
     made = {}
     for name in ("daemon", "zygote", "workers") if samples.spent else ():
         each = [seconds / samples.burst * 1e6 for spent in samples.spent
@@ -124,7 +123,6 @@ def _verdict(stirred: Mapping[str, Any]) -> str:
 
 
 def svg(found: Mapping[str, Any], gap_ms: float = 5.0) -> str:
-    """A picture of the calls in *found* that have *gap_ms* milliseconds between them."""
     rows = sorted((row for row in found["latency"] if row["gap_ms"] == gap_ms), key=lambda row: row["p50"])
     low = 10 ** math.floor(math.log10(min(row["p50"] for row in rows)))
     high = 10 ** math.ceil(math.log10(max(row["p99"] for row in rows)))

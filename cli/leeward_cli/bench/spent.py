@@ -71,7 +71,6 @@ def group_of(cgroup: str) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that *pid*'s first thread has made."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
 

@@ -354,7 +354,6 @@ def attack():
 
 
 def _taken(canaries: Canaries, seen: Seen) -> str:
-    """Judge by the program's report: it has taken several times its limit, and still runs."""
     return f"took {seen.any}" if seen.any else ""
 
 

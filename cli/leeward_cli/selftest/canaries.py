@@ -176,7 +176,6 @@ class Canaries:
 
 
 def named(text: str) -> list[int]:
-    """The pids of processes of this host with *text* in their command line."""
     found = []
     for number in os.listdir("/proc"):
         if number.isdigit():
@@ -187,7 +186,6 @@ def named(text: str) -> list[int]:
 
 
 def _state(pid: int) -> str:
-    """The letter of a process's state; "" if the process has gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0]

@@ -82,7 +82,6 @@ def target(path: str, private: bool, token: str) -> Iterator[Target]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if this user may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = file.read()

@@ -78,7 +78,6 @@ Judge = Callable[[Canaries, Seen], str]
 
 
 def did(canaries: Canaries, seen: Seen) -> str:
-    """Judge by the return value of attack(), which is the proof of success."""
     return str(seen.any)[:80] if seen.any else ""
 
 
@@ -121,7 +120,6 @@ class Attack:
 
 
 def seen_of(attack: Attack, results: tuple[Result, ...]) -> Seen:
-    """The reports in the *results* of the jobs of *attack*. Pure."""
     done: list[Any] = []
     refused = failed = ""
     for result in results:
