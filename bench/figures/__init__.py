@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import egress, jobs, processes, sandboxes
+from bench.figures import agent, egress, jobs, overload, processes, sandboxes
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import floors
@@ -30,11 +30,13 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "processor": processes.measure_processor,
     "memory": processes.measure_memory,
     "command": processes.measure_command,
+    "agent": agent.measure_agent,
     "start": processes.measure_start,
     "output": jobs.measure_output,
     "denied": jobs.measure_denied,
     "egress": egress.measure,
     "crowd": jobs.measure_crowd,
+    "overload": overload.measure_overload,
 }
 
 ROUNDS = 40
