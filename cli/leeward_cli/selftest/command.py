@@ -24,7 +24,7 @@ from leeward.spec.limits import Limits
 from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
 from leeward_cli.click_options import SOCKET
-from leeward_cli.control import Running
+from leeward_cli.daemon_commands import Running
 from leeward_cli.messages import escape, write
 from leeward_cli.selftest.attacks import ATTACKS
 from leeward_cli.selftest.canaries import Canaries, wait
