@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from urllib.parse import quote
 
+from leeward.egress.injection import Swap
 from leeward.egress.masks import MaskedStream, Masks
 from leeward.egress.pipes import SEARCHED
-from leeward.egress.swap import Swap
 
 VALUE = b"sk-live-0123456789abcdefghij+/"
 

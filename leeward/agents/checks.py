@@ -125,10 +125,14 @@ def variables(value: Any) -> dict[str, str]:
 def inside(value: Any) -> str:
     """An absolute path in the sandbox, in normal form; "" for none."""
     path = text(value)
-    if path and (not path.startswith("/") or path == "/" or path.startswith("//") or path.endswith("/")
-                 or any(part in (".", "..", "") for part in path[1:].split("/"))):
+    if path and not is_plain(path):
         raise ValueError('must be an absolute path, without ".", ".." and a slash at the end')
     return path
+
+
+def is_plain(path: str) -> bool:
+    """Whether *path* is absolute, in normal form, and not the root."""
+    return path.startswith("/") and not any(part in (".", "..", "") for part in path[1:].split("/"))
 
 
 def check_table(table: Mapping[str, Any], keys: Keys, file: str, place: str = "") -> dict[str, Any]:
@@ -170,3 +174,19 @@ def _meant(name: str, keys: Keys, place: str) -> str:
     if near:
         return f"did you mean {prefix}{near[0]}?"
     return f"there are {', '.join(prefix + key for key in keys)}"
+
+
+#: The name of a Debian package, with an optional architecture and version, as apt-get takes them.
+_PACKAGE = r"[a-z0-9][a-z0-9+.-]{1,99}(:[a-z0-9-]{1,20})?(=[A-Za-z0-9.+:~-]{1,100})?"
+
+
+def check_package(text: str) -> str:
+    """
+    *text*, if it names a Debian package.
+
+    Raises:
+        ValueError: it doesn't.
+    """
+    if not re.fullmatch(_PACKAGE, text):
+        raise ValueError("must be the name of a Debian package, such as jq, ripgrep=13.0.0-4 or libc6:i386")
+    return text

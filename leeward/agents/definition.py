@@ -16,7 +16,7 @@ from leeward.agents.errors import SettingsError, printable
 from leeward.agents.names import is_agent_name
 from leeward.agents.places import FILE, OURS, definition_files
 from leeward.agents.reading import read_user_file
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, names
 
 if TYPE_CHECKING:
     from leeward.spec.egress_rules import EgressRule
@@ -116,6 +116,9 @@ def _secrets(value: Any) -> tuple[AgentSecret, ...]:
     return tuple(AgentSecret(checks.variable(name), hosts(each)) for name, each in value.items())
 
 
+#: The keys of hooks, in definitions and settings.
+HOOKS: checks.Keys = dict.fromkeys(names(AgentHooks), checks.one_or_more(checks.filled))
+
 #: Every key of a definition. `parse_definition` checks paths and hosts further.
 KEYS: checks.Keys = {
     "about": checks.text, "command": checks.array(checks.filled), "arguments": checks.array(checks.text),
@@ -123,7 +126,7 @@ KEYS: checks.Keys = {
     "programs": checks.array(checks.filled), "pass_environment": checks.array(checks.variable_pattern),
     "environment": checks.variables, "secrets": _secrets, "signed_in": checks.array(checks.filled),
     "install": {"command": checks.text, "page": checks.text},
-    "hooks": {name: checks.one_or_more(checks.filled) for name in ("setup_host", "setup", "prestart", "cleanup_host")},
+    "hooks": HOOKS,
 }
 
 
@@ -212,8 +215,7 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
 
 def _check_path(path: str, file: str, key: str) -> None:
     plain = path.removeprefix("~")
-    if (not plain.startswith("/") or plain == "/" or plain.endswith("/")
-            or any(part in ("", ".", "..") for part in plain[1:].split("/"))):
+    if not checks.is_plain(plain):
         raise SettingsError(file, key, f"{path!a:.120} isn't a valid path",
                             'write "~/NAME" or "/NAME", without ".", ".." and a slash at the end')
     if not path.startswith("~/") and plain.split("/")[1] in ("proc", "sys", "dev", "run"):

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from ipaddress import IPv4Network
 
 from leeward.agents.errors import SettingsError
+from leeward.spec.domains import shared_below
 from leeward.spec.egress_rules import EgressRule, PolicyError, parse_rule
 from leeward.spec.hosts import InvalidHost, parse_port
-from leeward.spec.shared_domains import shared_below
 
 #: Characters of an entry, and ports of one, at most.
 MAX_ENTRY, MAX_ENTRY_PORTS = 512, 8

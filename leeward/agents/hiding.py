@@ -21,7 +21,7 @@ from itertools import takewhile
 
 from leeward.agents.errors import printable
 from leeward.dataclass import dataclass, replace
-from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
+from leeward.spec.folders import EXAMPLES, SECRET_FILES
 
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32

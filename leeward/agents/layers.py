@@ -24,15 +24,145 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from leeward.agents.apt_sources import AptSources, apt_sources
-from leeward.agents.layer import INSIDE, Layer
-from leeward.agents.package_names import check_package
+from leeward.agents.checks import check_package
 from leeward.agents.state_files import own_folder
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, LeewardError, Unsupported
+
+#: The path of the layer in a sandbox.
+INSIDE = "/opt/packages"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """
+    A layer on the host, with a lock against its removal until `close`.
+
+    Attributes:
+        path: the folder on the host with the unpacked packages.
+        packages: the names and versions of all packages in it.
+        made: whether this call of `Layers.get` has made it.
+        lock: a descriptor of the folder with a shared flock(2).
+    """
+
+    path: str
+    packages: tuple[str, ...]
+    made: bool
+    lock: int
+
+    def close(self) -> None:
+        os.close(self.lock)
+
+    def environment(self) -> dict[str, tuple[str, ...]]:
+        """Variables by which programs find the layer's files, each with the folders that come first in its value."""
+        triplet = f"{os.uname().machine}-linux-gnu"
+        found = {
+            "PATH": ("usr/local/bin", "usr/bin", "usr/sbin", "usr/games", "bin", "sbin"),
+            "LD_LIBRARY_PATH": (f"usr/lib/{triplet}", "usr/lib", f"lib/{triplet}", "lib"),
+            "LIBRARY_PATH": (f"usr/lib/{triplet}", "usr/lib"),
+            "CPATH": ("usr/include", f"usr/include/{triplet}"),
+            "PKG_CONFIG_PATH": (f"usr/lib/{triplet}/pkgconfig", "usr/lib/pkgconfig", "usr/share/pkgconfig"),
+            "PERL5LIB": ("usr/share/perl5", *self._folders(f"usr/lib/{triplet}/perl5")),
+        }
+        there = {name: tuple(f"{INSIDE}/{folder}" for folder in folders if os.path.isdir(f"{self.path}/{folder}"))
+                 for name, folders in found.items()}
+        if os.path.isdir(f"{self.path}/usr/share"):
+            there["XDG_DATA_DIRS"] = (f"{INSIDE}/usr/share", "/usr/local/share", "/usr/share")
+        return {name: folders for name, folders in there.items() if folders}
+
+    def _folders(self, path: str) -> list[str]:
+        try:
+            return [f"{path}/{name}" for name in sorted(os.listdir(f"{self.path}/{path}"))]
+        except OSError:
+            return []
+
+
+#: Bytes of one list of sources, at most.
+_MOST_LISTED = 1 << 20
+_SOURCE = re.compile(r"deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AptSources:
+    """
+    The sources of packages.
+
+    Attributes:
+        etc: a folder with the layout of /etc/apt.
+        hosts: names, each with its port.
+        folders: of the host, with packages (`file:`).
+    """
+
+    etc: str
+    hosts: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+def apt_sources(etc: str) -> AptSources:
+    """
+    Read the lists of sources below *etc*, a folder with the layout of /etc/apt.
+
+    Raises:
+        Unsupported: there are no sources, or none that a sandbox can reach.
+    """
+    hosts, folders, other = dict[str, None](), dict[str, None](), dict[str, None]()
+    for uri in _uris(etc):
+        found = urlsplit(uri)
+        if found.scheme in ("http", "https") and found.hostname:
+            hosts[f"{found.hostname}:{found.port or (80 if found.scheme == 'http' else 443)}"] = None
+        elif found.scheme in ("file", "copy") and found.path.startswith("/"):
+            folders[os.path.realpath(found.path)] = None
+        else:
+            other[uri] = None
+    if not hosts and not folders:
+        why = f"sources that can't be reached from a sandbox: {', '.join(other)}"[:200] if other else f"none in {etc}"
+        raise Unsupported("sources of packages", have=why, need="one of http, https or file",
+                          cure="look at /etc/apt/sources.list.d")
+    return AptSources(etc, tuple(hosts), tuple(folders))
+
+
+def _uris(etc: str) -> Iterator[str]:
+    parts = os.path.join(etc, "sources.list.d")
+    names = sorted(os.listdir(parts)) if os.path.isdir(parts) else []
+    for path in (os.path.join(etc, "sources.list"), *(os.path.join(parts, name) for name in names)):
+        if not path.endswith((".list", ".sources")):
+            continue
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(_MOST_LISTED)
+        except OSError:
+            continue
+        yield from _of_stanzas(text) if path.endswith(".sources") else _of_lines(text)
+
+
+def _of_lines(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        found = _SOURCE.match(line.strip())
+        if found:
+            yield found[1]
+
+
+def _of_stanzas(text: str) -> Iterator[str]:
+    """The URIs of enabled stanzas in the format deb822, where a value continues in lines that begin with a blank."""
+    for stanza in re.split(r"\n\s*\n", text):
+        fields, name = dict[str, str](), ""
+        for line in stanza.splitlines():
+            if line.startswith("#"):
+                continue
+            if line[:1].isspace() and name:
+                fields[name] += f" {line.strip()}"
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                name = name.strip().lower()
+                fields[name] = value.strip()
+        if fields.get("enabled", "yes").lower() not in ("no", "false", "without", "off", "disable"):
+            yield from fields.get("uris", "").split()
+
 
 #: The paths of the host's /etc/apt and /var/lib/dpkg in the sandbox that makes a layer.
 _ETC, _STATUS = "/opt/apt", "/opt/dpkg"

@@ -11,7 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from leeward.agents.hashing import blake2b
+try:
+    from _blake2 import blake2b as blake2b
+except ImportError:  # a Python that was built with OpenSSL's hashes only
+    from hashlib import blake2b as blake2b
+
 
 #: Characters of the path in a name, at most, and characters of the hash.
 SHOWN, HASHED = 40, 6

@@ -13,10 +13,11 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 
-from leeward.agents.hashing import blake2b
-from leeward.obeyed.git_settings import named_in
+from leeward.agents.names import blake2b
+from leeward.agents.reading import beginning
+from leeward.agents.written import closed_path
 from leeward.obeyed.names import home_settings, plain
-from leeward.obeyed.repositories import INSIDE
+from leeward.obeyed.repositories import INSIDE, named_in
 from leeward.obeyed.search import ObeyedPaths, has_own_content
 from leeward.spec.folders import within
 
@@ -98,7 +99,7 @@ def _named_by_git(project: str) -> list[str]:
     """The paths in the project that the settings of its repository name as programs, hooks or further settings."""
     found, real = dict[str, None](), os.path.realpath(project)
     for settings in ("config", "config.worktree"):
-        for word, _ in named_in(_read(os.path.join(project, ".git", settings)) or b""):
+        for word, _ in named_in(beginning(os.path.join(project, ".git", settings), _MOST_BYTES) or b""):
             for base in ("", ".git"):
                 path = os.path.normpath(os.path.join(real, base, word))
                 inner = path[len(real) + 1:]
@@ -118,7 +119,7 @@ def _repository(project: str, path: str, left: list[int]) -> str:
     digest, places = blake2b(), [path]
     if not _is_folder(path):
         _add(digest, path, left, project)
-        named = re.fullmatch(_GITDIR, _read(path) or b"")
+        named = re.fullmatch(_GITDIR, beginning(path, _MOST_BYTES) or b"")
         if named:
             places.append(os.path.join(os.path.dirname(path), os.fsdecode(named[1])))
     for place in places:
@@ -198,26 +199,9 @@ def _target(path: str) -> str:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return ""
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
+    return closed_path(fd)
 
 
 def _content(path: str, about: os.stat_result) -> bytes:
-    found = _read(path)
+    found = beginning(path, _MOST_BYTES)
     return f"{about.st_size} {about.st_ctime_ns}".encode() if found is None else found
-
-
-def _read(path: str) -> bytes | None:
-    """A regular file's beginning; None of anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(fd, _MOST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(fd)

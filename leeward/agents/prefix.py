@@ -18,6 +18,8 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leeward.spec.folders import within
+
 #: Names of processes that may be between an agent and its lines.
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "env", "timeout", "leeward-shell-p"))
 
@@ -125,4 +127,4 @@ def reported_folder(content: bytes, roots: tuple[str, ...]) -> str:
     path = os.fsdecode(content.removesuffix(b"\n"))
     if "\0" in path or "\n" in path or not path.startswith("/") or os.path.normpath(path) != path:
         return ""
-    return path if any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots) else ""
+    return path if any(within(path, root) for root in roots) else ""

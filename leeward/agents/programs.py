@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from leeward.agents.written import open_beside, writable_by_agents
 from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
-from leeward.spec.folders import within
+from leeward.spec.folders import outermost, within
 
 #: Folders of the host that each sandbox shows.
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -193,11 +193,4 @@ def _venv(folder: str) -> list[str]:
 
 
 def _is_shown(path: str) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in _SHOWN)
-
-
-def outermost(paths: list[str]) -> tuple[str, ...]:
-    """*paths* without duplicates and without those below another one."""
-    unique = dict.fromkeys(paths)
-    return tuple(path for path in unique
-                 if not any(other != path and path.startswith(f"{other.rstrip('/')}/") for other in unique))
+    return any(within(path, place) for place in _SHOWN)

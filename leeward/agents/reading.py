@@ -115,6 +115,23 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
     return table
 
 
+def beginning(path: str, most: int, *, follow: bool = False) -> bytes | None:
+    """At most *most* bytes of a regular file; None of anything else, such as a FIFO, at which a read would wait."""
+    try:
+        fd = os.open(path, _FILE & ~os.O_NOFOLLOW if follow else _FILE)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
 def _unopened(error: OSError, shown: str) -> SettingsError:
     reasons = {errno.ELOOP: "is a link, which isn't followed",
                errno.ENOTDIR: "isn't in a folder: a link isn't followed",  # the error for a link with O_DIRECTORY

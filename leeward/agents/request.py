@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, parse_hosts
 from leeward.agents.errors import SettingsError
-from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
 from leeward.agents.places import cache_home, config_home, state_home
-from leeward.agents.programs import AgentProgram, outermost
-from leeward.agents.settings import AgentSettings
-from leeward.agents.written import home_path, real_beside, writable_by_agents
+from leeward.agents.programs import AgentProgram
+from leeward.agents.reading import beginning
+from leeward.agents.settings import AgentSettings, LibraryFolder
+from leeward.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
 from leeward.client.mounts import Mount
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import RequestRejected
-from leeward.spec.folders import within
+from leeward.spec.folders import outermost, within
 
 if TYPE_CHECKING:
-    from leeward.agents.layer import Layer
+    from leeward.agents.layers import Layer
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
@@ -141,7 +140,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     mounts += _programs(shown_programs(definition, written, environ), program, mounts,
                         writable_by_agents(written, environ))
     if layer is not None:
-        from leeward.agents.layer import INSIDE  # most starts have none
+        from leeward.agents.layers import INSIDE  # most starts have none
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     if settings.worktree_links:
@@ -268,7 +267,7 @@ def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[
     there = [mount.target for mount in mounts]
     return [Mount(real_beside(path, written) or path, path)
             for path in outermost([*wanted, *(() if program is None else program.shown)])
-            if not any(path == target or path.startswith(f"{target}/") for target in there)]
+            if not any(within(path, target) for target in there)]
 
 
 def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
@@ -277,7 +276,7 @@ def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
     repository's own file has to name the project, since the project's file isn't trusted.
     """
     found = re.fullmatch(r"gitdir: (/.+/\.git)(/worktrees/[^/\n]+)\n?", _small_file(os.path.join(source, ".git")))
-    if found is None or any(mount.target == found[1] or found[1].startswith(f"{mount.target}/") for mount in mounts):
+    if found is None or any(within(found[1], mount.target) for mount in mounts):
         return []
     real = os.path.realpath(found[1])  # before its file is read, since links on the path may be changed
     back = _small_file(f"{real}{found[2]}/gitdir").removesuffix("\n")
@@ -287,16 +286,7 @@ def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
 
 
 def _small_file(path: str) -> str:
-    """The first 4096 bytes of a regular file; "" for a link or anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        content = os.read(fd, 4096) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    finally:
-        os.close(fd)
-    return os.fsdecode(content)
+    return os.fsdecode(beginning(path, 4096) or b"")
 
 
 def _policy(definition: AgentDefinition, settings: AgentSettings,
@@ -321,3 +311,56 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     asked = {"ask": ["*"]} if options.approved and not options.unrestricted_network else {}
     return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 
+
+class OpenedMounts:
+    """
+    The mounts of *request*, each with a descriptor as its source. State folders are made unless they exist.
+
+    Attributes:
+        mounts: in the order of the request.
+
+    Raises:
+        RequestRejected: a folder can't be opened, or only through a link that isn't followed.
+    """
+
+    def __init__(self, request: AgentRequest, environ: Mapping[str, str]) -> None:
+        self._opened = list[int]()
+        written = writable_by_agents(request.written, environ)
+        try:
+            for folder in request.folders:
+                self._make(folder)
+            self.mounts = [each if source.startswith(OPENED) else replace(each, source=self._open(
+                source, written if source in request.folders else None))
+                for each in request.options["mounts"] for source in (os.fspath(each.source),)]
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _make(folder: str) -> None:
+        try:
+            os.makedirs(folder, 0o700, exist_ok=True)
+        except OSError as error:
+            raise _refused(folder, error) from None
+
+    def _open(self, source: str, written: Callable[[str], Iterable[str]] | None) -> str:
+        try:
+            self._opened.append(open_real(source) if written is None else open_beside(source, written))
+        except OSError as error:
+            raise _refused(source, error) from None
+        return f"{OPENED}{self._opened[-1]}"
+
+    def close(self) -> None:
+        """Close the descriptors: the sandbox was opened. May be called repeatedly."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def __enter__(self) -> OpenedMounts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _refused(path: str, error: OSError) -> RequestRejected:
+    return RequestRejected(f"{path!a:.200}: {(error.strerror or str(error)).lower()}")

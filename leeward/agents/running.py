@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -27,25 +28,63 @@ from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
 from leeward.agents.hiding import FileRules
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, identity_of
-from leeward.agents.keeping import SandboxHold
 from leeward.agents.names import names_of
-from leeward.agents.opened import OpenedMounts
 from leeward.agents.project_tree import MAX_REPORTED, hiding_plan
-from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest
+from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest, OpenedMounts
 from leeward.agents.settings import AgentSettings
 from leeward.agents.written import open_beside, writable_by_agents
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
-from leeward.errors import Busy, DaemonError, LeewardError, RequestRejected
+from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, ProcessOver, RequestRejected, SandboxOver
 from leeward.obeyed.names import by_danger
 from leeward.obeyed.search import ObeyedPaths
-
-# Imported in functions: what not every start needs; 9 ms of processor time for all of it.
+from leeward.spec.paths import client_socket
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
     from leeward_cli.approved_sandboxes import ApprovedAgent
+
+#: Seconds between requests while no process is there to wait for.
+_LOOK_S = 2.0
+#: The most seconds that one request waits.
+WAIT_S = 900.0
+
+
+class SandboxHold:
+    """Keeps the open sandbox *box* from ending by its idle time, until `stop`."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self._process = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def watch(self, process: int) -> None:
+        """Wait for the process with the number *process*; 0 for none."""
+        self._process = process
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _keep(self) -> None:
+        with contextlib.suppress(DaemonError):  # the sandbox has ended, which its user's next call reports
+            lifetime = float(self._box.info()["left"])
+            wait = max(1.0, min(WAIT_S, lifetime / 4))
+            while not self._over.is_set():
+                process = self._process
+                if process:
+                    with contextlib.suppress(ProcessOver):
+                        self._box.ask("process_wait", {"process": process, "wait": wait})
+                    if self._process == process:
+                        self._process = 0
+                self._box.extend(lifetime=max(1.0, lifetime - 1.0))
+                if not self._process:
+                    self._over.wait(_LOOK_S)
+
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0
@@ -406,3 +445,51 @@ def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iter
     by_id = {row["sandbox"]: row for row in rows}
     for instance in registry.running():
         yield instance, by_id.get(instance.sandbox, {})
+
+
+# Imported in functions: what not every start needs; 4 ms of processor time for all of it.
+
+
+def reap(registry: InstanceRegistry, tell: Callable[[str], None]) -> list[str]:
+    """
+    Undo the steps of instances whose process was killed.
+
+    Args:
+        registry: of the instances.
+        tell: shows a person a line about a step that failed.
+
+    Returns:
+        The names of these instances.
+    """
+    done = []
+    for held in registry.reap():
+        from leeward.agents.host_hooks import HookFailed  # most starts have nothing to undo
+
+        instance = held.instance
+        whole = True
+        for step in reversed(instance.undo):
+            try:
+                _undo(step, instance)
+            except (DaemonError, OSError, HookFailed) as error:
+                whole = step.kind == "hook" and whole  # a failed hook isn't tried again
+                tell(f"clean-up of {instance.name}: {error}")
+        done.append(instance.name)
+        if whole:
+            held.remove()
+        else:
+            held.close()
+    return done
+
+
+def _undo(step: UndoStep, instance: Instance) -> None:
+    if step.kind == "sandbox":
+        with contextlib.suppress(SandboxOver, DaemonAway):  # the sandbox has ended, by itself or with its daemon
+            # With an explicit socket the client starts no daemon.
+            Sandbox.attach(step.what, socket=str(client_socket(None))).close()
+    elif step.kind == "hook":
+        from leeward.agents.host_hooks import run_hook
+
+        # The project may be gone, and another user may have made a folder with its path.
+        same = instance.folder and instance.folder == identity_of(instance.project)
+        run_hook(step.what, instance.project if same else "/", {
+            **os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name}, CLEANUP_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 
+from leeward.agents.reading import beginning
 from leeward.errors import LeewardError, Unsupported, quoted
 
 #: Bytes of such a file, at most.
@@ -97,15 +98,5 @@ def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
 
 def read_state(folder: str, name: str) -> bytes | None:
     """The content of a file; None if it can't be opened, isn't a regular file, or has more than MAX_STATE bytes."""
-    try:
-        descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_STATE + 1)
-    finally:
-        os.close(descriptor)
-    return content if len(content) <= MAX_STATE else None
+    content = beginning(os.path.join(folder, name), MAX_STATE + 1)
+    return content if content is not None and len(content) <= MAX_STATE else None

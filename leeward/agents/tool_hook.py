@@ -104,7 +104,7 @@ def _text(tool: str, what: str, value: object, most: int) -> str:
 
 def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     real = os.path.realpath(path)
-    inside = real == project or real.startswith(project.rstrip("/") + "/")
+    inside = within(real, project)
     if name == "Grep" and (below := _hidden_below(real, project, rules)):
         return _answer("deny", f"{printable(below)} is hidden by files.exclude, and Grep would read it; use Bash with"
                        " grep")

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from leeward.agents.errors import printable
-from leeward.agents.grants import KINDS, Grant
+from leeward.agents.settings import KINDS, Grant
 from leeward.agents.state_files import own_folder, read_state, write_at_once
 from leeward.errors import BadRequest
 

@@ -69,10 +69,15 @@ def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
         found = open_beside(path, written)
     except OSError:
         return ""
+    return closed_path(found)
+
+
+def closed_path(fd: int) -> str:
+    """The path of what *fd* is open on, which is closed."""
     try:
-        return os.readlink(f"/proc/self/fd/{found}")
+        return os.readlink(f"/proc/self/fd/{fd}")
     finally:
-        os.close(found)
+        os.close(fd)
 
 
 def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:

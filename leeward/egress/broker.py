@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.egress.asking import Asking, LeaseAsks
 from leeward.egress.dialling import Lookup
-from leeward.egress.fetch import TEXTS
-from leeward.egress.fetching import Fetching, failure
+from leeward.egress.fetch import TEXTS, Fetching, failure
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
 from leeward.errors import PeerError, told_with_place

@@ -20,8 +20,7 @@ from ipaddress import ip_address
 from leeward.egress import resolver
 from leeward.egress.dialling import Lookup, SharedLookup
 from leeward.egress.pipes import Pipe
-from leeward.egress.proxy import serve_proxy
-from leeward.egress.relay import goal_of, relay
+from leeward.egress.relay import goal_of, relay, serve_proxy
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal
 from leeward.wire.egress_control import DNS, PROXY
 

@@ -27,11 +27,12 @@ from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
-from leeward.egress.requests import Opened, Upstream, serve_requests
+from leeward.egress.requests import Opened, Served, Upstream, serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
 from leeward.spec.hosts import Address, unmapped
+from leeward.wire.egress_control import PROXY
 
 #: The first byte of TLS.
 _TLS = 0x16
@@ -244,3 +245,27 @@ async def _hello(client: Pipe) -> Hello | None:
     finally:
         client.give_back(bytes(data))
 
+
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
+    """Serve a connection to the proxy."""
+    try:
+        with suppress(OSError):
+            served = Served(tenancy, client, lookup, "", None, PROXY)
+            head = await served.run()
+            if head is None:
+                return
+            address = None if head.host.address is None else unmapped(head.host.address)
+            goal = Goal(head.host.name, address, head.port)
+            refused = hopeless(tenancy, goal)
+            if refused is not None:
+                tenancy.begin(goal.name, goal.address, goal.port).refused(refused)
+                await served.answer(refused.status, f"leeward: {refused}")
+                return
+            await client.send(_ESTABLISHED)
+            client.give_back(served.rest())
+            await relay(tenancy, client, goal, lookup)
+    finally:
+        client.close()

@@ -20,9 +20,9 @@ from leeward.egress.dialling import Lookup, dial
 from leeward.egress.exchanges import BodyEnd, Requests, ResponseError, Responses
 from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head, HeadError
+from leeward.egress.injection import Swap
 from leeward.egress.pipes import ROOM, SEARCHED, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
-from leeward.egress.swap import Swap
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
 from leeward.spec.hosts import Address, unmapped
 

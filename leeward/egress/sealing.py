@@ -6,19 +6,218 @@ Runs in:   the broker, on its loop.
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
+import os
+import re
 import ssl
+from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
-from leeward.egress.certificates import Certificates, towards_hosts
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe
+from leeward.egress.tenancy import refusal
 from leeward.egress.tls import TlsPipe
-from leeward.egress.values import Values, unavailable
 from leeward.spec.egress import Policy
 from leeward.spec.egress_tls import is_for
 from leeward.wire.egress_control import Leased, Sealed
+
+#: Bytes of a value, at least and at most. Shorter values could occur in responses by chance.
+LEAST, MOST = 8, 4096
+
+_VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
+
+
+class Values:
+    """
+    The values of a pool's secrets.
+
+    Args:
+        names: of the secrets.
+        fds: where each value can be read; owned from now on.
+    """
+
+    def __init__(self, names: Sequence[str], fds: Sequence[int]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._values: dict[str, asyncio.Future[bytes | str]] = {}
+        self._fds: set[int] = set()
+        for name, fd in zip(names, fds, strict=True):
+            self._values[name] = self._loop.create_future()
+            self._fds.add(fd)
+            self._loop.add_reader(fd, self._read, name, fd, bytearray())
+
+    def _read(self, name: str, fd: int, data: bytearray) -> None:
+        try:
+            piece = os.read(fd, MOST + 3 - len(data))
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        data += piece
+        if piece and len(data) < MOST + 3:
+            return
+        self._close_source(fd)
+        self._values[name].set_result(checked(bytes(data)))
+
+    def _close_source(self, fd: int) -> None:
+        self._fds.discard(fd)
+        self._loop.remove_reader(fd)
+        os.close(fd)
+
+    async def get(self, name: str, seconds: float) -> bytes | str:
+        """
+        Return the value of the secret *name* as bytes, or as a text the reason why there is none.
+
+        Args:
+            seconds: to wait for the value.
+        """
+        value = self._values.get(name)
+        if value is None:
+            return "the broker wasn't told of it"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(value)
+        return f"its source has told nothing for {seconds:g} s"
+
+    def close(self) -> None:
+        """Forget the values, and close the descriptors."""
+        for fd in list(self._fds):
+            self._close_source(fd)
+        for value in self._values.values():
+            value.cancel()
+        self._values.clear()
+
+
+def checked(data: bytes) -> bytes | str:
+    """Return the value in a source's output, or the reason why it is invalid, which contains no byte of the value."""
+    if not data.endswith(b"\0"):
+        return "its source has failed" if len(data) <= MOST + 2 else f"it has more than {MOST} bytes"
+    value = data[:-1].rstrip(b"\r\n")
+    if not LEAST <= len(value) <= MOST:
+        return f"it has {len(value)} bytes, and must have from {LEAST} to {MOST}"
+    if not _VALUE.fullmatch(value):
+        return "it has other bytes than printable ASCII in one line, or spaces at its ends"
+    return value
+
+
+def unavailable(name: str, why: str) -> Exception:
+    """Return the exception that refuses a request which needs the secret *name*."""
+    return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)
+
+
+_MOST_CONTEXTS = 256
+
+#: The protocols that the broker names in ALPN: it reads no other one.
+_PROTOCOLS = ["http/1.1"]
+
+
+class Certificates:
+    """
+    The certificates with which the broker ends the TLS of one sandbox. Most sandboxes never need one, so no key is read
+    or made before the first.
+
+    Args:
+        signer, certificate: the private key and the certificate of the sandbox's authority, PEM.
+    """
+
+    def __init__(self, signer: bytes, certificate: bytes) -> None:
+        self._signer, self._certificate = signer, certificate
+        self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
+
+    def towards_sandboxes(self, name: str) -> ssl.SSLContext:
+        """Return the TLS context with which the broker answers a sandbox in place of the host *name*."""
+        context = self._contexts.pop(name, None)
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.set_alpn_protocols(_PROTOCOLS)
+            _load(context, self.certificate(name).public_bytes(Encoding.PEM),
+                  self._own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        self._contexts[name] = context
+        if len(self._contexts) > _MOST_CONTEXTS:
+            self._contexts.popitem(last=False)
+        return context
+
+    @cached_property
+    def _key(self) -> ec.EllipticCurvePrivateKey:
+        made = load_pem_private_key(self._signer, None)
+        assert isinstance(made, ec.EllipticCurvePrivateKey)
+        return made
+
+    @cached_property
+    def _authority(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self._certificate)
+
+    @cached_property
+    def _own(self) -> ec.EllipticCurvePrivateKey:
+        """The private key of all certificates that are made here."""
+        return ec.generate_private_key(ec.SECP256R1())
+
+    def certificate(self, name: str) -> x509.Certificate:
+        """Make a certificate for *name*, which is in the form of `parse_host`, signed by the authority."""
+        of = self._authority
+        now = dt.datetime.now(dt.UTC)
+        usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+                               "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"), False)
+        identifier = of.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        return (x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(of.subject)
+                .public_key(self._own.public_key()).serial_number(x509.random_serial_number())
+                .not_valid_before(now - dt.timedelta(hours=12)).not_valid_after(of.not_valid_after_utc)
+                .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=True)
+                .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+                .add_extension(x509.KeyUsage(digital_signature=True, **usage), critical=True)
+                .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+                .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+                               critical=False)
+                .sign(self._key, hashes.SHA256()))
+
+
+def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
+    """
+    Make the TLS context that verifies hosts.
+
+    Args:
+        bundle: path of the file of trusted certificates; "" for OpenSSL's default ones.
+        trusted: further trusted certificates, PEM.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(_PROTOCOLS)
+    with suppress(OSError):  # without these certificates every connection to a host is refused
+        if bundle:
+            context.load_verify_locations(bundle)
+        else:
+            context.load_default_certs()
+    if trusted:
+        context.load_verify_locations(cadata=trusted.decode())
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """
+    Load a certificate and its private key, both PEM, into *context*. Python loads them from files alone, and the broker
+    can't write files. So both are passed in pipes, which Landlock lets it open by their names below /proc/self.
+    """
+    fds = []
+    try:
+        for data in (certificate, key):
+            out, into = os.pipe2(os.O_CLOEXEC)
+            fds.append(out)
+            try:
+                os.write(into, data)  # far less than a pipe holds
+            finally:
+                os.close(into)
+        context.load_cert_chain(*(f"/proc/self/fd/{fd}" for fd in fds))
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 class PoolSealing:

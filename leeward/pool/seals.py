@@ -21,8 +21,7 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec.egress import Policy, Secret
 from leeward.spec.egress_tls import LeaseSeal, Seal, needs_seal
-from leeward.spec.sandbox import Bind, SandboxSpec, Symlink, Text, View
-from leeward.spec.trust import BUNDLE_VARIABLES, LINKS, MOST_BUNDLE, TRUST
+from leeward.spec.sandbox import BUNDLE_VARIABLES, LINKS, MOST_BUNDLE, TRUST, Bind, SandboxSpec, Symlink, Text, View
 
 #: Where distributions keep the file of all certificates.
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",

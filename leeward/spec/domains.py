@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leeward.errors import Unsupported
+from leeward.spec.hosts import is_below
 
 
 def registrable(name: str) -> str | None:
@@ -34,3 +35,69 @@ def _suffixes() -> Callable[[str], Any]:
         raise Unsupported("the list of public suffixes", have="none", need="the package publicsuffixlist",
                           cure="pip install 'leeward[approvals]'") from None
     return PublicSuffixList().privatesuffix
+
+
+#: The domains, each with the reason for the error's message.
+SHARED_DOMAINS: dict[str, str] = {
+    "googleapis.com": "storage.googleapis.com has anybody's buckets, and other names below take anybody's data",
+    "storage.googleapis.com": "each bucket of anybody's is a name below it",
+    "googleusercontent.com": "what anybody uploaded to Google is served below it",
+    "appspot.com": "anybody's applications have names below it",
+    "run.app": "anybody's services on Cloud Run have names below it",
+    "cloudfunctions.net": "anybody's functions have names below it",
+    "web.app": "anybody's sites on Firebase have names below it",
+    "firebaseapp.com": "anybody's sites on Firebase have names below it",
+    "firebaseio.com": "anybody's databases have names below it",
+    "amazonaws.com": "anybody's buckets, functions and machines on AWS have names below it",
+    "cloudfront.net": "anybody's distributions on AWS have names below it",
+    "awsapprunner.com": "anybody's services on AWS have names below it",
+    "on.aws": "anybody's functions on AWS have names below it",
+    "api.aws": "anybody's resources on AWS have names below it",
+    "windows.net": "anybody's storage accounts on Azure have names below it",
+    "core.windows.net": "anybody's storage accounts on Azure have names below it",
+    "azure.com": "anybody's machines on Azure have names below cloudapp.azure.com",
+    "azure-api.net": "anybody's gateways on Azure have names below it",
+    "azureedge.net": "anybody's content on Azure has names below it",
+    "azurefd.net": "anybody's content on Azure has names below it",
+    "azurewebsites.net": "anybody's applications on Azure have names below it",
+    "cloudapp.net": "anybody's machines on Azure have names below it",
+    "cloudflarestorage.com": "anybody's buckets on Cloudflare have names below it",
+    "r2.dev": "anybody's buckets on Cloudflare have names below it",
+    "workers.dev": "anybody's programs on Cloudflare have names below it",
+    "pages.dev": "anybody's sites on Cloudflare have names below it",
+    "trycloudflare.com": "anybody opens a tunnel below it, without an account",
+    "fastly.net": "anybody's content on Fastly has names below it",
+    "akamaized.net": "the content of all of Akamai's customers has names below it",
+    "github.io": "anybody's pages have names below it",
+    "githubusercontent.com": "anybody's files and gists are served below it",
+    "gitlab.io": "anybody's pages have names below it",
+    "vercel.app": "anybody's sites have names below it",
+    "netlify.app": "anybody's sites have names below it",
+    "herokuapp.com": "anybody's applications have names below it",
+    "onrender.com": "anybody's services have names below it",
+    "fly.dev": "anybody's applications have names below it",
+    "deno.dev": "anybody's programs have names below it",
+    "supabase.co": "anybody's databases have names below it",
+    "ngrok.io": "anybody opens a tunnel below it",
+    "ngrok.app": "anybody opens a tunnel below it",
+    "ngrok-free.app": "anybody opens a tunnel below it",
+    "ngrok-free.dev": "anybody opens a tunnel below it",
+    "loca.lt": "anybody opens a tunnel below it",
+    "digitaloceanspaces.com": "anybody's buckets have names below it",
+    "backblazeb2.com": "anybody's buckets have names below it",
+    "wasabisys.com": "anybody's buckets have names below it",
+    "nip.io": "its names lead to whatever address they spell",
+    "sslip.io": "its names lead to whatever address they spell",
+    "requestbin.net": "it shows anybody the requests that were sent there",
+    "pipedream.net": "it shows anybody the requests that were sent there",
+    "oast.fun": "it shows anybody who has got a name there the requests that were sent to it",
+    "hf.space": "anybody's programs have names below it",
+    "slack.com": "anybody's workspace has a name below it",
+    "sharepoint.com": "anybody's organisation has a name below it",
+    "discordapp.com": "what anybody uploaded to Discord is served below it",
+}
+
+
+def shared_below(name: str) -> str:
+    """Why a rule must not allow all names below the domain *name*; "" if it may."""
+    return next((reason for domain, reason in SHARED_DOMAINS.items() if name == domain or is_below(domain, name)), "")

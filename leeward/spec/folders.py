@@ -16,6 +16,7 @@ from leeward.errors import BadRequest
 if TYPE_CHECKING:
     from leeward.spec.sandbox import View  # a client imports this module without it
 
+
 #: Mounts of one sandbox, at most.
 MOST = 16
 #: Characters of a path, at most: PATH_MAX of the kernel, with its NUL.
@@ -60,6 +61,12 @@ class Folder:
 def within(path: str, folder: str) -> bool:
     """Whether *path* is *folder* or inside it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """*paths* without duplicates and without those inside another one."""
+    unique = dict.fromkeys(paths)
+    return tuple(path for path in unique if not any(other != path and within(path, other) for other in unique))
 
 
 def check(folders: Sequence[Folder]) -> None:
@@ -121,3 +128,10 @@ def shown(path: str) -> bool:
 def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
     """Whether the folder's target needs a place in the sandbox's root, outside of the writable folders."""
     return not any(within(folder.target, target) for target in scratch)
+
+
+#: Names that are hidden at any depth, as globs.
+SECRET_FILES = (".env", ".env.*", ".envrc", "*.env")
+
+#: Files whose names match one of these, and that are shown: they say which variables there are, without the values.
+EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist")

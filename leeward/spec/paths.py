@@ -7,9 +7,98 @@ Runs in:   anywhere; pure but for one check of /run/user and, in clients, the co
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
-from leeward.spec.socket_key import configured
+from leeward.errors import BadRequest
+from leeward.spec.writers import distrust
+
+SYSTEM_FILE = "/etc/leeward/leeward.toml"
+USER_FILE = ".config/leeward/config.toml"
+
+#: Bytes; a configuration has some hundred lines at most.
+MAX_FILE = 1 << 20
+
+_KEYS = ("socket", '"socket"', "'socket'")
+
+
+def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
+    """
+    Return the socket that the user's file names, or else the system's file. "", which is the default, if no file names
+    a socket, or the user's file has "".
+
+    Args:
+        home: the user's home folder; it is used only if it belongs to *uid*.
+
+    Raises:
+        BadRequest: a file belongs to somebody else, can be written by others, or has the key in a form that isn't read
+            here.
+    """
+    files = [system_file]
+    try:
+        if home.startswith("/") and os.stat(home).st_uid == uid:
+            files.insert(0, os.path.join(home, USER_FILE))
+    except OSError:
+        pass
+    for path in files:
+        content = _read(path, uid)
+        named = named_in(content, path) if content else None
+        if named is not None:
+            return named
+    return ""
+
+
+def _read(path: str, uid: int) -> bytes:
+    """Return the content of one file; it is empty if the file doesn't exist or can't be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BadRequest(f"{path}: is a symbolic link; name the file itself") from None
+        return b""
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest(f"{path}: is no regular file")
+        why, help_ = distrust(path, fd, about, uid)
+        if why:
+            raise BadRequest(f"{path}: {why}; {help_}")
+        if about.st_size > MAX_FILE:
+            raise BadRequest(f"{path}: is larger than {MAX_FILE} bytes")
+        return os.read(fd, MAX_FILE)
+    finally:
+        os.close(fd)
+
+
+def named_in(content: bytes, path: str) -> str | None:
+    """
+    Return the value of the key `socket` before the first table; None if there is no such key. Pure.
+
+    Args:
+        path: the file's path, for the error.
+
+    Raises:
+        BadRequest: the value isn't an absolute path in plain quotes on the key's own line.
+    """
+    for line in content.split(b"\n"):
+        words = line.strip(b" \t\r")
+        if words.startswith(b"["):
+            break
+        key, equals, value = words.partition(b"=")
+        if not equals or os.fsdecode(key.rstrip(b" \t")) not in _KEYS:
+            continue
+        value = value.lstrip(b" \t")
+        quote = value[:1]
+        inner, closed, rest = value[1:].partition(quote) if quote in (b'"', b"'") else (b"", b"", b"")
+        rest = rest.lstrip(b" \t")
+        if not closed or rest[:1] not in (b"", b"#") or (quote == b'"' and b"\\" in inner) \
+                or any(byte < 32 or byte == 127 for byte in inner) or inner[:1] not in (b"", b"/"):
+            raise BadRequest(f'{path}: socket: clients read an absolute path in plain quotes, "/run/x.sock", on one'
+                             " line")
+        return os.fsdecode(inner)
+    return None
+
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:

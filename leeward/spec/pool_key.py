@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from leeward.dataclass import dataclass
 
-#: The profile of a request that names none.
+#: The profile of a request that names none; and names of profiles that clients know by themselves.
 DEFAULT_PROFILE = "python"
-
+AGENT, SHELL, APPROVED = "agent", "shell", "approved"
 
 #: Characters of a name, at most.
 MOST_NAME = 64

@@ -18,11 +18,9 @@ from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder, within
 from leeward.spec.limits import GIB, MIB
-from leeward.spec.profile_names import AGENT
+from leeward.spec.pool_key import AGENT
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import SandboxSpec, View
-
-NAME = AGENT
 
 #: Limits: what an agent with a compiler, a test suite and a browser's engine in it takes. `time` and `output` are of
 #: each `run`; what is started on a terminal has neither.
@@ -64,7 +62,7 @@ class HomePlan:
 
 def agent(spec: SandboxSpec) -> SandboxSpec:
     """Make the profile for one host from *spec*, the spec of the profile for Python."""
-    return replace(spec, profile=NAME, view=replace(
+    return replace(spec, profile=AGENT, view=replace(
         spec.view, scratch=replace(spec.view.scratch, inodes=_INODES)))
 
 

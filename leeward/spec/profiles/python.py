@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from leeward.dataclass import dataclass
 from leeward.spec import libraries, stand_ins
 from leeward.spec import machine as made
+from leeward.spec.folders import outermost, within
 from leeward.spec.limits import Limits
 from leeward.spec.machine import Machine
 from leeward.spec.profiles.profile import Profile
@@ -99,7 +100,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
     """
     machine = machine or Machine()
     count = made.processors(machine, limits, pinned=pinned)
-    below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not _within(folder, "/usr")]
+    below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not within(folder, "/usr")]
     path = "/usr/local/bin:/usr/bin:/bin"
     return SandboxSpec(
         profile="python",
@@ -140,7 +141,7 @@ def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counte
     return (
         Bind("/usr", "/usr"),                                           # every program, and Python's standard library
         *(Bind(root, root, optional=True) for root in roots if root not in root_links),
-        *(Bind(folder, folder) for folder in _outermost(below_usr)),
+        *(Bind(folder, folder) for folder in outermost(below_usr)),
         Bind("/etc/alternatives", "/etc/alternatives", optional=True),  # /usr/bin/awk and others are links into it
         Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),  # the dynamic linker, ctypes.util
         Bind("/etc/ssl/certs", "/etc/ssl/certs", optional=True),        # the roots of trust, no private key
@@ -183,9 +184,9 @@ def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) 
         Symlink("/dev/stderr", "/proc/self/fd/2"),
         Symlink("/etc/mtab", "/proc/self/mounts"),          # psutil.disk_partitions
         Symlink("/etc/os-release", "/usr/lib/os-release"),  # platform.freedesktop_os_release, installers
-        *(() if any(_within(folder, f"/home/{_USER}") for folder in below_usr) else
+        *(() if any(within(folder, f"/home/{_USER}") for folder in below_usr) else
           (Symlink(f"/home/{_USER}", "/workspace"),)),
-        *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
+        *(() if any(within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
         *((Symlink("/etc/localtime", localtime),) if localtime else ()),
     )
 
@@ -198,14 +199,4 @@ def _pythons(host: HostPython) -> tuple[Symlink, ...]:
 
 def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
     """Return the folder of *node*, unless a folder of *shown* contains it."""
-    return (posixpath.dirname(node),) if node and not any(_within(node, folder) for folder in shown) else ()
-
-
-def _within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _outermost(folders: list[str]) -> list[str]:
-    """Return *folders* without those that are inside another one."""
-    unique = list(dict.fromkeys(folders))
-    return [folder for folder in unique if not any(other != folder and _within(folder, other) for other in unique)]
+    return (posixpath.dirname(node),) if node and not any(within(node, folder) for folder in shown) else ()

@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from leeward.dataclass import replace
-from leeward.spec.folders import within
-from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
-from leeward.spec.profile_names import SHELL
+from leeward.spec.folders import EXAMPLES, SECRET_FILES, within
+from leeward.spec.pool_key import SHELL
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink
-
-NAME = SHELL
 
 PROFILE = Profile(about="The whole host, read-only, without its secrets and sockets; /tmp, /var and /run of its own, no"
                         " network.", limits={"time": 60.0})
@@ -99,7 +96,7 @@ def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *,
     view = spec.view
     more = [bind for bind in view.binds if bind.device or not any(within(bind.target, place) for place in there)]
     variables = tuple((name, value) for name, value in spec.environment if name not in _NOT_SET)
-    return replace(spec, profile=NAME, uid=uid, host=True, environment=variables, view=replace(
+    return replace(spec, profile=SHELL, uid=uid, host=True, environment=variables, view=replace(
         view,
         binds=(*binds, *more),
         texts=tuple(text for text in view.texts if within(text.target, "/sys")),

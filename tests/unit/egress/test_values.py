@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from leeward.egress.values import LEAST, MOST, Values, checked, unavailable
+from leeward.egress.sealing import LEAST, MOST, Values, checked, unavailable
 
 
 @pytest.mark.parametrize(("data", "value"), [
