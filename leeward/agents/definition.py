@@ -24,89 +24,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentSecret:
-    """
-    An environment variable whose value the broker puts into requests, so that the agent never has it.
+    """An environment variable whose value the broker puts into requests, so that the agent never has it."""
 
-    Attributes:
-        variable: its name in the caller's environment; in the sandbox its value is a placeholder.
-        hosts: names, or "*.NAME" for all sub-domains, to which the broker sends the value.
-    """
-
-    variable: str
-    hosts: tuple[str, ...]
+    variable: str  # its name in the caller's environment; in the sandbox its value is a placeholder
+    hosts: tuple[str, ...]  # names, or "*.NAME" for all sub-domains, to which the broker sends the value
 
 
 @dataclass(frozen=True, slots=True)
 class InstallRecipe:
-    """
-    How a person installs the agent's program. The command is shown, and never run by leeward.
+    """How a person installs the agent's program. The command is shown, and never run by leeward."""
 
-    Attributes:
-        command: a line for a shell; "" if there is nothing to install.
-        page: the URL of the program's own instructions.
-    """
-
-    command: str = ""
-    page: str = ""
+    command: str = ""  # a line for a shell; "" if there is nothing to install
+    page: str = ""  # the URL of the program's own instructions
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHooks:
-    """
-    Lines for `/bin/sh`, in the order in which they are run.
+    """Lines for `/bin/sh`, in the order in which they are run."""
 
-    Attributes:
-        setup_host: on the host, in the project's folder, before the sandbox is opened. A failure aborts the start.
-        setup: in the sandbox, after it was opened. A failure aborts the start.
-        prestart: in the sandbox, right before the agent. A failure aborts the start.
-        cleanup_host: on the host, at the end in any case. A failure is a warning.
-    """
-
+    #: on the host, in the project's folder, before the sandbox is opened; a failure aborts the start
     setup_host: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    prestart: tuple[str, ...] = ()
-    cleanup_host: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()  # in the sandbox, after it was opened; a failure aborts the start
+    prestart: tuple[str, ...] = ()  # in the sandbox, right before the agent; a failure aborts the start
+    cleanup_host: tuple[str, ...] = ()  # on the host, at the end in any case; a failure is a warning
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """
-    One agent. Paths begin with "~/", the caller's home on the host and the same path inside, or with "/".
+    """One agent. Paths begin with "~/", the caller's home on the host and the same path inside, or with "/"."""
 
-    Attributes:
-        name: of its folder.
-        about: a line for people.
-        command: the program and its first arguments. The program is a name, looked up in the caller's PATH, or a path.
-        arguments: further arguments; the caller's follow them.
-        hosts: network entries, as in `network.allow`.
-        state: folders of the host that the agent reads and writes; made unless they exist.
-        staged: files of the host of which the agent gets a copy at its start.
-        programs: folders and files of the host that are shown read-only if they exist: the program itself.
-        pass_environment: names of variables that the agent gets from the caller's environment; "NAME*" stands for all
-            that begin with NAME.
-        environment: variables that are set in the sandbox.
-        secrets: variables that the broker keeps, if the caller has them.
-        signed_in: files, or names of variables as "$NAME"; if one exists, the agent has an account.
-        install: how a person installs the program.
-        hooks: run before those of the settings, except `cleanup_host`, which is run after them.
-        file: the path of the definition's file.
-    """
-
-    name: str
-    about: str = ""
-    command: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    staged: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    pass_environment: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[AgentSecret, ...] = ()
-    signed_in: tuple[str, ...] = ()
-    install: InstallRecipe = field(default_factory=InstallRecipe)
-    hooks: AgentHooks = field(default_factory=AgentHooks)
-    file: str = ""
+    name: str  # of its folder
+    about: str = ""  # a line for people
+    command: tuple[str, ...] = ()  # the program, a path or a name in the caller's PATH, and its first arguments
+    arguments: tuple[str, ...] = ()  # the caller's follow them
+    hosts: tuple[str, ...] = ()  # network entries, as in `network.allow`
+    state: tuple[str, ...] = ()  # folders of the host that the agent reads and writes; made unless they exist
+    staged: tuple[str, ...] = ()  # files of the host of which the agent gets a copy at its start
+    programs: tuple[str, ...] = ()  # of the host, shown read-only if they exist: the program itself
+    pass_environment: tuple[str, ...] = ()  # names of the caller's variables; "NAME*" is all that begin so
+    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
+    secrets: tuple[AgentSecret, ...] = ()  # variables that the broker keeps, if the caller has them
+    signed_in: tuple[str, ...] = ()  # files, or names of variables as "$NAME"; if one exists, the agent has an account
+    install: InstallRecipe = field(default_factory=InstallRecipe)  # how a person installs the program
+    hooks: AgentHooks = field(default_factory=AgentHooks)  # run before the settings', but `cleanup_host` after them
+    file: str = ""  # the path of the definition's file
 
 
 def _secrets(value: Any) -> tuple[AgentSecret, ...]:

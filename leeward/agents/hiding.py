@@ -31,20 +31,12 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class FilePattern:
-    """
-    A parsed glob.
+    """A parsed glob."""
 
-    Attributes:
-        text: in normal form: equal patterns have equal texts.
-        parts: the globs of its names; "**" for any number of folders.
-        folder: whether it matches only folders.
-        ours: whether it is one of leeward's own, and not of a person's settings.
-    """
-
-    text: str
-    parts: tuple[str, ...]
-    folder: bool = False
-    ours: bool = False
+    text: str  # in normal form: equal patterns have equal texts
+    parts: tuple[str, ...]  # the globs of its names; "**" for any number of folders
+    folder: bool = False  # whether it matches only folders
+    ours: bool = False  # whether it is one of leeward's own, and not of a person's settings
 
     @property
     def literal(self) -> str:
@@ -142,16 +134,10 @@ def _literal(glob: str) -> str:
 
 @dataclass(frozen=True)
 class FileRules:
-    """
-    Patterns of `exclude` and `include` together.
+    """Patterns of `exclude` and `include` together."""
 
-    Attributes:
-        exclude: patterns of the hidden files.
-        include: patterns of the files that are shown in spite of `exclude`.
-    """
-
-    exclude: tuple[FilePattern, ...]
-    include: tuple[FilePattern, ...] = ()
+    exclude: tuple[FilePattern, ...]  # patterns of the hidden files
+    include: tuple[FilePattern, ...] = ()  # patterns of the files that are shown in spite of `exclude`
 
     @functools.cached_property
     def last_names(self) -> re.Pattern[str]:

@@ -40,46 +40,25 @@ _SANDBOX = r"[0-9a-z]{1,64}"
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """
-    A clean-up step for the end of an agent. It can be carried out repeatedly.
+    """A clean-up step for the end of an agent. It can be carried out repeatedly."""
 
-    Attributes:
-        kind: "sandbox" (destroy the sandbox with the id *what*) or "hook" (run the line *what* on the host, in the
-            project's folder).
-        what: the sandbox's id, or the hook's line.
-    """
-
-    kind: str
-    what: str
+    kind: str  # "sandbox": destroy it; "hook": run a line on the host, in the project's folder
+    what: str  # the sandbox's id, or the hook's line
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """
-    One running agent.
+    """One running agent."""
 
-    Attributes:
-        name: from `names.instance_name`.
-        agent: the definition's name.
-        project: the absolute path of the project's folder.
-        pid: of the process that started it.
-        started: seconds since the epoch.
-        sandbox: the sandbox's id; "" until it is open.
-        hosts: rules of egress, as text.
-        undo: the steps that have to be undone, in the order in which they were taken.
-        folder: `identity_of` the project's folder, by which a folder that got its path later is told from it; "" if it
-            isn't known.
-    """
-
-    name: str
-    agent: str
-    project: str
-    pid: int
-    started: float
-    sandbox: str = ""
-    hosts: tuple[str, ...] = ()
-    undo: tuple[UndoStep, ...] = ()
-    folder: str = ""
+    name: str  # from `names.instance_name`
+    agent: str  # the definition's name
+    project: str  # the absolute path of the project's folder
+    pid: int  # of the process that started it
+    started: float  # seconds since the epoch
+    sandbox: str = ""  # the sandbox's id; "" until it is open
+    hosts: tuple[str, ...] = ()  # rules of egress, as text
+    undo: tuple[UndoStep, ...] = ()  # the steps that have to be undone, in the order in which they were taken
+    folder: str = ""  # `identity_of` the project's folder: another one may get its path; "" if unknown
 
 
 class HeldInstance:

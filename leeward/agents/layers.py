@@ -40,20 +40,12 @@ INSIDE = "/opt/packages"
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """
-    A layer on the host, with a lock against its removal until `close`.
+    """A layer on the host, with a lock against its removal until `close`."""
 
-    Attributes:
-        path: the folder on the host with the unpacked packages.
-        packages: the names and versions of all packages in it.
-        made: whether this call of `Layers.get` has made it.
-        lock: a descriptor of the folder with a shared flock(2).
-    """
-
-    path: str
-    packages: tuple[str, ...]
-    made: bool
-    lock: int
+    path: str  # the folder on the host with the unpacked packages
+    packages: tuple[str, ...]  # the names and versions of all packages in it
+    made: bool  # whether this call of `Layers.get` has made it
+    lock: int  # a descriptor of the folder with a shared flock(2)
 
     def close(self) -> None:
         os.close(self.lock)
@@ -89,18 +81,11 @@ _SOURCE = re.compile(r"deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class AptSources:
-    """
-    The sources of packages.
+    """The sources of packages."""
 
-    Attributes:
-        etc: a folder with the layout of /etc/apt.
-        hosts: names, each with its port.
-        folders: of the host, with packages (`file:`).
-    """
-
-    etc: str
-    hosts: tuple[str, ...]
-    folders: tuple[str, ...]
+    etc: str  # a folder with the layout of /etc/apt
+    hosts: tuple[str, ...]  # names, each with its port
+    folders: tuple[str, ...]  # of the host, with packages (`file:`)
 
 
 def apt_sources(etc: str) -> AptSources:

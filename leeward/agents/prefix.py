@@ -32,16 +32,10 @@ _NAME = re.compile(r"claude-[0-9a-zA-Z]{1,40}-cwd")
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """
-    The process of an agent that runs outside of a sandbox.
+    """The process of an agent that runs outside of a sandbox."""
 
-    Attributes:
-        pid: its number.
-        start: its start time in clock ticks since the boot, which distinguishes it from a later process with this pid.
-    """
-
-    pid: int
-    start: int
+    pid: int  # its number
+    start: int  # in clock ticks since the boot, which distinguishes it from a later process with this pid
 
     @property
     def key(self) -> str:

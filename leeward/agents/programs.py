@@ -27,33 +27,18 @@ _MANAGERS = ("mise", "volta-shim")
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """
-    How to run an agent's program in a sandbox.
+    """How to run an agent's program in a sandbox."""
 
-    Attributes:
-        argv: the program, with its interpreter before it if it is a script.
-        shown: files and folders of the host that it needs, by their real paths; none is below another one.
-        folders: the folders to put first in PATH.
-    """
-
-    argv: tuple[str, ...]
-    shown: tuple[str, ...]
-    folders: tuple[str, ...]
+    argv: tuple[str, ...]  # the program, with its interpreter before it if it is a script
+    shown: tuple[str, ...]  # files and folders of the host that it needs, by their real paths; none is below another
+    folders: tuple[str, ...]  # the folders to put first in PATH
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """
-    Attributes:
-        environ: of the caller.
-        written: real paths of folders that agents can write to, the project among them. A path that a program there
-            names, by a link, its first line or a file beside it, isn't trusted.
-        allowed: real paths that may be shown even so.
-    """
-
-    environ: Mapping[str, str]
-    written: Sequence[str]
-    allowed: Sequence[str]
+    environ: Mapping[str, str]  # of the caller
+    written: Sequence[str]  # real paths of folders that agents can write to: what a program there names isn't trusted
+    allowed: Sequence[str]  # real paths that may be shown even so
 
     def is_doubtful(self, found: str) -> bool:
         """Whether *found* is in a folder that agents can write to, or leads there or through one."""

@@ -44,37 +44,23 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class HiddenPath:
-    """
-    A file or folder that isn't shown.
+    """A file or folder that isn't shown."""
 
-    Attributes:
-        path: relative to the project, without links.
-        folder: whether it is a folder, which is covered by an empty one; a file is covered by one that can't be read.
-    """
-
-    path: str
-    folder: bool
+    path: str  # relative to the project, without links
+    folder: bool  # it is covered by an empty one; a file is covered by one that can't be read
 
 
 @dataclass(frozen=True, slots=True)
 class HidingPlan:
-    """
-    The result of a search.
+    """The result of a search."""
 
-    Attributes:
-        hidden: sorted, none of them below another.
-        absent: paths without wildcards that are excluded and don't exist: a file that appears there later is hidden.
-        warnings: lines for a person.
-        pinned: folders that the agent must not rename or move: something in them is hidden because of its path, and
-            the next start would show it in another place.
-        obeyed: what programs on the host obey in the project, hidden folders left out.
-    """
-
-    hidden: tuple[HiddenPath, ...]
-    absent: tuple[str, ...]
-    warnings: tuple[str, ...]
+    hidden: tuple[HiddenPath, ...]  # sorted, none of them below another
+    absent: tuple[str, ...]  # excluded without wildcards, and don't exist: a file there is hidden when it appears
+    warnings: tuple[str, ...]  # lines for a person
+    #: folders that the agent must not rename or move: something in them is hidden because of its path, and the next
+    #: start would show it in another place
     pinned: tuple[str, ...] = ()
-    obeyed: ObeyedPaths = ObeyedPaths((), ())
+    obeyed: ObeyedPaths = ObeyedPaths((), ())  # what programs on the host obey in the project, hidden folders left out
 
 
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,

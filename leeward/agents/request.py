@@ -45,60 +45,34 @@ MOST_STAGED = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """
-    The caller's options of one start.
+    """The caller's options of one start."""
 
-    Attributes:
-        arguments: of the agent, after those of its definition.
-        debug: start a shell in place of the agent.
-        overlay: keep changes of the project in the sandbox.
-        unrestricted_network: allow all public hosts that the operator lets agents reach.
-        libraries: further folders.
-        memory: as for Sandbox; "" for that of the settings, or without one the profile's.
-        egress: the policy that is narrowed; "" for `agent`.
-        profile: of the sandbox; "" for `agent`. Another one is `approved`, or the operator's and based on `agent`.
-        approved: a person decides what leaves the sandbox, and about hosts that aren't allowed.
-    """
-
-    arguments: tuple[str, ...] = ()
-    debug: bool = False
-    overlay: bool = False
-    unrestricted_network: bool = False
-    libraries: tuple[LibraryFolder, ...] = ()
-    memory: str = ""
-    egress: str = ""
-    profile: str = ""
-    approved: bool = False
+    arguments: tuple[str, ...] = ()  # of the agent, after those of its definition
+    debug: bool = False  # start a shell in place of the agent
+    overlay: bool = False  # keep changes of the project in the sandbox
+    unrestricted_network: bool = False  # allow all public hosts that the operator lets agents reach
+    libraries: tuple[LibraryFolder, ...] = ()  # further folders
+    memory: str = ""  # as for Sandbox; "" for that of the settings, or without one the profile's
+    egress: str = ""  # the policy that is narrowed; "" for `agent`
+    profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
+    approved: bool = False  # a person decides what leaves the sandbox, and about hosts that aren't allowed
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """
-    Everything that a start needs.
+    """Everything that a start needs."""
 
-    Attributes:
-        argv: of the agent.
-        cwd: the folder to start in: the project's path in the sandbox.
-        options: of `Sandbox`.
-        staged: files to copy, each with its path on the host and in the sandbox.
-        folders: folders of the host to make before: those of the agent's state.
-        written: the real paths of folders that the agent can write to.
-        hosts: rules of egress, as text.
-        hidden: names in the project that are hidden, relative to it, including those that don't exist yet.
-        secrets: variables of the caller, each with its value and the hosts that get it.
-        warnings: lines for a person.
-    """
-
-    argv: tuple[str, ...]
-    cwd: str
-    options: dict[str, Any]
-    staged: tuple[tuple[str, str], ...] = ()
-    folders: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
+    argv: tuple[str, ...]  # of the agent
+    cwd: str  # the folder to start in: the project's path in the sandbox
+    options: dict[str, Any]  # of `Sandbox`
+    staged: tuple[tuple[str, str], ...] = ()  # files to copy, each with its path on the host and in the sandbox
+    folders: tuple[str, ...] = ()  # folders of the host to make before: those of the agent's state
+    hosts: tuple[str, ...] = ()  # rules of egress, as text
+    hidden: tuple[str, ...] = ()  # names in the project, relative to it, also those that don't exist yet
+    #: variables of the caller, each with its value and the hosts that get it
     secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # lines for a person
+    written: tuple[str, ...] = ()  # the real paths of folders that the agent can write to
 
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,

@@ -127,18 +127,11 @@ _NEVER = ("/", "/proc", "/sys", "/dev", "/run")
 
 @dataclass(frozen=True, slots=True)
 class LibraryFolder:
-    """
-    A folder or file of the host that an agent's sandbox shows.
+    """A folder or file of the host that an agent's sandbox shows."""
 
-    Attributes:
-        source: its absolute path on the host, without links.
-        target: its absolute path in the sandbox.
-        writable: whether the agent can write to it, on the host.
-    """
-
-    source: str
-    target: str
-    writable: bool = False
+    source: str  # its absolute path on the host, without links
+    target: str  # its absolute path in the sandbox
+    writable: bool = False  # whether the agent can write to it, on the host
 
     @property
     def text(self) -> str:
@@ -214,36 +207,20 @@ _PLAIN = ("HOME", "USER", "LOGNAME", "PWD", "LANG", "TERM")
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """
-    The merged settings of one start.
+    """The merged settings of one start."""
 
-    Attributes:
-        exclude: globs of the project's files that are hidden; see `hiding`.
-        include: globs of files that are shown in spite of `exclude`.
-        libraries: further folders of the host.
-        allow: the rules of the network entries, in order and without duplicates.
-        environment: variables that are set in the sandbox.
-        limits: by name: "memory" (bytes), "processes", "timeout" (seconds of the whole run).
-        hooks: those of the settings, without the definition's.
-        dependencies: system packages for a layer.
-        worktree_links: whether the .git of a worktree's main repository is shown as well, read-only.
-        project_at: the path of the project in the sandbox; "" for its path on the host.
-        warnings: lines for a person, about variables that aren't set.
-        widening: the grants that the project's file asks for.
-    """
-
-    exclude: tuple[FilePattern, ...] = ()
-    include: tuple[FilePattern, ...] = ()
-    libraries: tuple[LibraryFolder, ...] = ()
-    allow: tuple[EgressRule, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    hooks: AgentHooks = field(default_factory=AgentHooks)
-    dependencies: tuple[str, ...] = ()
-    worktree_links: bool = False
-    project_at: str = ""
-    warnings: tuple[str, ...] = ()
-    widening: tuple[Grant, ...] = ()
+    exclude: tuple[FilePattern, ...] = ()  # globs of the project's files that are hidden; see `hiding`
+    include: tuple[FilePattern, ...] = ()  # globs of files that are shown in spite of `exclude`
+    libraries: tuple[LibraryFolder, ...] = ()  # further folders of the host
+    allow: tuple[EgressRule, ...] = ()  # the rules of the network entries, in order and without duplicates
+    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
+    limits: Mapping[str, Any] = field(default_factory=dict)  # "memory" (bytes), "processes", "timeout" (seconds)
+    hooks: AgentHooks = field(default_factory=AgentHooks)  # those of the settings, without the definition's
+    dependencies: tuple[str, ...] = ()  # system packages, of a layer
+    worktree_links: bool = False  # whether the .git of a worktree's main repository is shown as well, read-only
+    project_at: str = ""  # the project's path in the sandbox; "" for its path on the host
+    warnings: tuple[str, ...] = ()  # lines for a person, about variables that aren't set
+    widening: tuple[Grant, ...] = ()  # the grants that the project's file asks for
 
 
 def load_settings(project: int, project_path: str, config_home: str, environ: Mapping[str, str]) -> AgentSettings:
@@ -372,16 +349,10 @@ def _check_ports(rules: Iterable[EgressRule], file: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """
-    One right that a project asks for.
+    """One right that a project asks for."""
 
-    Attributes:
-        kind: a key of KINDS.
-        what: the command, path, host or name.
-    """
-
-    kind: str
-    what: str
+    kind: str  # a key of KINDS
+    what: str  # the command, path, host or name
 
 
 #: The meaning of each kind, in the order in which a person is shown them.

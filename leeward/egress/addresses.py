@@ -23,15 +23,10 @@ __all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened",
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """
-    A range of special-purpose addresses, which are refused unless a policy opens it.
-
-    Attributes:
-        what: the purpose of the range, for messages.
-    """
+    """A range of special-purpose addresses, which are refused unless a policy opens it."""
 
     network: Network
-    what: str
+    what: str  # the purpose of the range, for messages
 
 
 #: Every range that is refused. If an address is in several, the smallest counts.
@@ -133,22 +128,13 @@ def refused(address: Address, policy: Policy) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """
-    The parts of a URL that a policy decides about.
+    """The parts of a URL that a policy decides about."""
 
-    Attributes:
-        scheme: in lower case.
-        host: in the form in which hosts are compared.
-        port: the scheme's own where the URL gives none.
-        target: path and query, as they are sent; at least "/".
-        user: whether the URL has user information.
-    """
-
-    scheme: str
-    host: Host
-    port: int
-    target: str
-    user: bool = False
+    scheme: str  # in lower case
+    host: Host  # in the form in which hosts are compared
+    port: int  # the scheme's own where the URL gives none
+    target: str  # path and query, as they are sent; at least "/"
+    user: bool = False  # whether the URL has user information
 
     @property
     def authority(self) -> str:

@@ -98,42 +98,24 @@ class FetchFailure(LeewardError):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """
-    A request.
+    """A request."""
 
-    Attributes:
-        url: with http or https.
-        method: in capitals.
-        fields: name and value each; several of one name are kept.
-        body: of the request; b"" for none.
-    """
-
-    url: str
-    method: str = "GET"
-    fields: tuple[tuple[str, str], ...] = ()
+    url: str  # with http or https
+    method: str = "GET"  # in capitals
+    fields: tuple[tuple[str, str], ...] = ()  # name and value each; several of one name are kept
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """
-    A response.
+    """A response."""
 
-    Attributes:
-        status: of the last hop.
-        fields: name and value each, in order, several of one name kept.
-        body: as it was sent.
-        url: of the last hop, in its one form.
-        history: the URLs of the hops before the last one, in order.
-        address: the IP address to which the last hop's connection was made.
-    """
-
-    status: int
-    fields: tuple[tuple[str, str], ...]
-    body: bytes
-    url: str
-    history: tuple[str, ...]
-    address: str
+    status: int  # of the last hop
+    fields: tuple[tuple[str, str], ...]  # name and value each, in order, several of one name kept
+    body: bytes  # as it was sent, even compressed
+    url: str  # of the last hop, in its one form
+    history: tuple[str, ...]  # the URLs of the hops before the last one, in order
+    address: str  # the IP address to which the last hop's connection was made
 
 
 @dataclass(slots=True)

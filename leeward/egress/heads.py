@@ -51,32 +51,18 @@ class HeadError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """
-    The head of a request.
+    """The head of a request."""
 
-    Attributes:
-        method: as it was sent; methods are told apart by case.
-        form: of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk".
-        target: as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority".
-        host: the host that the request is for; the target and the Host field agree about it.
-        port: of that host; the scheme's default where none is given.
-        fields: in order, without Host and the fields for this hop only; names in lower case.
-        length: bytes of the body; None where it comes in chunks.
-        keeps: another request may follow.
-        upgrade: "websocket", or "" for none.
-        scheme: by which the request came, "http" or "https".
-    """
-
-    method: str
-    form: str
-    target: str
-    host: Host
-    port: int
-    fields: tuple[tuple[bytes, bytes], ...]
-    length: int | None
-    keeps: bool
-    upgrade: str = ""
-    scheme: str = "http"
+    method: str  # as it was sent; methods are told apart by case
+    form: str  # of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk"
+    target: str  # as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority"
+    host: Host  # the host that the request is for; the target and the Host field agree about it
+    port: int  # of that host; the scheme's default where none is given
+    fields: tuple[tuple[bytes, bytes], ...]  # in order, without Host and the fields for this hop; names in lower case
+    length: int | None  # bytes of the body; None where it comes in chunks
+    keeps: bool  # another request may follow
+    upgrade: str = ""  # "websocket", or "" for none
+    scheme: str = "http"  # by which the request came, "http" or "https"
 
     @property
     def authority(self) -> str:

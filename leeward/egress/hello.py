@@ -42,18 +42,11 @@ class HelloError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """
-    A client hello.
+    """A client hello."""
 
-    Attributes:
-        name: the server's name, in the form of `parse_host`; "" if there is none.
-        protocols: those of ALPN, in order.
-        hidden: the true name is encrypted (ECH), or may be; then `name` is the name of a server in front of it.
-    """
-
-    name: str
-    protocols: tuple[str, ...] = ()
-    hidden: bool = False
+    name: str  # the server's name, in the form of `parse_host`; "" if there is none
+    protocols: tuple[str, ...] = ()  # those of ALPN, in order
+    hidden: bool = False  # the true name is encrypted (ECH), or may be; then `name` is a server's in front of it
 
 
 class HelloReader:

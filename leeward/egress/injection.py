@@ -86,18 +86,11 @@ _BASIC = b"basic "
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Known:
-    """
-    A secret for a request's host.
+    """A secret for a request's host."""
 
-    Attributes:
-        placeholder: the text that the sandbox has in place of the value.
-        value: the secret itself, which the host gets.
-        places: where in a request the placeholder is replaced; of `spec.egress.PLACES`.
-    """
-
-    placeholder: bytes
-    value: bytes
-    places: tuple[str, ...]
+    placeholder: bytes  # the text that the sandbox has in place of the value
+    value: bytes  # the secret itself, which the host gets
+    places: tuple[str, ...]  # where in a request the placeholder is replaced; of `spec.egress.PLACES`
 
 
 class Searched:

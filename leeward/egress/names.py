@@ -50,26 +50,15 @@ _RESPONSE, _AUTHORITATIVE, _TRUNCATED, _DESIRED, _AVAILABLE, _CHECKING = 0x8000,
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """
-    A parsed query.
+    """A parsed query."""
 
-    Attributes:
-        number: of the message, which the answer repeats.
-        flags: of the message.
-        name: in the form of `parse_host`; "" where no host can have such a name.
-        kind: the type of the question: A, AAAA, ...
-        group: its class; IN is the only one that has answers.
-        question: the bytes of the question, as it was asked.
-        extended: the query has an OPT record.
-    """
-
-    number: int
-    flags: int
-    name: str
-    kind: int
-    group: int
-    question: bytes
-    extended: bool
+    number: int  # of the message, which the answer repeats
+    flags: int  # of the message
+    name: str  # in the form of `parse_host`; "" where no host can have such a name
+    kind: int  # the type of the question: A, AAAA,
+    group: int  # its class; IN is the only one that has answers
+    question: bytes  # the bytes of the question, as it was asked
+    extended: bool  # the query has an OPT record
 
 
 def parse_query(message: bytes) -> Query:

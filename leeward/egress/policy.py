@@ -56,42 +56,24 @@ _DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """
-    A request to decide.
+    """A request to decide."""
 
-    Attributes:
-        name: as `parse_host` gives it; "" where an address itself was asked for.
-        address: the one to dial, once it is known.
-        port: 0 for a query.
-        protocol: one of PROTOCOLS.
-        method: "" while no head was read. With "http" and "https" the request is decided again with each head.
-        path: the target of the head, as it was sent.
-    """
-
-    name: str
-    address: Address | None = None
-    port: int = 0
-    protocol: str = "tls"
-    method: str = ""
-    path: str = ""
+    name: str  # as `parse_host` gives it; "" where an address itself was asked for
+    address: Address | None = None  # the one to dial, once it is known
+    port: int = 0  # 0 for a query
+    protocol: str = "tls"  # one of PROTOCOLS
+    method: str = ""  # "" while no head was read. With "http" and "https" the request is decided again with each head.
+    path: str = ""  # the target of the head, as it was sent
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """
-    The decision of a policy.
+    """The decision of a policy."""
 
-    Attributes:
-        verdict: "allow", "deny", "ask" or "need-address".
-        rule: the text of the rule that decided; "" if none did.
-        reason: for people; "" where the request is allowed.
-        cause: of "deny": one of CAUSES; else "".
-    """
-
-    verdict: str
-    rule: str = ""
-    reason: str = ""
-    cause: str = ""
+    verdict: str  # "allow", "deny", "ask" or "need-address"
+    rule: str = ""  # the text of the rule that decided; "" if none did
+    reason: str = ""  # for people; "" where the request is allowed
+    cause: str = ""  # of "deny": one of CAUSES; else ""
 
 
 def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decision:

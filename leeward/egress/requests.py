@@ -48,17 +48,11 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """
-    A connection to the host that was made before it was known that requests come.
-
-    Attributes:
-        attempt: the attempt at that connection, which is allowed; the first request continues it.
-        granted: the operator has allowed the whole connection, so nobody is asked about its requests.
-    """
+    """A connection to the host that was made before it was known that requests come."""
 
     upstream: Upstream
-    attempt: Attempt
-    granted: bool
+    attempt: Attempt  # the attempt at that connection, which is allowed; the first request continues it
+    granted: bool  # the operator has allowed the whole connection, so nobody is asked about its requests
 
 
 class Served:

@@ -77,65 +77,38 @@ class HostKernel(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """
-    What was read and tried on a host. It can be written to a file and read from one: `as_object`, `from_object`.
-
-    Attributes:
-        pod: the environment has the address of Kubernetes' API, which pods get.
-        filtered: a seccomp filter is on this process already.
-        files: texts of those of FILES that could be read; of MOUNTS only the lines that matter.
-        refusals: the errno of each failed attempt, by name: user_namespace, rights (a capability
-            in it), namespace.X of NAMESPACES, proc (mounting it in new namespaces),
-            landlock, io_uring, memfd (a sealed memory file), snapshot (a memory file as large as a zygote's
-            memory, and this process's page map).
-        landlock: the ABI, 0 if there is none.
-        wait_killable: whether user notification has the flag; None if there is no notification.
-        driver: of the cgroup layer; empty if none works.
-        passed_over: better drivers, and why they don't work.
-        capabilities: the effective set, in the kernel's numbering of bits; None if unknown.
-        tools_missing: commands of `workdir` that the host lacks.
-        descriptors: the hard limit of this process; None if unknown.
-    """
+    """What was read and tried on a host. It can be written to a file and read from one: `as_object`, `from_object`."""
 
     machine: str
     release: str
     root: bool
-    pod: bool
-    filtered: bool
-    files: Mapping[str, str]
+    pod: bool  # the environment has the address of Kubernetes' API, which pods get
+    filtered: bool  # a seccomp filter is on this process already
+    files: Mapping[str, str]  # texts of those of FILES that could be read; of MOUNTS only the lines that matter
+    #: the errno of each failed attempt, by name: user_namespace, rights (a capability in it), namespace.X of
+    #: NAMESPACES, proc (mounting it in new namespaces), landlock, io_uring, memfd (a sealed memory file), snapshot (a
+    #: memory file as large as a zygote's memory, and this process's page map)
     refusals: Mapping[str, str]
-    landlock: int
-    wait_killable: bool | None
-    driver: str
+    landlock: int  # the ABI, 0 if there is none
+    wait_killable: bool | None  # whether user notification has the flag; None if there is no notification
+    driver: str  # of the cgroup layer; empty if none works
     driver_detail: Mapping[str, str]
-    passed_over: tuple[tuple[str, str], ...]
-    capabilities: int | None = None
-    tools_missing: tuple[str, ...] = ()
-    descriptors: int | None = None
+    passed_over: tuple[tuple[str, str], ...]  # better drivers, and why they don't work
+    capabilities: int | None = None  # the effective set, in the kernel's numbering of bits; None if unknown
+    tools_missing: tuple[str, ...] = ()  # commands of `workdir` that the host lacks
+    descriptors: int | None = None  # the hard limit of this process; None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """
-    The facts in a record. An errno is 0 if the try worked; other fields are Record's.
-
-    Attributes:
-        os: the distribution and those that it derives from, e.g. ("ubuntu", "debian").
-        label: a security module's label of this process, e.g. "docker-default (enforce)", or "".
-        selinux: the label is SELinux's, and it isn't known to be permissive.
-        switches: files under /proc/sys, of those in SWITCHES.
-        lsm: active security modules, or None if they can't be read.
-        covers: parts of /proc on which something is mounted.
-        lacks: capabilities of ROOTS that root doesn't have.
-        few_ids: root's user namespace has none of the ids that workers get.
-    """
+    """The facts in a record. An errno is 0 if the try worked; other fields are Record's."""
 
     machine: str
     release: str
     root: bool
     filtered: bool
-    switches: Mapping[str, str]
-    lsm: tuple[str, ...] | None
+    switches: Mapping[str, str]  # files under /proc/sys, of those in SWITCHES
+    lsm: tuple[str, ...] | None  # active security modules, or None if they can't be read
     landlock: int
     wait_killable: bool | None
     driver: str
@@ -143,12 +116,12 @@ class Facts:
     passed_over: tuple[tuple[str, str], ...]
     kernel: HostKernel = HostKernel.LINUX
     engine: Runtime = Runtime.NONE
-    os: tuple[str, ...] = ()
-    label: str = ""
-    selinux: bool = False
-    covers: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    few_ids: bool = False
+    os: tuple[str, ...] = ()  # the distribution and those that it derives from, e.g. ("ubuntu", "debian").
+    label: str = ""  # a security module's label of this process, e.g. "docker-default (enforce)", or "".
+    selinux: bool = False  # the label is SELinux's, and it isn't known to be permissive
+    covers: tuple[str, ...] = ()  # parts of /proc on which something is mounted
+    lacks: tuple[str, ...] = ()  # capabilities of ROOTS that root doesn't have
+    few_ids: bool = False  # root's user namespace has none of the ids that workers get
     user_namespace: int = 0
     rights: int = 0
     namespaces: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NAMESPACES, 0))

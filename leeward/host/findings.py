@@ -37,25 +37,15 @@ class Support(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """
-    One line of `leeward doctor`.
+    """One line of `leeward doctor`."""
 
-    Attributes:
-        name: e.g. "namespace.pid".
-        have: what was found.
-        without: what leeward does if the feature is limited or missing; empty if it is ok.
-        cure: the line to type, or what to change; empty if it is ok or nothing helps.
-        stops: leeward doesn't start without the feature.
-        layer: the layer that `--allow-degraded` may name, so that leeward starts without the feature; or "".
-    """
-
-    name: str
+    name: str  # e.g. "namespace.pid".
     state: Support
-    have: str
-    without: str = ""
-    cure: str = ""
-    stops: bool = False
-    layer: str = ""
+    have: str  # what was found
+    without: str = ""  # what leeward does if the feature is limited or missing; empty if it is ok
+    cure: str = ""  # the line to type, or what to change; empty if it is ok or nothing helps
+    stops: bool = False  # leeward doesn't start without the feature
+    layer: str = ""  # the layer that `--allow-degraded` may name, so that leeward starts without the feature; or ""
 
 
 def judge(facts: Facts) -> list[Feature]:

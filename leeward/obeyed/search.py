@@ -25,19 +25,11 @@ _SIGNS = frozenset(("config", "commondir", "gitdir"))
 
 @dataclass(frozen=True, slots=True)
 class ObeyedPaths:
-    """
-    What `search` has found, all sorted.
+    """What `search` has found, all sorted."""
 
-    Attributes:
-        names: paths that have a row, none of them below another whose whole content counts.
-        repositories: paths of repositories: of folders, and of files and links that stand for one; "" for the folder
-            itself.
-        unseen: folders that weren't looked at, since there are too many names, or they are too deep or can't be read.
-    """
-
-    names: tuple[str, ...]
-    repositories: tuple[str, ...]
-    unseen: tuple[str, ...] = ()
+    names: tuple[str, ...]  # paths that have a row, none of them below another whose whole content counts
+    repositories: tuple[str, ...]  # folders, and files and links that stand for one; "" for the folder itself
+    unseen: tuple[str, ...] = ()  # folders that weren't looked at: too many names, too deep, or unreadable
 
 
 def repositories_among(above: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -37,85 +37,45 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class EgressLimits:
-    """
-    The limits of one sandbox's egress.
+    """The limits of one sandbox's egress."""
 
-    Attributes:
-        connections: connections at once.
-        per_minute: connections or requests that may begin in a minute.
-        request: bytes that one request may carry.
-        response: bytes that one response may carry.
-        redirects: redirects that `fetch` follows.
-        connect: seconds for a connection to be made.
-        total: seconds for one request of `fetch`.
-        ask: seconds for which a request that a rule of `ask` matches waits for an answer.
-    """
-
-    connections: int = 50
-    per_minute: int = 500
-    request: int = 10 << 20
-    response: int = 50 << 20
-    redirects: int = 10
-    connect: float = 10.0
-    total: float = 30.0
-    ask: float = 300.0
+    connections: int = 50  # at once
+    per_minute: int = 500  # connections or requests that may begin in a minute
+    request: int = 10 << 20  # bytes that one request may carry
+    response: int = 50 << 20  # bytes that one response may carry
+    redirects: int = 10  # redirects that `fetch` follows
+    connect: float = 10.0  # seconds for a connection to be made
+    total: float = 30.0  # seconds for one request of `fetch`
+    ask: float = 300.0  # seconds for which a request that a rule of `ask` matches waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """
-    A secret that a policy puts into requests: its name and its hosts, never its value.
+    """A secret that a policy puts into requests: its name and its hosts, never its value."""
 
-    Attributes:
-        name: the name of the variable that jobs see.
-        hosts: names, "*.NAME" for the sub-domains of one; ":PORT" after one is that port alone, without it every port
-            that the policy allows.
-        source: "env:NAME", "file:PATH" or "command:..."; "" in a client's policy, because a client can't name a source.
-        places: the parts of a request in which the secret may be, of PLACES.
-    """
-
-    name: str
-    hosts: tuple[str, ...]
-    source: str = ""
-    places: tuple[str, ...] = ("header",)
+    name: str  # the name of the variable that jobs see
+    hosts: tuple[str, ...]  # names, "*.NAME" for sub-domains, with ":PORT" for that port alone
+    source: str = ""  # "env:NAME", "file:PATH" or "command:..."; "" in a client's, which can't name one
+    places: tuple[str, ...] = ("header",)  # the parts of a request in which the secret may be, of PLACES
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """
-    What a sandbox may reach. A policy with nothing but a name allows nothing.
+    """What a sandbox may reach. A policy with nothing but a name allows nothing."""
 
-    Attributes:
-        name: the operator's name for it, or "".
-        allow: what may be reached.
-        deny: what may not be reached, whatever `allow` says.
-        ask: what a person decides, unless `deny` or `allow` has decided.
-        ports: the ports of rules in `allow` and `ask` that name none.
-        addresses: ranges that are otherwise refused, such as private ones, and to which an allowed name may resolve.
-        methods: allowed methods; () is any. If a policy names methods, requests that the broker can't read are refused.
-        schemes: allowed schemes, "http", "https" or both, and nothing else passes; () is any.
-        limits: the limits of one sandbox.
-        secrets: the secrets that the broker puts into requests.
-        authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
-            is none. For TLS that the broker ends.
-        proxy: environment variables name the proxy to programs. Only an operator's policy can set this, because all
-            sandboxes of a pool have the same variables.
-        within: another policy that has to allow a request as well; `narrow` makes such a policy.
-    """
-
-    name: str = ""
-    allow: tuple[EgressRule, ...] = ()
-    deny: tuple[EgressRule, ...] = ()
-    ask: tuple[EgressRule, ...] = ()
-    ports: tuple[int, ...] = (80, 443)
-    addresses: tuple[Network, ...] = ()
-    methods: tuple[str, ...] = ()
-    schemes: tuple[str, ...] = ()
-    limits: EgressLimits = field(default_factory=EgressLimits)
-    secrets: tuple[Secret, ...] = ()
-    authorities: str = ""
-    proxy: bool = False
-    within: Policy | None = None
+    name: str = ""  # the operator's, or ""
+    allow: tuple[EgressRule, ...] = ()  # what may be reached
+    deny: tuple[EgressRule, ...] = ()  # what may not be reached, whatever `allow` says
+    ask: tuple[EgressRule, ...] = ()  # what a person decides, unless `deny` or `allow` has decided
+    ports: tuple[int, ...] = (80, 443)  # the ports of rules in `allow` and `ask` that name none
+    addresses: tuple[Network, ...] = ()  # ranges that are otherwise refused, and to which an allowed name may resolve
+    methods: tuple[str, ...] = ()  # allowed ones; () is any. With methods, requests that can't be read are refused.
+    schemes: tuple[str, ...] = ()  # allowed schemes, "http", "https" or both, and nothing else passes; () is any
+    limits: EgressLimits = field(default_factory=EgressLimits)  # of one sandbox
+    secrets: tuple[Secret, ...] = ()  # the secrets that the broker puts into requests
+    authorities: str = ""  # a file with certificates of further authorities, for TLS that the broker ends
+    proxy: bool = False  # variables name the proxy to programs; the operator's alone, since all of a pool have them
+    within: Policy | None = None  # another policy that has to allow a request as well; `narrow` makes such a policy
 
 
 #: The range of each limit.

@@ -58,28 +58,16 @@ class PolicyError(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class EgressRule:
-    """
-    One entry of `allow`, `deny` or `ask`.
+    """One entry of `allow`, `deny` or `ask`."""
 
-    Attributes:
-        text: the rule in its one form, as records name it; `parse_rule` reads it back.
-        kind: what the host part is: "any", "name", "below" (the sub-domains of a name) or "network".
-        name: the host's name, for the kinds "name" and "below".
-        network: the network, for the kind "network"; a single address is a network of one address.
-        port: 0 if the rule gives none.
-        scheme: "http", "https" or "" for any.
-        methods: the allowed methods; () for any.
-        path: the path itself, or the beginning of paths and "*"; "" for any.
-    """
-
-    text: str
-    kind: str
-    name: str = ""
-    network: Network | None = None
-    port: int = 0
-    scheme: str = ""
-    methods: tuple[str, ...] = ()
-    path: str = ""
+    text: str  # the rule in its one form, as records name it; `parse_rule` reads it back
+    kind: str  # what the host part is: "any", "name", "below" (the sub-domains of a name) or "network"
+    name: str = ""  # the host's name, for the kinds "name" and "below"
+    network: Network | None = None  # the network, for the kind "network"; a single address is a network of one address
+    port: int = 0  # 0 if the rule gives none
+    scheme: str = ""  # "http", "https" or "" for any
+    methods: tuple[str, ...] = ()  # the allowed methods; () for any
+    path: str = ""  # the path itself, or the beginning of paths and "*"; "" for any
 
     def names_host(self, name: str, address: Address | None) -> bool:
         """Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name."""

@@ -16,36 +16,21 @@ from leeward.spec.hosts import is_below
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seal:
-    """
-    The data for TLS that the broker ends which all sandboxes of a pool share.
+    """The data for TLS that the broker ends which all sandboxes of a pool share."""
 
-    Attributes:
-        bundle: the path of the host's file of certificates, "" if it has none.
-        certificates: the content of that file.
-        trusted: certificates of the policy's own authorities, PEM.
-        secrets: the names of the policy's secrets.
-    """
-
-    bundle: str
-    certificates: bytes
-    trusted: bytes
-    secrets: tuple[str, ...]
+    bundle: str  # the path of the host's file of certificates, "" if it has none
+    certificates: bytes  # the content of that file
+    trusted: bytes  # certificates of the policy's own authorities, PEM
+    secrets: tuple[str, ...]  # the names of the policy's secrets
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseSeal:
-    """
-    The data for TLS that the broker ends which belong to one sandbox only.
+    """The data for TLS that the broker ends which belong to one sandbox only."""
 
-    Attributes:
-        key: the private key of the sandbox's authority, PEM. It goes to the broker, and to no sandbox.
-        certificate: the certificate of the authority, PEM.
-        placeholders: the placeholders for the pool's secrets, in the order of the secrets.
-    """
-
-    key: bytes
-    certificate: bytes
-    placeholders: tuple[str, ...]
+    key: bytes  # the private key of the sandbox's authority, PEM. It goes to the broker, and to no sandbox.
+    certificate: bytes  # the certificate of the authority, PEM
+    placeholders: tuple[str, ...]  # the placeholders for the pool's secrets, in the order of the secrets
 
 
 def needs_seal(policy: Policy) -> bool:

@@ -40,22 +40,13 @@ _OWN = ("/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/li
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """
-    A folder or file of the host that a client asks for.
+    """A folder or file of the host that a client asks for."""
 
-    Attributes:
-        path: its path on the host, as the client's descriptor has it.
-        target: its path in the sandbox.
-        writable: the sandbox's writes change the host's folder at once.
-        overlay: the sandbox's writes stay in the sandbox.
-        file: *path* is a file and not a folder.
-    """
-
-    path: str
-    target: str
-    writable: bool = False
-    overlay: bool = False
-    file: bool = False
+    path: str  # its path on the host, as the client's descriptor has it
+    target: str  # its path in the sandbox
+    writable: bool = False  # the sandbox's writes change the host's folder at once
+    overlay: bool = False  # the sandbox's writes stay in the sandbox
+    file: bool = False  # *path* is a file and not a folder
 
 
 def within(path: str, folder: str) -> bool:

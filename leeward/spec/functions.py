@@ -19,17 +19,9 @@ WAIT_S, MAX_WAIT_S = 60.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """
-    The functions that one job may call.
+    """The functions that one job may call."""
 
-    Attributes:
-        names: the names under which the job finds the functions.
-        exchange: takes the calls.
-        wait: seconds that one call may wait for its answer.
-        standing: seconds in all for which the job's time limit is stopped while a call waits. 0: it is never stopped.
-    """
-
-    names: tuple[str, ...]
-    exchange: JobExchange
-    wait: float = WAIT_S
-    standing: float = 0.0
+    names: tuple[str, ...]  # the names under which the job finds the functions
+    exchange: JobExchange  # takes the calls
+    wait: float = WAIT_S  # seconds that one call may wait for its answer
+    standing: float = 0.0  # seconds in all for which a waiting call stops the job's time limit; 0: it never does

@@ -32,16 +32,10 @@ class InvalidHost(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """
-    A host in the form in which hosts are compared.
+    """A host in the form in which hosts are compared."""
 
-    Attributes:
-        name: in lower case, as A-labels, without a final dot; "" if an address is named.
-        address: the address; None if a name is given.
-    """
-
-    name: str
-    address: Address | None = None
+    name: str  # in lower case, as A-labels, without a final dot; "" if an address is named
+    address: Address | None = None  # the address; None if a name is given
 
     @property
     def text(self) -> str:

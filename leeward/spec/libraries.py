@@ -16,18 +16,10 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """
-    Attributes:
-        name: the library's name.
-        variables: environment variables that keep it from starting threads when it is imported.
-        idle: names, as the kernel has them (15 bytes at most), of threads that wait for work, hold nothing and may end.
-        why: what the threads are, and what is lost without them.
-    """
-
     name: str
-    variables: tuple[tuple[str, str], ...] = ()
-    idle: tuple[str, ...] = ()
-    why: str = ""
+    variables: tuple[tuple[str, str], ...] = ()  # by which it starts no threads when it is imported
+    idle: tuple[str, ...] = ()  # threads, by the kernel's 15 bytes, that wait for work, hold nothing and may end
+    why: str = ""  # what the threads are, and what is lost without them
 
 
 LIBRARIES = (

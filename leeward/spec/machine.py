@@ -35,18 +35,11 @@ _IDLE = " 0" * 10
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """
-    The facts about the host.
+    """The facts about the host."""
 
-    Attributes:
-        processors: the number of processors that the daemon may use.
-        cpuinfo: the content of /proc/cpuinfo.
-        booted: seconds since the epoch, as in the line `btime` of /proc/stat.
-    """
-
-    processors: int = 1
-    cpuinfo: str = ""
-    booted: int = 0
+    processors: int = 1  # the number of processors that the daemon may use
+    cpuinfo: str = ""  # the content of /proc/cpuinfo
+    booted: int = 0  # seconds since the epoch, as in the line `btime` of /proc/stat
 
 
 def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:

@@ -28,16 +28,9 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PoolKey:
-    """
-    Attributes:
-        profile: the name of the profile, which says what the sandbox shows and permits.
-        environment: the name of the interpreter with its packages; "" is the daemon's own, `python_env`.
-        egress: the name of the egress policy; "" is no network.
-    """
-
     profile: str = DEFAULT_PROFILE
-    environment: str = ""
-    egress: str = ""
+    environment: str = ""  # an interpreter with its packages; "" is the daemon's own, `python_env`
+    egress: str = ""  # a policy; "" is no network
 
     @property
     def name(self) -> str:

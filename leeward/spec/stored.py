@@ -30,25 +30,14 @@ _Stored = TypeVar("_Stored")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """
-    What an environment is made from. Its hash names the environment.
+    """What an environment is made from. Its hash names the environment."""
 
-    Attributes:
-        requirements: requirements as pip reads them, each a line.
-        python: the real path of the base interpreter.
-        version: the version of Python, major and minor.
-        prefix: the folder with the library of that interpreter; "" for the daemon's own.
-        from_source: packages may be built from source.
-        index: the index's URL, or folders with packages; part of the name, since two indexes may have two packages
-            of one name.
-    """
-
-    requirements: tuple[str, ...]
-    python: str
-    version: tuple[int, int]
-    from_source: bool = False
-    index: tuple[str, ...] = ()
-    prefix: str = ""
+    requirements: tuple[str, ...]  # requirements as pip reads them, each a line
+    python: str  # the real path of the base interpreter
+    version: tuple[int, int]  # the version of Python, major and minor
+    from_source: bool = False  # packages may be built from source
+    index: tuple[str, ...] = ()  # its URL, or folders with packages; part of the hash: two indexes may differ
+    prefix: str = ""  # the folder with the library of that interpreter; "" for the daemon's own
 
     @property
     def hash(self) -> str:
@@ -62,46 +51,26 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """
-    The record of an environment that was made.
-
-    Attributes:
-        python: as asked for.
-        version: as asked for.
-        requirements: as asked for.
-        packages: name and version of all that pip has installed.
-        size: bytes of its files.
-        content: SHA-256 of its tree.
-        created: seconds since 1970.
-        prefix: as asked for.
-    """
+    """The record of an environment that was made."""
 
     python: str
     version: tuple[int, int]
     requirements: tuple[str, ...]
-    packages: Mapping[str, str]
-    size: int
-    content: str
-    created: int
+    packages: Mapping[str, str]  # name and version of all that pip has installed
+    size: int  # bytes of its files
+    content: str  # SHA-256 of its tree
+    created: int  # seconds since 1970
     prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """
-    The environment that a name stands for, and how it is used.
+    """The environment that a name stands for, and how it is used."""
 
-    Attributes:
-        built: the hash of the environment.
-        preload: modules to import before any job.
-        min: the number of workers that are kept while the environment is in use.
-        max: the most workers.
-    """
-
-    built: str
-    preload: tuple[str, ...] = field(default_factory=tuple)
-    min: int = 1
-    max: int = 4
+    built: str  # the environment's hash
+    preload: tuple[str, ...] = field(default_factory=tuple)  # modules to import before any job
+    min: int = 1  # the number of workers that are kept while the environment is in use
+    max: int = 4  # the most workers
 
 
 def default_folder(environ: Mapping[str, str], uid: int) -> str:

@@ -42,22 +42,13 @@ _NOLOGIN = "/usr/sbin/nologin"
 
 @dataclass(frozen=True, slots=True)
 class HomePlan:
-    """
-    The home folder and the names that a sandbox of this profile has beside its mounts.
+    """The home folder and the names that a sandbox of this profile has beside its mounts."""
 
-    Attributes:
-        path: the home folder; "" for none.
-        texts: small files in place of the view's, by their paths.
-        hide: paths in the sandbox that aren't to be seen: a file there is empty and can't be read, a folder is empty.
-        protect: paths in the sandbox that can't be written.
-        pin: folders in the sandbox that can't be renamed, moved or removed.
-    """
-
-    path: str
-    texts: tuple[tuple[str, bytes], ...]
-    hide: tuple[str, ...]
-    protect: tuple[str, ...]
-    pin: tuple[str, ...] = ()
+    path: str  # the home folder; "" for none
+    texts: tuple[tuple[str, bytes], ...]  # small files in place of the view's, by their paths
+    hide: tuple[str, ...]  # paths in the sandbox: a file there is empty and can't be read, a folder is empty
+    protect: tuple[str, ...]  # paths in the sandbox that can't be written
+    pin: tuple[str, ...] = ()  # folders in the sandbox that can't be renamed, moved or removed
 
 
 def agent(spec: SandboxSpec) -> SandboxSpec:

@@ -46,24 +46,14 @@ _PROTOCOLS = (("ip", 0), ("icmp", 1), ("tcp", 6), ("udp", 17), ("ipv6", 41), ("i
 
 @dataclass(frozen=True, slots=True)
 class HostPython:
-    """
-    The interpreter that jobs get.
+    """The interpreter that jobs get."""
 
-    Attributes:
-        executable: the program that the zygote runs, and `sys.executable` of a job.
-        version: major and minor.
-        prefix: `sys.base_prefix`, the folder with the standard library.
-        env: a virtual environment whose packages jobs can import, or "".
-        shown: further folders that the interpreter needs, e.g. the targets of links.
-        backing: of an interpreter of another version than the daemon's: its own msgpack, a folder, and its own
-            _cffi_backend, a file. The zygote needs them; () where it imports the daemon's.
-    """
-
-    executable: str
-    version: tuple[int, int]
-    prefix: str
-    env: str = ""
-    shown: tuple[str, ...] = ()
+    executable: str  # the program that the zygote runs, and `sys.executable` of a job
+    version: tuple[int, int]  # major and minor
+    prefix: str  # `sys.base_prefix`, the folder with the standard library
+    env: str = ""  # a virtual environment whose packages jobs can import, or ""
+    shown: tuple[str, ...] = ()  # further folders that the interpreter needs, e.g. the targets of links.
+    #: its own msgpack, a folder, and _cffi_backend, a file, for the zygote; () for the daemon's version
     backing: tuple[str, ...] = ()
 
 
