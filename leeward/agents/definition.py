@@ -1,7 +1,6 @@
 """
 Definitions of agents: the command, and what it needs of the host.
 
-Runs in:   the user's program; pure except for reading the files.
 Trust:     full: a definition is part of the package or the user's own. A project can't have one.
 """
 
@@ -92,16 +91,7 @@ KEYS: checks.Keys = {
 
 
 def load_definition(name: str, config_home: str) -> AgentDefinition:
-    """
-    The definition *name*: the user's, else the package's.
-
-    Args:
-        name: of an agent, as it was typed.
-        config_home: the folder of the user's configuration, from `places.config_home`.
-
-    Raises:
-        SettingsError: there is no such definition (the error has the nearest name), or it can't be read.
-    """
+    """The definition *name*, the user's, else the package's; SettingsError, with the nearest name, if there is none."""
     if is_agent_name(name):
         for file in definition_files(name, config_home):
             table = read_user_file(file)
@@ -131,15 +121,7 @@ def definition_names(config_home: str) -> tuple[str, ...]:
 
 
 def parse_hosts(hosts: Sequence[str], file: str) -> list[EgressRule]:
-    """
-    The rules of a definition's `hosts`.
-
-    Args:
-        file: the definition's path, for errors.
-
-    Raises:
-        SettingsError: an entry isn't valid.
-    """
+    """The rules of a definition's `hosts`; SettingsError, which names *file*, if an entry isn't valid."""
     if not hosts:
         return []
     from leeward.agents.entries import parse_entry  # imports `ipaddress`, with all 3 ms
@@ -148,12 +130,7 @@ def parse_hosts(hosts: Sequence[str], file: str) -> list[EgressRule]:
 
 
 def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDefinition:
-    """
-    The definition in the table of a file.
-
-    Raises:
-        SettingsError: a key is unknown, or a value invalid.
-    """
+    """The definition in the table of a file; SettingsError if a key is unknown or a value invalid."""
     found = checks.check_table(table, KEYS, file)
     if not found.get("command"):
         raise SettingsError(file, "command", "is missing", 'write command = ["program"]')

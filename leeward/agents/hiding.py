@@ -1,14 +1,13 @@
 """
-Which of a project's files are hidden from an agent: globs, and the matching of paths.
+Which of a project's files are hidden from an agent: globs, and the matching of paths. Pure; `project_tree` walks.
 
-Runs in:   anywhere; pure. `project_tree` walks the tree.
 Trust:     none in patterns and names. No name can make matching take exponential time.
 Globs:     `*` matches characters of one name, `?` one character, `[a-z]` and `[!a-z]` one of a set, `**` as a whole
            name any number of folders, also none. A pattern without a slash matches a name at any depth; one with a
            slash begins at the project's folder. One with a slash at the end matches only folders. A folder that matches
            is hidden with everything below it.
 Order:     a path that matches a pattern of `include`, and everything below it, is shown even if `exclude` matches it.
-           What leeward hides by itself leaves out the names of EXAMPLES; `project_tree` shows also files that git shows.
+           What leeward hides by itself leaves out the names of EXAMPLES, and `project_tree` what git shows.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ class FilePattern:
 
     @property
     def place(self) -> str:
-        """
-        The folder in which everything lies that the pattern matches, as far as it is without wildcards; "" for the
-        project's.
-        """
+        """The folder, as far as it is without wildcards, in which all that matches lies; "" for the project's."""
         return "/".join(takewhile(lambda part: not _SPECIAL.search(part), self.parts[:-1]))
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
@@ -67,12 +63,7 @@ class FilePattern:
 
 
 def parse_pattern(text: str) -> FilePattern:
-    """
-    Parse a glob.
-
-    Raises:
-        ValueError: *text* isn't a pattern of a project's files; the message says why.
-    """
+    """Parse a glob; ValueError says why *text* isn't a pattern of a project's files."""
     if not text or len(text) > MAX_PATTERN:
         raise ValueError(f"a pattern has 1 to {MAX_PATTERN} characters")
     if "\0" in text:
@@ -122,10 +113,7 @@ def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
 
 
 def _literal(glob: str) -> str:
-    """
-    A text that each name matching the glob contains: the part before the first special character or after the last
-    one, whichever is longer.
-    """
+    """A text that each matching name contains: the longer part, before the first special character or after the last."""
     if not _SPECIAL.search(glob):
         return glob
     before, after = _SPECIAL.split(glob, maxsplit=1)[0], re.split(r"[*?\]]", glob)[-1]
@@ -147,8 +135,8 @@ class FileRules:
     @functools.cached_property
     def literals(self) -> tuple[str, ...]:
         """
-        Texts of which each name that `last_names` matches contains at least one; () if a pattern has no such text. The
-        joined names of a folder are searched for them much faster than name by name.
+        Texts of which each name that `last_names` matches contains one; () if a pattern has none. A search for them in
+        a folder's joined names is much faster.
         """
         found = {_literal(each.parts[-1]) for each in (*self.exclude, *self.include)}
         if "" in found:
@@ -171,10 +159,7 @@ class FileRules:
                     or any(".git" in each.parts for each in self.exclude if not each.ours))
 
     def hides(self, path: str, folder: bool = False) -> bool:
-        """
-        Whether a path, relative to the project, is hidden: the path or a folder above it is excluded, and none of these
-        is included.
-        """
+        """Whether a path of the project is hidden: it or a folder above it is excluded, and none of these is included."""
         names = path.split("/")
         hidden = False
         for end in range(1, len(names) + 1):

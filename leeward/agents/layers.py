@@ -1,8 +1,7 @@
 """
 Layers: system packages for agents, unpacked in a folder beside those of the host, made once for each list and kept.
 
-Runs in:   the caller's program. The host's apt-get and dpkg-deb fetch and unpack the packages in a sandbox, without
-           root. No script of a package is run.
+The host's apt-get and dpkg-deb fetch and unpack the packages in a sandbox, without root. No script of a package is run.
 Trust:     none in the unpacked files. apt verifies the signatures of the lists with the host's keys. The folder is the
            user's alone (0700), is mounted read-only and nosuid, and nothing on the host runs its files.
 Leaves:    programs that look for their own files at an absolute path (/usr/share/x) don't find them. Services, users
@@ -89,12 +88,7 @@ class AptSources:
 
 
 def apt_sources(etc: str) -> AptSources:
-    """
-    Read the lists of sources below *etc*, a folder with the layout of /etc/apt.
-
-    Raises:
-        Unsupported: there are no sources, or none that a sandbox can reach.
-    """
+    """Read the lists of sources below *etc*, as /etc/apt; Unsupported if there are none that a sandbox can reach."""
     hosts, folders, other = dict[str, None](), dict[str, None](), dict[str, None]()
     for uri in _uris(etc):
         found = urlsplit(uri)
@@ -182,14 +176,11 @@ class LayerFailed(LeewardError):
 
 class Layers:
     """
-    The layers in a folder. Several programs may use it at once.
+    The layers in a folder of the caller's alone, which several programs may use at once.
 
-    Args:
-        folder: of the layers, the caller's alone; made with the first layer.
-        own_apt: a folder with the layout of /etc/apt that is used in its place if it exists.
-        socket: of the daemon; None for the default.
-        egress: the daemon's policy by which apt reaches its sources; "" for `agent`.
-        addresses: rules of egress with addresses, for sources whose names have addresses that aren't public.
+    Args: own_apt: a folder with the layout of /etc/apt that is used in its place if it exists. egress: the daemon's
+    policy by which apt reaches its sources; "" for `agent`. addresses: rules of egress for sources whose names have
+    addresses that aren't public.
     """
 
     def __init__(self, folder: str, own_apt: str = "", socket: str | None = None, egress: str = "",
@@ -199,22 +190,12 @@ class Layers:
 
     def get(self, packages: Sequence[str], *, rebuild: bool, said: Callable[[bytes], object]) -> Layer:
         """
-        The layer with *packages*, made unless it exists.
+        The layer with *packages*, which the caller closes. It is made unless it exists, with *rebuild* in any case;
+        *said* gets apt's output as it comes.
 
-        Args:
-            packages: names as `check_package` accepts them.
-            rebuild: make the layer anew in any case.
-            said: called with the output of apt, as it comes.
-
-        Returns:
-            The layer, which the caller closes.
-
-        Raises:
-            ValueError: a name isn't that of a package.
-            Unsupported: this host has no apt-get or dpkg-deb, or other users can enter the folder, or own it.
-            LayerFailed: apt or dpkg-deb failed; nothing is left behind.
-            BadRequest: the packages have more than MOST_BYTES bytes.
-            DaemonError: as for Sandbox.
+        Raises: ValueError: a name isn't that of a package. Unsupported: this host has no apt-get or dpkg-deb, or other
+        users can enter the folder, or own it. LayerFailed: apt or dpkg-deb failed; nothing is left behind. BadRequest:
+        the packages have more than MOST_BYTES bytes. DaemonError: as for Sandbox.
         """
         wanted = tuple(dict.fromkeys(map(check_package, packages)))
         etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"
@@ -283,10 +264,7 @@ class Layers:
                 and name.startswith(key)]
 
     def _prune(self, key: str) -> None:
-        """
-        Remove layers that no program holds: former ones of the list *key*, and the least recently used ones beyond
-        _KEPT. Several programs may prune at once.
-        """
+        """Remove layers that no program holds: former ones of *key*, and the least recently used beyond _KEPT."""
         current = set()
         for name in os.listdir(self._folder):
             if name.endswith(".json") and not name.startswith("."):
@@ -326,10 +304,7 @@ class Layers:
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """
-        A context in which no other program makes a layer of this list. The kernel releases the lock when the process
-        ends.
-        """
+        """A context in which no other program makes a layer of this list."""
         fd = os.open(os.path.join(self._folder, f".{key}.lock"),
                      os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -348,10 +323,7 @@ def _key(packages: Sequence[str], etc: str) -> str:
 
 def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str | None,
             said: Callable[[bytes], object], reach: dict[str, Any]) -> list[str]:
-    """
-    Have apt-get fetch *packages* and the dependencies that the host lacks, and unpack them into the folder *path*.
-    Returns their names and versions.
-    """
+    """Have apt-get fetch *packages* and what they need, and unpack them into *path*. Returns their names and versions."""
     mounts = [Mount(path, INSIDE, writable=True), Mount(sources.etc, _ETC), Mount("/var/lib/dpkg", _STATUS),
               *(Mount(folder, folder) for folder in sources.folders)]
     configuration = "\n".join((

@@ -1,7 +1,6 @@
 """
-Names of running agents, made from the project's path, the agent and a number.
+Names of running agents, made from the project's path, the agent and a number. Pure.
 
-Runs in:   anywhere; pure.
 Why:       a name is typed, shown and part of file names, so it has only letters, digits and hyphens. A hash of the
            path's bytes distinguishes my_project, my-project, My-Project and my.project.
 """
@@ -42,13 +41,8 @@ def is_instance_name(text: str) -> bool:
 
 def instance_name(path: bytes, agent: str, number: int = 0) -> str:
     """
-    The name "<path>-<agent>-<hash>": the last characters of *path* in lower case, with all but letters and digits
-    replaced by single hyphens, and 30 bits of a hash over all arguments.
-
-    Args:
-        path: the absolute path of the project.
-        agent: the definition's name.
-        number: of the agent among several of one project, from 0.
+    "<path>-<agent>-<hash>": the last characters of the project's *path* in lower case, all but letters and digits
+    replaced by single hyphens, and 30 bits of a hash over all arguments; *number* is among the project's agents.
     """
     shown = re.sub(rb"[^a-z0-9]+", b"-", path.lower()).decode("ascii").strip("-")
     if len(shown) > SHOWN:

@@ -2,7 +2,6 @@
 Files of a project, and of an agent's state folder, that programs on the host obey (`leeward.obeyed`): what an agent
 writes there acts on the host afterwards, with the user's rights.
 
-Runs in:   the caller's program.
 Leaves:    the project's own code. Files of the project that the user's own settings name, outside of it.
 """
 
@@ -37,13 +36,7 @@ _MOST_ENTRIES = 50_000
 
 
 def snapshot(project: str, found: ObeyedPaths | None = None) -> dict[str, str]:
-    """
-    A digest of the present state of each path below the folder *project* that programs obey, by path; without those
-    that don't exist. *project* may be a link of /proc to the folder.
-
-    Args:
-        found: what a search has found in the folder; None to search it.
-    """
+    """A digest of each path below *project* that programs obey, by path; *found* is of a search that was made already."""
     found, digests, left = found or _found_in(project), dict[str, str](), [_MOST_FILES]
     # What is obeyed in the project's own repository is told by itself, any other repository as one.
     parts = _is_folder(os.path.join(project, ".git"))
@@ -61,13 +54,7 @@ def snapshot(project: str, found: ObeyedPaths | None = None) -> dict[str, str]:
 
 
 def state_snapshot(folder: str, home: str) -> dict[str, str]:
-    """
-    The same for the settings in an agent's state folder, by absolute path.
-
-    Args:
-        folder: its path.
-        home: the user's home folder.
-    """
+    """The same for the settings in an agent's state folder, by absolute path."""
     digests, left = dict[str, str](), [_MOST_FILES]
     for name in home_settings(os.path.relpath(folder, home)):
         head, star, tail = name.partition("*")
@@ -129,10 +116,7 @@ def _repository(project: str, path: str, left: list[int]) -> str:
 
 
 def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """
-    Device and inode of each of *paths* below the folder *project*, by path; without those that don't exist. The cover
-    of a hidden file doesn't hide a file with another inode.
-    """
+    """Device and inode of each of *paths* that exists: a hidden file's cover doesn't hide one with another inode."""
     found = {}
     for path in paths:
         try:
@@ -150,9 +134,11 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
 
 def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
     """
-    Update *digest* with the state of *path* and all below it; returns whether *path* exists. Links are followed within
-    the folder *project*: `.git/hooks/pre-commit` may be a link to a script. *left* has the number of files that may
-    still be opened. The tree is hostile: it may be too deep for recursion, and change meanwhile.
+    Update *digest* with the state of *path* and all below it; returns whether *path* exists. *left* is how many files
+    may still be opened.
+
+    Links are followed within *project*: `.git/hooks/pre-commit` may be a link to a script. The tree is hostile: it may
+    be too deep for recursion, and change meanwhile.
     """
     waiting, there, followed = [path], False, set[str]()
     for _ in range(_MOST_ENTRIES):

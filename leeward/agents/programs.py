@@ -1,7 +1,6 @@
 """
 Finds the program of an agent, and the folders of the host that a sandbox has to show for it.
 
-Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
 Leaves:    files that a program loads from other places. A definition can show more folders (`programs`).
 """
 
@@ -65,18 +64,13 @@ class _Places:
 def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
          allowed: Sequence[str] = ()) -> AgentProgram | None:
     """
-    The program *command*, a name or a path, as the caller's shell would find it; None if there is none.
+    The program *command*, a path or a name in PATH, as the caller's shell would find it; None if there is none.
 
-    Args:
-        command: a name, which is looked up in PATH, or a path.
-        environ: the caller's environment.
-        written: real paths of folders that agents can write to. For a program there only these, /usr and *allowed* are
-            shown.
-        allowed: real paths that may be shown even so.
+    Args: written: real paths of folders that agents can write to. For a program there only these, /usr and *allowed*,
+    real paths too, are shown.
 
-    Raises:
-        RequestRejected: the program can't be run in a sandbox: its interpreter is missing, it is a shim whose program
-            isn't found, or agents may have chosen what it needs.
+    Raises: RequestRejected: the program can't be run in a sandbox: its interpreter is missing, it is a shim whose
+    program isn't found, or agents may have chosen what it needs.
     """
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)
@@ -108,10 +102,7 @@ def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
 
 def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, places: _Places,
               doubtful: bool) -> tuple[list[str], list[str]]:
-    """
-    The argv of the program at *found*, and the files and folders that it needs; *doubtful* says that a program which an
-    agent can write to has named it.
-    """
+    """The argv of the program at *found*, and what it needs; *doubtful*: one that an agent can write to has named it."""
     doubtful = doubtful or places.is_doubtful(found)
     venv = _venv(os.path.dirname(os.path.dirname(found)))
     # In a virtual environment python is a link, and finds its packages by the link's path.

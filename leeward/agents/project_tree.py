@@ -1,7 +1,6 @@
 """
 A project's tree, searched for files that have to be hidden.
 
-Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
            bounded. A tree beyond the bounds is refused before a start. While an agent runs, which may have made it so,
            a folder that can't be searched is hidden as a whole.
@@ -68,16 +67,11 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
     """
     Search a project for the files that *rules* hide.
 
-    Args:
-        project: a descriptor of its folder; the caller owns it.
-        rules: from `hiding.rules_of`.
-        shown: the project's path, for errors.
-        most: a tree with more files is refused; 0 for MAX_FILES.
-        running: whether an agent runs in the project. Then a folder that is too deep, or that can't be read, is hidden.
+    Args: project: a descriptor of its folder; *shown* is its path, for errors. running: an agent runs in it. Then a
+    folder that is too deep, or that can't be read, is hidden. most: a tree with more files is refused; 0 for MAX_FILES.
 
-    Raises:
-        SettingsError: the tree is too large or too deep, or a folder in which patterns could match can't be read.
-        OSError: with *running*, a folder can't be read for a reason that may pass.
+    Raises: SettingsError: the tree is too large or too deep, or a folder in which patterns could match can't be read.
+    OSError: with *running*, a folder can't be read for a reason that may pass.
     """
     try:
         search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
@@ -144,10 +138,7 @@ class _TreeSearch:
         return tuple(kept)
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
-        """
-        Search one folder, and close its descriptor. *hidden* says that a folder above is excluded, and that something
-        below may be included.
-        """
+        """Search one folder, and close its descriptor. *hidden*: one above is excluded, something below may be included."""
         try:
             if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
                 if self._running or hidden:
@@ -223,12 +214,7 @@ class _TreeSearch:
                 self._hide(path, self._project, path, folder=False, link=False, undecided=False)
 
     def _hide_but_included(self, path: str, descriptor: int, names: list[str], outermost: bool) -> None:
-        """
-        Hide an excluded folder: as a whole, unless something below it is included.
-
-        Args:
-            outermost: no folder above is excluded.
-        """
+        """Hide an excluded folder as a whole, unless something in it is included; *outermost*: none above is excluded."""
         included, uncounted = self._included, self._uncounted
         lists: tuple[list[Any], ...] = (self._links, self._repositories, self._obeyed, self._unseen)
         mappings: tuple[dict[Any, Any], ...] = (self._hidden, self._placed, self._inodes)
@@ -273,12 +259,7 @@ class _TreeSearch:
             self._unseen.append(path)
 
     def _has_room(self, undecided: bool) -> bool:
-        """
-        Whether one more path can be hidden.
-
-        Args:
-            undecided: a folder above may be hidden as a whole, which takes one path; `_hide_but_included` decides.
-        """
+        """Whether one more path can be hidden. *undecided*: `_hide_but_included` may hide a folder above as a whole."""
         if len(self._hidden) < MAX_HIDDEN:
             return True
         if not undecided:
@@ -324,10 +305,8 @@ class _TreeSearch:
 
     def _resolved(self, path: str, chain: list[str]) -> str | None:
         """
-        *path* with its links resolved within the project; None if it leads out of the project, or to nothing.
-
-        Args:
-            chain: gets the paths of the links that stand for the whole path.
+        *path* without links, or None if it leads out of the project or to nothing. *chain* gets links of the whole
+        path.
         """
         rest, found, links = path.split("/"), list[str](), 0
         while rest:

@@ -1,8 +1,10 @@
 """
 Makes the options of an agent's sandbox from a definition, settings and the caller's options: mounts, hosts, variables
-and limits.
+and limits; and opens the mounts right before the sandbox.
 
-Runs in:   the caller's program; pure except for reading the caller's own files.
+Holds:     what is mounted is what was looked at, and what a person was asked about. Sources of mounts are real paths,
+           and are opened through no link, since another user or an agent may have put one there in the meantime. State
+           folders are opened through no link that an agent can have made.
 """
 
 from __future__ import annotations
@@ -80,26 +82,16 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
                pinned: Sequence[str] = ()) -> AgentRequest:
     """
-    The request for one start.
+    The request for one start, on the real path *project*.
 
-    Args:
-        definition: of the agent.
-        settings: the merged settings.
-        options: the caller's.
-        project: the real path of the project.
-        program: of the definition's command; None if only a shell is started.
-        hidden: names in the project to hide, relative to it.
-        environ: the caller's environment.
-        absent: names to hide that don't exist yet.
-        source: the path by which the daemon opens the project: that of a descriptor, whose folder can't be replaced;
-            "" for *project*.
-        layer: system packages beside the host's; None for none.
-        pinned: folders of the project that aren't to be renamed, relative to it.
+    Args: program: of the definition's command; None if only a shell is started. hidden, absent: names to hide, relative
+    to the project, that exist and that don't yet. source: the path by which the daemon opens the project: that of a
+    descriptor, whose folder can't be replaced; "" for *project*. pinned: folders of the project that aren't to be
+    renamed, relative to it.
 
-    Raises:
-        RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings, or
-            a name that has to be hidden isn't UTF-8.
-        SettingsError: a port of a network entry can't be reached by agents.
+    Raises: RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own
+    settings, or a name that has to be hidden isn't UTF-8. SettingsError: a port of a network entry can't be reached by
+    agents.
     """
     home = check_home(project, environ)
     written = written_by(definition, settings, options, project, environ)
@@ -155,12 +147,7 @@ def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[Librar
 
 
 def check_home(project: str, environ: Mapping[str, str]) -> str:
-    """
-    The real path of the caller's home folder.
-
-    Raises:
-        RequestRejected: the real path *project* is it, or holds it.
-    """
+    """The real path of the caller's home folder; RequestRejected if the real path *project* is it, or holds it."""
     home = os.path.realpath(environ.get("HOME") or "/")
     if within(home, project):
         raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
@@ -170,20 +157,14 @@ def check_home(project: str, environ: Mapping[str, str]) -> str:
 
 def written_by(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                environ: Mapping[str, str]) -> tuple[str, ...]:
-    """
-    The real paths of folders that the agent can write to, and of the project, also with an overlay. Their content isn't
-    trusted.
-    """
+    """The real paths of the project, also with an overlay, and of what the agent can write to: none is trusted."""
     home = os.path.realpath(environ.get("HOME") or "/")
     return (os.path.realpath(project), *(os.path.realpath(home_path(path, home)) for path in definition.state),
             *(os.path.realpath(one.source) for one in libraries_of(settings, options) if one.writable))
 
 
 def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
-    """
-    Refuse that an agent writes what says what agents may, or what other agents run: it would allow the next one
-    everything.
-    """
+    """Refuse that an agent writes what says what agents may, or what others run: it would allow the next one everything."""
     own = [os.path.realpath(path) for path in (config_home(environ), state_home(environ), cache_home(environ))]
     for path in written:
         for each in own:
@@ -218,12 +199,7 @@ def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, option
 
 
 def shown_programs(definition: AgentDefinition, written: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """
-    The real paths of a definition's `programs`, those that are there.
-
-    Raises:
-        RequestRejected: an agent can have chosen what one of them leads to.
-    """
+    """The real paths of a definition's `programs`; RequestRejected if an agent can have chosen where one leads."""
     home = os.path.realpath(environ.get("HOME") or "/")
     found = [real_beside(home_path(path, home), writable_by_agents(written, environ))
              for path in definition.programs]
@@ -232,12 +208,7 @@ def shown_programs(definition: AgentDefinition, written: Sequence[str], environ:
 
 def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount],
               written: Callable[[str], Iterable[str]]) -> list[Mount]:
-    """
-    The mounts for the agent's program that *mounts* don't cover.
-
-    Raises:
-        RequestRejected: an agent can have chosen what one of them leads to.
-    """
+    """The mounts for the agent's program that *mounts* don't cover; RequestRejected as for `shown_programs`."""
     there = [mount.target for mount in mounts]
     return [Mount(real_beside(path, written) or path, path)
             for path in outermost([*wanted, *(() if program is None else program.shown)])
@@ -245,10 +216,7 @@ def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[
 
 
 def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
-    """
-    A mount of the main repository's .git, if *project*, which is opened as *source*, is a worktree of it. The
-    repository's own file has to name the project, since the project's file isn't trusted.
-    """
+    """A mount of the main .git, if *project*, opened as *source*, is a worktree of it by that repository's own file."""
     found = re.fullmatch(r"gitdir: (/.+/\.git)(/worktrees/[^/\n]+)\n?", _small_file(os.path.join(source, ".git")))
     if found is None or any(within(found[1], mount.target) for mount in mounts):
         return []
@@ -288,13 +256,9 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
 
 class OpenedMounts:
     """
-    The mounts of *request*, each with a descriptor as its source. State folders are made unless they exist.
+    The mounts of *request* in order, each with a descriptor as its source. State folders are made unless they exist.
 
-    Attributes:
-        mounts: in the order of the request.
-
-    Raises:
-        RequestRejected: a folder can't be opened, or only through a link that isn't followed.
+    Raises RequestRejected if a folder can't be opened, or only through a link that isn't followed.
     """
 
     def __init__(self, request: AgentRequest, environ: Mapping[str, str]) -> None:

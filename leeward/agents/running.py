@@ -1,10 +1,8 @@
 """
 One agent from its start to its end: hooks, a sandbox, the agent's process, and undoing each of them.
 
-Runs in:   the caller's program, with the caller's rights.
-
 Theory of operation. Each step that has to be undone is in the registry before it is taken, so another program can undo
-it after a kill -9 (`reaping`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
+it after a kill -9 (`reap`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
 files and its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program
 was killed ends with that program's connection.
 
@@ -52,7 +50,13 @@ WAIT_S = 900.0
 
 
 class SandboxHold:
-    """Keeps the open sandbox *box* from ending by its idle time, until `stop`."""
+    """
+    Keeps *box* from ending by its idle time or lifetime until `stop`, in a thread: while the agent's process runs, a
+    request waits for its end, and a waiting request counts as use.
+
+    The request of a stopped program (SIGSTOP) waits for WAIT_S at most. If this program dies, even by kill -9, the
+    daemon ends the sandbox, which its connection holds.
+    """
 
     def __init__(self, box: Sandbox) -> None:
         self._box = box
@@ -102,21 +106,13 @@ class AgentRun:
     """
     A context: the agent's sandbox, ready for its process.
 
-    Args:
-        definition: of the agent.
-        settings: the merged settings.
-        request: from `request_of`.
-        project: the real path of the project.
-        registry: records the instance.
-        environ: the caller's environment, for hooks on the host.
-        tell: shows a person a line.
-        asking: connects the sandbox with the service for approvals; None for none.
-        hiding: a descriptor of the project's folder, the rules by which new names are hidden while the agent runs, and
-            its `HidingPlan.obeyed`; None to hide only the names that exist at the start.
+    Args: request: from `request_of`. project: its real path. environ: the caller's environment, for hooks on the host.
+    asking: connects the sandbox with the service for approvals; None for none. hiding: a descriptor of the project's
+    folder, the rules by which new names are hidden while the agent runs, and its `HidingPlan.obeyed`; None to hide only
+    the names that exist at the start.
 
-    Attributes:
-        undoing: called before the steps are undone, also if the start has failed.
-        given_up: whether the agent was ended since a name couldn't be hidden.
+    Attributes: undoing: called before the steps are undone, also if the start has failed. given_up: the agent was ended
+    since a name couldn't be hidden.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
@@ -197,10 +193,7 @@ class AgentRun:
                     self._inside(box, what, line)
 
     def _look_before(self) -> None:
-        """
-        Note what the agent could change that programs of the host run, and record the instance. Does nothing the second
-        time.
-        """
+        """Note what the agent could change that programs of the host run, and record the instance; once."""
         if self._before is None:
             import leeward.agents.hiding_watch  # for `_attend`, while the daemon works
             if self._request.staged:
@@ -212,10 +205,7 @@ class AgentRun:
             self._before = self._obeyed(None if self._hiding is None else self._hiding[2])
 
     def _obeyed(self, there: ObeyedPaths | None) -> dict[str, str]:
-        """
-        The present state of what programs on the host obey, in the project, in each library that the agent can write
-        to, and in its state folders.
-        """
+        """What programs on the host obey in the project, in libraries that the agent can write to, and in its state."""
         found = outside.snapshot(self._folder, there)
         for mount in self._request.options["mounts"]:
             source = os.fspath(mount.source)
@@ -249,10 +239,7 @@ class AgentRun:
             self._held.record(replace(row, sandbox=box.id, undo=(*row.undo, UndoStep("sandbox", box.id))))
 
     def _opened(self) -> Sandbox:
-        """
-        Open the sandbox. If the operator's policy has the agent's secrets, the broker keeps their values; otherwise the
-        sandbox gets them as variables.
-        """
+        """Open the sandbox. If the operator's policy has no place for the agent's secrets, they are variables."""
         options, secrets = self._request.options, self._request.secrets
         try:
             if not secrets:
@@ -318,17 +305,7 @@ class AgentRun:
     # --- the agent ------------------------------------------------------------------
 
     def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
-        """
-        Start the agent's process.
-
-        Args:
-            debug: start a shell instead; so does a request without argv.
-            size: rows and columns of a terminal; None for pipes.
-            env: further variables.
-
-        Raises:
-            DaemonError, SandboxOver: as for `Sandbox.start`.
-        """
+        """Start the agent, or with *debug* or without argv a shell; *size* is that of a terminal, None for pipes."""
         assert self.box is not None
         argv = list(SHELL if debug or not self._request.argv else self._request.argv)
         title = "shell" if debug else self._definition.name
@@ -371,10 +348,7 @@ class AgentRun:
         return sorted(outside.changed(self._before or {}, self._obeyed(both)), key=by_danger)
 
     def no_longer_hidden(self) -> list[str]:
-        """
-        The names to hide that were created or replaced since the start: until they were covered, the agent could read
-        them.
-        """
+        """Names to hide that were made or replaced since the start: until they were covered, the agent could read them."""
         now = outside.identities(self._folder, self._request.hidden)
         seen = outside.changed(self._hidden, {**self._hidden, **now})  # not those that were only removed
         return sorted({*seen, *(() if self._watch is None else self._watch.covered)})
@@ -389,10 +363,7 @@ class AgentRun:
                 Process(self.box, row["process"]).kill()
 
     def keep_copy(self) -> str:
-        """
-        Let the sandbox, in which nothing runs, stay for KEPT_S after the end, with the agent's copy of the project.
-        Returns its id; "" if it can't stay.
-        """
+        """Let the sandbox, with the agent's copy of the project, stay for KEPT_S. Returns its id; "" if it can't stay."""
         assert self.box is not None
         with contextlib.suppress(DaemonError):  # it has ended, or the operator's sandboxes are idle for less
             self.box.extend(idle=KEPT_S)
@@ -451,16 +422,7 @@ def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iter
 
 
 def reap(registry: InstanceRegistry, tell: Callable[[str], None]) -> list[str]:
-    """
-    Undo the steps of instances whose process was killed.
-
-    Args:
-        registry: of the instances.
-        tell: shows a person a line about a step that failed.
-
-    Returns:
-        The names of these instances.
-    """
+    """Undo the steps of instances whose process was killed, and return their names; *tell* shows what has failed."""
     done = []
     for held in registry.reap():
         from leeward.agents.host_hooks import HookFailed  # most starts have nothing to undo

@@ -1,10 +1,16 @@
 """
 Settings of agents: the user's file and the project's, merged.
 
-Runs in:   the user's program.
-Trust:     full in the user's file, none in the project's. The grants that the project's file asks for are in
-           `AgentSettings.widening`, and a start needs the user's acceptance of them (`trust`). Both files are read
-           once, so what was shown is what is used.
+Trust:     full in the user's file, none in the project's. Both files are read once, so what was shown is what is used.
+           A project's `vendor` may be a link to the user's keys, so links of libraries are resolved first, and the
+           person is asked about the resolved path. What the user names is shown without a question, so a link of
+           another user's isn't followed there.
+Merging:   tables are merged key by key; of other values the project's wins, except that arrays are appended, each item
+           once; two kinds of value under one key are an error that names both files.
+Grants:    a grant is a setting of the project that isn't in the user's own file, and by which the agent can reach, read
+           or use more, or by which a command runs on the host; a start needs the user's acceptance (`trust`). Hooks in
+           the sandbox and hidden names are no grants. A variable is one: it can send the agent's credentials elsewhere
+           (a base URL without TLS, a proxy), or make the agent run a file of the project at its start.
 """
 
 from __future__ import annotations
@@ -32,19 +38,7 @@ if TYPE_CHECKING:
 
 def merge_tables(first: Mapping[str, Any], second: Mapping[str, Any], first_file: str, second_file: str,
                  key: str = "") -> dict[str, Any]:
-    """
-    A new table of *first* with *second* merged into it.
-
-    Args:
-        first: the user's table.
-        second: the project's table.
-        first_file: the path of the user's file.
-        second_file: the path of the project's file.
-        key: the key of both tables; "" for whole files.
-
-    Raises:
-        SettingsError: a key has values of two kinds.
-    """
+    """*first* with *second* merged into it, both at *key* of their files; SettingsError if values are of two kinds."""
     merged = dict(first)
     for name, value in second.items():
         place = f"{key}.{name}" if key else name
@@ -141,18 +135,13 @@ class LibraryFolder:
 
 def parse_library(text: str, base: str, home: str, *, asked: bool = False) -> LibraryFolder:
     """
-    A library from "PATH", "PATH:rw", "PATH:MOUNT" or "PATH:MOUNT:rw"; ":ro" may stand for ":rw". Without a MOUNT the
-    path in the sandbox is PATH.
+    A library from "PATH[:MOUNT][:rw]", or ":ro", with its variables expanded; without a MOUNT the path in the sandbox
+    is PATH.
 
-    Args:
-        text: with its variables expanded.
-        base: the folder to which a relative PATH is relative.
-        home: the folder that "~" stands for.
-        asked: the person is going to be asked about the real path.
+    Args: base: the folder to which a relative PATH is relative. asked: the person is going to be asked about the real
+    path.
 
-    Raises:
-        ValueError: *text* isn't a library, or leads through a link of another user's without a question; the message
-            says why.
+    Raises: ValueError: *text* isn't a library, or leads through a link of another user's without a question.
     """
     parts = text.split(":")
     writable = parts[-1] == "rw"
@@ -225,17 +214,13 @@ class AgentSettings:
 
 def load_settings(project: int, project_path: str, config_home: str, environ: Mapping[str, str]) -> AgentSettings:
     """
-    The user's settings and the project's, merged and checked, with variables expanded.
+    The user's settings and the project's, merged and checked, with variables expanded by *environ*.
 
-    Args:
-        project: a descriptor of the project's folder; the caller owns it.
-        project_path: the absolute path of that folder, for relative paths and for errors.
-        config_home: the folder of the user's configuration, from `places.config_home`.
-        environ: the caller's environment, for `$NAME` and for `~` (HOME).
+    Args: project: a descriptor of the project's folder, whose absolute path is *project_path*. config_home: from
+    `places.config_home`.
 
-    Raises:
-        SettingsError: a file can't be read or used; the message names the file, the key and the reason.
-        Unsupported: a network entry has a "*", and the list of public suffixes isn't installed.
+    Raises: SettingsError: a file can't be read or used; the message names the file, the key and the reason.
+    Unsupported: a network entry has a "*", and the list of public suffixes isn't installed.
     """
     user_file, project_file = os.path.join(config_home, USER_FILE), os.path.join(project_path, PROJECT_FILE)
     user = read_user_file(user_file) or {}
@@ -260,14 +245,7 @@ def merged_settings(user: Mapping[str, Any], theirs: Mapping[str, Any], user_fil
 
 
 class _Side:
-    """
-    The table of one file, checked, with variables expanded and values in normal form.
-
-    Attributes:
-        table: that table.
-        variables: the names of set variables that it uses.
-        warnings: about variables that aren't set.
-    """
+    """The table of one file, checked, its variables expanded; the names of these; and warnings about unset ones."""
 
     def __init__(self, table: Mapping[str, Any], file: str, base: str, environ: Mapping[str, str],
                  asked: bool = False) -> None:
@@ -374,14 +352,10 @@ KINDS: dict[str, str] = {
 def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str],
               environment: Mapping[str, str]) -> tuple[Grant, ...]:
     """
-    The grants of *merged* beyond *mine*.
+    The grants of *merged* beyond *mine*, the user's own settings.
 
-    Args:
-        mine: the settings of the user's file.
-        merged: the settings of both files.
-        variables: names of the variables that the project's file uses.
-        environment: the variables that the project's file sets, as written there, so that a person is shown no values
-            of the caller's variables.
+    *variables* are those that the project's file uses; *environment* what it sets, as written there, so that a person
+    is shown no values of the caller's.
     """
     found = [Grant(kind, line) for kind, theirs, ours in (
         ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),

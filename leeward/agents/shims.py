@@ -1,11 +1,13 @@
 """
 Shims: scripts that a version manager puts into PATH, and the programs that they would run.
 
-Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
-
 A shim calls its manager, which chooses a version by a variable, by files of the current folder and by a file of its
-own. A sandbox has none of these, so the choice is made here. A project's own file (`.python-version`) isn't read: a
-project isn't trusted to choose the program that runs the agent.
+own. A sandbox has none of these, so the choice is made here, by the variables and the user's own files. A project's
+files (`.python-version`, `.tool-versions`, `mise.toml`, `package.json`) aren't read: a project isn't trusted to choose
+the program that runs the agent. What the managers compute by programs of plug-ins isn't known here.
+Source:    asdf's shims name their plugins in comments; `installs/PLUGIN/VERSION/bin` is the default of its
+           `list-bin-paths`. mise's data folder has `installs/TOOL/VERSION` too. Volta's has `tools/user/platform.json`,
+           `tools/user/bins/NAME.json` and `tools/image`.
 """
 
 from __future__ import annotations
@@ -30,11 +32,10 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 def behind(found: str, environ: Mapping[str, str]) -> str | None:
     """
-    The program that the shim *found* would run; "" for the system's program, which is later in PATH; None if *found* is
-    no shim.
+    The program that the shim *found* would run; "" for the system's, which is later in PATH; None if *found* is no
+    shim.
 
-    Raises:
-        RequestRejected: no chosen version has the program, or it isn't known which one the manager would run.
+    Raises RequestRejected if no chosen version has the program, or it isn't known which one the manager would run.
     """
     folder, name = os.path.split(found)
     manager = os.path.basename(os.path.realpath(found))
@@ -80,10 +81,7 @@ def _text(path: str, most: int = _MOST) -> str:
 
 
 def _installed(versions: str, asked: str) -> str:
-    """
-    The folder of the version *asked*, or of the newest version that begins with it (3.12.1 for 3.12), as these managers
-    choose.
-    """
+    """The folder of the version *asked*, or of the newest that begins so (3.12.1 for 3.12), as these managers choose."""
     if _VERSION.fullmatch(asked) is None:  # it could be a path
         return "/nonexistent"
     if os.path.isdir(f"{versions}/{asked}"):
@@ -110,10 +108,7 @@ _PACKAGE = re.compile(r"(?:@[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 
 def _chosen(manager: str, found: str, environ: Mapping[str, str]) -> str | None:
-    """
-    The program behind the shim *found* of *manager* (`asdf`, `mise` or `volta-shim`); "" for the system's program;
-    None if it isn't known which one the manager would run.
-    """
+    """The program behind the shim *found* of asdf, mise or Volta; "" for the system's; None if it isn't known which."""
     folder, name = os.path.split(found)
     root = os.path.dirname(folder)
     if manager == "volta-shim":

@@ -1,7 +1,6 @@
 """
 Small files of the user's state, written atomically in a folder that is the user's alone.
 
-Runs in:   the user's program.
 Source:    rename(2): a reader sees the old file or the new one.
 """
 
@@ -23,12 +22,10 @@ class StateNotWritten(LeewardError):
 
 def own_folder(folder: str) -> str:
     """
-    *folder*, made with mode 0700 unless it exists, as are the folders above: who can write to one of these can put
-    another folder in its place.
+    *folder*, made with mode 0700, as are missing folders above: who can write to one of these can put another in its
+    place.
 
-    Raises:
-        Unsupported: other users can enter the folder, or own it.
-        OSError: it can't be made.
+    Raises Unsupported if other users can enter the folder or own it, or it can't be made.
     """
     try:
         _make(folder)
@@ -59,16 +56,10 @@ def _make(folder: str) -> None:
 
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
     """
-    Replace the file *name* by *content* atomically.
+    Replace the file *name* by *content* atomically; with *lasting* it waits for the disk, so that a crash of the
+    machine loses nothing.
 
-    Args:
-        folder: of the file.
-        name: of the file.
-        content: the new content.
-        lasting: whether the content has to survive a crash of the machine; the call then waits for the disk.
-
-    Raises:
-        StateNotWritten: the file can't be written; the old one is unchanged.
+    Raises StateNotWritten, and then the old file is unchanged.
     """
     try:
         _write(folder, name, content, lasting)

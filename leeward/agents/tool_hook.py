@@ -51,18 +51,14 @@ GO_ON, BLOCK = 0, 2
 
 def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, approve: bool = False) -> str:
     """
-    The answer to one call, as text for standard output; "" to leave the decision to the agent.
+    The answer to the call *content*, of standard input, for standard output; "" to leave the decision to the agent.
 
-    Args:
-        content: the bytes of standard input.
-        prefix: the path of the program that runs a line in the sandbox.
-        project: the folder in which the agent works, without links.
-        rules: which of its files are hidden.
-        approve: let shell lines run without the agent's question, since they run in the sandbox.
+    Args: prefix: the path of the program that runs a line in the sandbox. project: the folder in which the agent works,
+    without links; *rules* hide its files. approve: let shell lines run without the agent's question, since they run in
+    the sandbox.
 
-    Raises:
-        Blocked: *content* isn't a call of a tool.
-        SettingsError, OSError: the project can't be searched for hidden files.
+    Raises: Blocked: *content* isn't a call of a tool. SettingsError, OSError: the project can't be searched for hidden
+    files.
     """
     call = _call(content)
     name, given = call["tool_name"], call["tool_input"]
@@ -85,12 +81,7 @@ def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, 
 
 
 def _text(tool: str, what: str, value: object, most: int) -> str:
-    """
-    A text of the call of *tool*.
-
-    Raises:
-        Blocked: *value* is no text, is empty, has more than *most* bytes, or can't be passed to a program.
-    """
+    """A text of *most* bytes in a call of *tool*; Blocked if *value* is none, is empty, or can't be passed to a program."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise Blocked(f"a call of {tool} without a {what}")
     try:

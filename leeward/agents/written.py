@@ -1,9 +1,6 @@
 """
 What agents can write, and paths that lead there: whoever writes a folder can put a link into it, which the next start
-would follow with the caller's rights.
-
-Runs in:   the caller's program.
-Holds:     as `client.host_paths`, which opens them.
+would follow with the caller's rights. Paths are opened as by `client.host_paths`.
 """
 
 from __future__ import annotations
@@ -27,15 +24,10 @@ _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: t
 
 def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
     """
-    A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
+    A descriptor, with O_PATH, of what the absolute *path* leads to by no link that an agent could have made.
 
-    Args:
-        path: absolute.
-        written: the real paths of folders that agents write; called where there is a link, with its folder.
-
-    Raises:
-        RequestRejected: a link is in such a folder.
-        OSError: it isn't there, or can't be reached.
+    *written* is called where there is a link, with its folder, and returns the real paths of folders that agents write;
+    RequestRejected if the link is in one.
     """
     def check(folder: str, name: str, _about: os.stat_result) -> None:
         if any(within(folder, each) for each in written(folder)):
@@ -45,13 +37,7 @@ def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
 
 
 def open_real(path: str) -> int:
-    """
-    A descriptor, with O_PATH, of what has the real path *path*.
-
-    Raises:
-        RequestRejected: a link has been put into the path since it was resolved.
-        OSError: it isn't there, or can't be reached.
-    """
+    """A descriptor, with O_PATH, of the real path *path*; RequestRejected if a link was put there since."""
     def check(folder: str, name: str, _about: os.stat_result) -> None:
         raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} has become a link since it was"
                               " looked at, and isn't followed")
@@ -59,12 +45,7 @@ def open_real(path: str) -> int:
 
 
 def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
-    """
-    The real path of what `open_beside` opens; "" where that isn't there.
-
-    Raises:
-        RequestRejected: as for `open_beside`.
-    """
+    """The real path of what `open_beside` opens; "" where that isn't there."""
     try:
         found = open_beside(path, written)
     except OSError:
