@@ -13,12 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from leeward.spec.egress import Policy
-from leeward.spec.egress_rules import Network
-from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, parse_port, split_port, unmapped
-
-__all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened", "parse_host", "parse_port",
-           "parse_url", "unmapped", "range_of", "refused", "split_port"]
+from leeward.spec.egress_rules import SCHEMES, Network
+from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, split_port, unmapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +104,6 @@ def opened(by: Network, within: Range) -> bool:
     return isinstance(network, IPv6Network) and by.subnet_of(network) and network is not _RESERVED
 
 
-def refused(address: Address, policy: Policy) -> str | None:
-    """
-    Return the reason why *policy* lets no name lead to *address*; None if a name may. Public addresses are allowed, and
-    those that `addresses` opens in this policy and in every policy that it is within.
-    """
-    found = range_of(address)
-    if found is None:
-        return None
-    address = unmapped(address)
-    each: Policy | None = policy
-    while each is not None:
-        if not any(address in network and opened(network, found) for network in each.addresses
-                   if network.version == address.version):
-            return f"{address} is {found.what} ({found.network})"
-        each = each.within
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Url:
     """The parts of a URL that a policy decides about."""
@@ -138,9 +116,7 @@ class Url:
 
     @property
     def authority(self) -> str:
-        """Host and port, in the form of a Host field."""
-        host = self.host.text if self.host.name or ":" not in self.host.text else f"[{self.host.text}]"
-        return host if self.port == _PORTS.get(self.scheme) else f"{host}:{self.port}"
+        return authority(self.host, self.port, self.scheme)
 
     @property
     def text(self) -> str:
@@ -148,7 +124,11 @@ class Url:
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
-_PORTS = {"http": 80, "https": 443}
+def authority(host: Host, port: int, scheme: str) -> str:
+    """Host and port, in the form of a Host field."""
+    text = host.text if host.name or ":" not in host.text else f"[{host.text}]"
+    return text if port == SCHEMES.get(scheme) else f"{text}:{port}"
+
 
 #: Characters of a URL, at most.
 MAX_URL = 16384
@@ -172,14 +152,14 @@ def parse_url(text: str) -> Url:
     scheme = scheme.lower()
     rest = rest.partition("#")[0]
     end = min((place for place in (rest.find("/"), rest.find("?")) if place >= 0), default=len(rest))
-    authority, target = rest[:end], rest[end:]
+    named, target = rest[:end], rest[end:]
     if not target.isascii():
         raise InvalidHost("a path or query with other characters than ASCII; escape them")
-    user, at, place = authority.rpartition("@")
+    user, at, place = named.rpartition("@")
     if "@" in user:
         raise InvalidHost("two @ before the host")
     host, port = split_port(place)
-    if not port and scheme not in _PORTS:
+    if not port and scheme not in SCHEMES:
         raise InvalidHost(f"the scheme {scheme!r:.20} has no port of its own here; give one")
-    return Url(scheme, parse_host(host), port or _PORTS[scheme], target if target.startswith("/") else "/" + target,
+    return Url(scheme, parse_host(host), port or SCHEMES[scheme], target if target.startswith("/") else "/" + target,
                bool(at))

@@ -83,7 +83,9 @@ class Broker:
             case control.Stand(number, ports, families):
                 self._stand(number, ports, families, fds)
             case control.Sealed():
-                self._seals[message.place] = self._sealing(message, fds)
+                from leeward.egress.sealing import PoolSealing  # imported only here, because it needs cryptography
+
+                self._seals[message.place] = PoolSealing(message, fds)
             case control.Leased(number):
                 if number in self._places:
                     self._lease(message, self._places[number])
@@ -119,7 +121,7 @@ class Broker:
         tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
         pool = self._seals.get(message.seal)
         if pool is not None:
-            from leeward.egress.sealing import Sealing  # imported only here, because it needs cryptography
+            from leeward.egress.sealing import Sealing  # as above
 
             tenancy.sealing = Sealing(pool, message)
         tenancy.asks = LeaseAsks(self._asking, message.lease)
@@ -137,12 +139,6 @@ class Broker:
         listeners = [(end, port) for at in range(families)
                      for end, port in zip(ends[at * each + 1:(at + 1) * each], ports, strict=True)]
         self._places[number] = LeasedListeners(names, listeners, self._lookup, self._catch_up)
-
-    @staticmethod
-    def _sealing(message: control.Sealed, fds: list[int]) -> PoolSealing:
-        from leeward.egress.sealing import PoolSealing  # as above
-
-        return PoolSealing(message, fds)
 
     # --- the record -----------------------------------------------------------
 

@@ -44,7 +44,6 @@ from leeward.wire.egress_control import MAX_MESSAGE, FetchAnswer
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
-    from leeward.egress.sealing import Sealing
     from leeward.egress.tenancy import Tenancy
 
 
@@ -138,12 +137,11 @@ class Fetcher:
         clock: returns seconds; for the limit of requests in a minute.
     """
 
-    def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
-                 sealing: Sealing | None = None, budget: Tenancy | None = None,
+    def __init__(self, policy: Policy, budget: Tenancy, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._resolve, self._budget, self._clock = policy, resolve, budget, clock
-        self._trust = trust if sealing is None else sealing.trust
-        self._sealing = sealing
+        self._sealing = budget.sealing
+        self._trust = trust if self._sealing is None else self._sealing.trust
         self._started: deque[float] = deque()
         self._running = 0
 
@@ -155,8 +153,6 @@ class Fetcher:
             FetchFailure: there is no response. The text begins with that of TEXTS for its cause.
         """
         policy = self._policy
-        if policy is None:
-            raise FetchFailure("disabled")
         url = _url(request.url)
         fields = _checked(request)
         if len(request.body) > policy.limits.request:
@@ -191,8 +187,7 @@ class Fetcher:
             self._started.popleft()
         if len(self._started) >= policy.limits.per_minute:
             raise FetchFailure("rate", f"{policy.limits.per_minute} requests a minute are the most", url.text)
-        why = "" if self._budget is None else self._budget.over_rate()
-        if why:
+        if why := self._budget.over_rate():
             raise FetchFailure("rate", why, url.text)
         self._started.append(now)
 
@@ -214,8 +209,6 @@ class Fetcher:
 
     async def _approval(self, policy: Policy, request: Request, clock: asyncio.Timeout) -> bool:
         """As `Tenancy.approval`. The time limit of the whole fetch, *clock*, stands still during the wait."""
-        if self._budget is None:
-            return False
         until, begun = clock.when(), asyncio.get_running_loop().time()
         clock.reschedule(None)
         try:
@@ -228,19 +221,17 @@ class Fetcher:
                    clock: asyncio.Timeout, progress: _Progress) -> FetchResponse:
         """Send one request over a connection of its own, and return its response."""
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
-        attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
+        attempt = self._budget.begin(url.host.name, url.host.address, url.port)
         try:
             granted = await self._approval(policy, wanted, clock)
             sock, reached, decision = await dial(policy, wanted, self._resolve, granted=granted)
         except NotAllowed as refused:
-            if attempt is not None:
-                attempt.refused(refused)
+            attempt.refused(refused)
             raise _not_dialled(refused, policy, url, bool(history)) from None
         pipe, address = Pipe(sock), reached.address
         assert address is not None
         try:
-            if attempt is not None:
-                attempt.allowed(decision, address, granted)
+            attempt.allowed(decision, address, granted)
             server: Pipe = pipe
             if url.scheme == "https":
                 server = TlsPipe(pipe, await self._roots(), url.host.text)
@@ -256,8 +247,7 @@ class Fetcher:
                                url.text) from None
         finally:
             pipe.close()
-            if attempt is not None:
-                attempt.closed(pipe.written, pipe.read)
+            attempt.closed(pipe.written, pipe.read)
 
     async def _injection(self, policy: Policy, url: Url, request: FetchRequest) -> Injection | None:
         """The injection of secrets into *request*; None if there are none for its host."""
@@ -420,13 +410,6 @@ def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> 
 _AROUND = 1024
 
 
-class NobodysConnection:
-    """Takes the place of a client's pipe, which a fetch doesn't have."""
-
-    def reset_at_end(self) -> None: ...
-    def close(self, *, reset: bool = False) -> None: ...
-
-
 class Fetching:
     """
     The fetches of one lease.
@@ -437,8 +420,8 @@ class Fetching:
 
     def __init__(self, tenancy: Tenancy, narrower: dict[str, object], lookup: Lookup) -> None:
         self._tenancy = tenancy
-        policy: Policy = parse_policy(narrower) if narrower else tenancy.policy
-        self._fetcher = Fetcher(policy, resolve=lookup, budget=tenancy, sealing=tenancy.sealing)
+        policy = parse_policy(narrower) if narrower else tenancy.policy
+        self._fetcher = Fetcher(policy, tenancy, resolve=lookup)
         self._most = policy.limits.request
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -449,7 +432,7 @@ class Fetching:
         self._tasks[message.number] = task
         task.add_done_callback(lambda _: self._tasks.pop(message.number, None))
         task.add_done_callback(lambda _: _close(fds))
-        self._tenancy.start(task, NobodysConnection())
+        self._tenancy.start(task, None)
 
     def stop(self, number: int) -> None:
         """Cancel a fetch."""

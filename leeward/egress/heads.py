@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from leeward.egress.addresses import parse_url
+from leeward.egress.addresses import authority, parse_url
 from leeward.errors import PeerError
 from leeward.spec.egress_rules import SCHEMES
 from leeward.spec.hosts import Host, InvalidHost, parse_host, split_port
@@ -67,9 +67,7 @@ class Head:
     @property
     def authority(self) -> str:
         """Host and port, in the form of the Host field that is sent to the host."""
-        address = self.host.address
-        host = f"[{address}]" if address is not None and address.version == 6 else self.host.text
-        return host if self.port == SCHEMES[self.scheme] else f"{host}:{self.port}"
+        return authority(self.host, self.port, self.scheme)
 
 
 def find_end(data: bytes | bytearray, start: int = 0) -> int:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from leeward.egress.tenancy import refusal
+from leeward.egress.tenancy import cancelled, refusal
 
 #: Bytes in the pipe.
 PIPED = 1 << 20
@@ -293,7 +293,4 @@ async def join(inner: Pipe, outer: Pipe, request: int, response: int, back: asyn
     try:
         await asyncio.gather(there, back)
     finally:
-        for task in (there, back):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        await cancelled(there, back)

@@ -28,7 +28,7 @@ from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
 from leeward.egress.requests import Opened, Served, Upstream, serve_requests
-from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
+from leeward.egress.tenancy import NotAllowed, Tenancy, cancelled, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
 from leeward.spec.hosts import Address, unmapped
@@ -144,10 +144,7 @@ async def _is_http(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> 
             await join(client, server, limits.request, limits.response, back)
             return False
     finally:
-        for task in (back, looking):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        await cancelled(back, looking)
     if server.read or server.written:
         raise refusal("HTTP: a request that doesn't come at the beginning, in one go")
     return True

@@ -23,7 +23,7 @@ from leeward.egress.heads import Head, HeadError
 from leeward.egress.injection import Swap
 from leeward.egress.pipes import ROOM, SEARCHED, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
-from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
+from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, cancelled, refusal
 from leeward.spec.hosts import Address, unmapped
 
 if TYPE_CHECKING:
@@ -225,10 +225,7 @@ class Served:
                 return False  # the host has answered before it had the whole request
             sending.result()
         finally:
-            for task in (sending, responding):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            await cancelled(sending, responding)
         if not responses.keeps:
             self._close_server()
         return self._requests.is_done

@@ -109,11 +109,6 @@ def checked(data: bytes) -> bytes | str:
     return value
 
 
-def unavailable(name: str, why: str) -> Exception:
-    """Return the exception that refuses a request which needs the secret *name*."""
-    return refusal(f"the secret {name} can't be had: {why}", failed=True, status=502)
-
-
 _MOST_CONTEXTS = 256
 
 #: The protocols that the broker names in ALPN: it reads no other one.
@@ -324,7 +319,7 @@ class Sealing:
             if isinstance(value, bytes):
                 known.append(Known(placeholder, value, each.places))
             elif "body" in each.places or _has(head, placeholder):
-                raise unavailable(each.name, value)
+                raise refusal(f"the secret {each.name} can't be had: {value}", failed=True, status=502)
         return Injection(head, known, self._pool.searched(tuple(each.value for each in known)))
 
 

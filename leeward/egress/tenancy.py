@@ -14,18 +14,18 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leeward.egress.names import NameTable
 from leeward.egress.policy import ALLOW, ASK, DENY, NEED_ADDRESS, Decision, Request, decide
 from leeward.errors import PeerError
-from leeward.protocols import Protocol
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided
 
 if TYPE_CHECKING:
     from leeward.egress.asking import LeaseAsks
+    from leeward.egress.pipes import Pipe
     from leeward.egress.sealing import Sealing
 
 #: Refused names that are remembered, so that each has one row.
@@ -35,13 +35,6 @@ _MINUTE_S = 60.0
 
 #: The cause of a refusal by a rule of `ask`, in addition to `policy.CAUSES`.
 ANSWERED = "answered"
-
-
-class Closing(Protocol):
-    """The pipe of a connection, as far as a tenancy uses it."""
-
-    def reset_at_end(self) -> None: ...
-    def close(self, *, reset: bool = False) -> None: ...
 
 
 #: Takes a row of the record. It is never waited for.
@@ -66,6 +59,15 @@ class NotAllowed(PeerError):
 def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllowed:
     """Return the exception for a refusal that no rule has decided."""
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
+
+
+async def cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel *tasks*, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError, Exception):
+            await task
 
 
 def unanswered(decision: Decision) -> Decision:
@@ -98,7 +100,7 @@ class Tenancy:
         self._left_out = 0
         self._asked: set[str] = set()
         self._numbers = 0
-        self._tasks: dict[asyncio.Task[None], Closing] = {}
+        self._tasks: dict[asyncio.Task[None], Pipe | None] = {}
 
     # --- decisions and limits -------------------------------------------------
 
@@ -167,15 +169,16 @@ class Tenancy:
 
     # --- its tasks ------------------------------------------------------------
 
-    def start(self, task: asyncio.Task[None], client: Closing) -> None:
-        """Add *task*, which serves the connection *client*, to this lease."""
+    def start(self, task: asyncio.Task[None], client: Pipe | None) -> None:
+        """Add *task*, which serves the connection *client* or is a fetch, to this lease."""
         self._tasks[task] = client
         self.open += 1
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         client = self._tasks.pop(task)
-        client.close(reset=True)  # still open if the task was cancelled before it began
+        if client is not None:
+            client.close(reset=True)  # still open if the task was cancelled before it began
         self.open -= 1
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, OSError):  # an OSError: a peer has gone, which is recorded
@@ -186,12 +189,9 @@ class Tenancy:
         """End every connection of the lease."""
         tasks = dict(self._tasks)
         for client in tasks.values():
-            client.reset_at_end()
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            if client is not None:
+                client.reset_at_end()
+        await cancelled(*tasks)
 
 
 class Attempt:
