@@ -1,7 +1,6 @@
 """
-Addresses that a name must not lead to, and the URLs that name hosts.
+Addresses that a name must not lead to, and the URLs that name hosts. Pure.
 
-Runs in:   the broker, the CLI; pure.
 Stands if: a name server answers with an address of its owner's choice: 127.0.0.1, a cloud's metadata service.
 Leaves:    public addresses of the host's own network, which can't be told from others.
 Source:    IANA's registries of special-purpose addresses for IPv4 and IPv6; RFC 6890.
@@ -95,8 +94,8 @@ def range_of(address: Address) -> Range | None:
 
 def opened(by: Network, within: Range) -> bool:
     """
-    Whether the network *by*, of a rule or of a policy's `addresses`, opens the refused range *within* or a part of it.
-    *by* has to lie inside the range: 0.0.0.0/0 opens none, and 169.254.0.0/16 doesn't open the metadata service in it.
+    Whether *by*, of a rule or of `addresses`, opens the refused range *within* or a part of it. It has to lie inside:
+    0.0.0.0/0 opens none, and 169.254.0.0/16 not the metadata service in it.
     """
     network = within.network
     if isinstance(by, IPv4Network):
@@ -135,12 +134,7 @@ MAX_URL = 16384
 
 
 def parse_url(text: str) -> Url:
-    """
-    Parse a URL with a host. URLs that programs interpret differently are refused.
-
-    Raises:
-        InvalidHost: no URL of this kind; the message says why.
-    """
+    """Parse a URL with a host; InvalidHost for any other one, and for what programs interpret differently."""
     if len(text) > MAX_URL:
         raise InvalidHost(f"a URL of more than {MAX_URL} characters")
     if any(not "!" <= letter <= "~" for letter in text if letter.isascii()) or "\\" in text:

@@ -1,14 +1,13 @@
 """
 Connections and requests that only a rule of `ask` allows wait here for the operator's answer.
 
-Runs in:   the broker, on its loop.
 Theory of operation. The daemon says whether a client listens for asks. While none does, nothing waits: the connection
-           is refused at once. Otherwise the broker sends an ask to the daemon, and its one answer ends the wait of
-           everything that asks for the same thing in the same sandbox: a program that tries again makes no second ask.
-           When the policy's limit `ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An
-           answer is for the connections or requests that wait, and isn't kept: the next one asks again.
-Bound:     MOST_OF_LEASE asks of a sandbox at a time; the connections and requests that wait for an answer count among
-           the sandbox's connections. The daemon bounds the asks of a user.
+is refused at once. Otherwise the broker sends an ask to the daemon, and its one answer ends the wait of everything that
+asks for the same thing in the same sandbox: a program that tries again makes no second ask. When the policy's limit
+`ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An answer is for the connections or
+requests that wait, and isn't kept: the next one asks again.
+Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for an answer counts among the sandbox's connections.
+           The daemon bounds the asks of a user.
 """
 
 from __future__ import annotations
@@ -27,15 +26,7 @@ from leeward.wire.egress_control import Ask, AskAnswer, Unask
 MOST_OF_LEASE = 16
 
 class WaitingAsk:
-    """
-    An ask that has no answer yet.
-
-    Attributes:
-        number: of the ask, which the answer repeats.
-        waiting: how many connections and requests wait for the answer.
-        answer: the daemon's answer, or a refusal of the broker's own.
-        timer: withdraws the ask at the end of its time.
-    """
+    """An ask that has no answer yet: how many wait for it, the answer to come, and the timer that withdraws it."""
 
     def __init__(self, number: int, resolved: Callable[[WaitingAsk], None]) -> None:
         self.number, self._resolved = number, resolved
@@ -53,15 +44,7 @@ class WaitingAsk:
 
 
 class Asking:
-    """
-    The asks of all sandboxes.
-
-    Args:
-        tell: sends a message to the daemon.
-
-    Attributes:
-        listening: whether a client of the daemon answers asks.
-    """
+    """The asks of all sandboxes; `listening`: a client of the daemon answers them."""
 
     def __init__(self, tell: Callable[[Ask | Unask], None]) -> None:
         self._tell = tell
@@ -84,14 +67,7 @@ class Asking:
 
     def ask(self, lease: int, about: dict[str, object], seconds: float,
             resolved: Callable[[WaitingAsk], None]) -> WaitingAsk:
-        """
-        Send an ask to the daemon, and return it.
-
-        Args:
-            about: the fields of `Ask`, without its time.
-            seconds: after which the ask is withdrawn.
-            resolved: called once, when the ask is over.
-        """
+        """Send an ask about *about*; it is withdrawn after *seconds*. *resolved* is called once, at its end."""
         question = WaitingAsk(next(self._numbers), resolved)
         self._open[question.number] = question
         question.timer = asyncio.get_running_loop().call_later(
@@ -119,13 +95,7 @@ class LeaseAsks:
         return self._asking.listening
 
     async def approval(self, policy: Policy, request: Request) -> bool:
-        """
-        Wait for the answer to *request*. Returns True if the answer allows the request, and False at once if no rule of
-        `ask` decides it.
-
-        Raises:
-            NotAllowed: the answer refuses the request, or there is no answer.
-        """
+        """Wait for the answer to *request*: True if allowed, False at once if no rule of `ask` decides, else NotAllowed."""
         decision = decide(policy, request)
         if decision.verdict != ASK:
             return False

@@ -4,8 +4,7 @@ The broker: learns of leases from the daemon, and serves the connections of sand
 Runs in:   a process of its own; one thread besides those of the resolver.
 Trust:     the daemon's messages. None in bytes from a sandbox or a server.
 Ends:      when the daemon's end of the channel closes.
-Bound:     at most _MOST_ROWS rows wait for the daemon to read them; further ones are dropped, and the next rows say how
-           many.
+Bound:     _MOST_ROWS rows wait for the daemon; further ones are dropped, and the next row says how many.
 """
 
 from __future__ import annotations
@@ -35,16 +34,7 @@ _MOST_ROWS = 4096
 
 
 class Broker:
-    """
-    Carries out the daemon's messages, and sends it the rows of the record.
-
-    Args:
-        channel: the control channel's end, which doesn't block.
-        lookup: the host's resolver.
-
-    Attributes:
-        over: a future that is done when the daemon has gone.
-    """
+    """Carries out the daemon's messages, and sends it the rows of the record. `over` is done when the daemon has gone."""
 
     def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
         self._channel, self._lookup = channel, lookup
@@ -180,11 +170,9 @@ class Broker:
 
 def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
     """
-    Receive the daemon's next message and its descriptors, which the caller owns; None when the daemon is gone.
+    The daemon's next message and its descriptors, which the caller owns; None when the daemon is gone.
 
-    Raises:
-        BlockingIOError: no message waits.
-        PeerError: the bytes aren't a message. Its descriptors are closed.
+    Raises BlockingIOError if no message waits; PeerError if the bytes aren't one, and closes the descriptors.
     """
     space = socket.CMSG_SPACE(control.MAX_FDS * array.array("i").itemsize)
     data, ancillary, flags, _ = channel.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)

@@ -1,11 +1,12 @@
 """
-`fetch`: one HTTP request by a policy, its redirects followed, for clients of sandboxes.
+`fetch`: one HTTP request by a policy, its redirects followed, for clients of sandboxes; each a task of its sandbox's
+lease, its body in a memory file. Needs h11.
 
-Runs in:   the broker, on its loop. Needs h11, of the extra `egress`.
 Trust:     neither the client, which chose the request, nor the host that answers, nor the name server between.
 Holds:     a name is resolved once for each hop, each of its addresses is decided, and the connection goes to one that
            was allowed; a redirect is a request of its own. Nothing is kept between hops, and nothing is taken from
            the environment: no cookie, no connection, no proxy, no .netrc.
+Bound:     as many fetches at once as the policy allows connections; the daemon bounds the fetches of a user.
 
 The body is passed on as it was sent: the request asks for `identity`, and a body that the host compresses all the same
 stays compressed, with its Content-Encoding. So a limit on bytes also bounds memory. A compressed body of a secret's
@@ -80,14 +81,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class FetchFailure(LeewardError):
-    """
-    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
-
-    Attributes:
-        cause: a key of TEXTS.
-        url: of the hop that failed.
-        sent: whether a request, or a part of one, may have been sent to a host.
-    """
+    """A fetch has no response, for a cause of TEXTS, at the hop *url*; *sent*: a part of a request may have been sent."""
 
     def __init__(self, cause: str, detail: str = "", url: str = "", *, sent: bool = False) -> None:
         self.cause, self.url, self.sent = cause, url, sent
@@ -126,15 +120,11 @@ class _Progress:
 
 class Fetcher:
     """
-    Fetches of one sandbox, with its limits.
+    Fetches of one sandbox by *policy*, counted with the connections of *budget* and recorded there.
 
-    Args:
-        policy: decides what may be fetched; None refuses everything.
-        resolve: returns the addresses of a name; OSError or an empty list means that the name has none.
-        trust: the TLS context that verifies hosts; None for one with the machine's roots.
-        sealing: puts secrets into requests; its TLS context verifies hosts in place of *trust*.
-        budget: counts the fetches with the sandbox's connections, and records each.
-        clock: returns seconds; for the limit of requests in a minute.
+    Args: resolve: returns the addresses of a name; OSError or an empty list means that the name has none. trust: the
+    TLS context that verifies hosts, if the sandbox has no sealing; None for one with the machine's roots. clock:
+    seconds, for the limit of requests in a minute.
     """
 
     def __init__(self, policy: Policy, budget: Tenancy, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
@@ -146,12 +136,7 @@ class Fetcher:
         self._running = 0
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
-        """
-        Send *request*, follow redirects, and return the last response.
-
-        Raises:
-            FetchFailure: there is no response. The text begins with that of TEXTS for its cause.
-        """
+        """Send *request*, follow redirects, and return the last response; else FetchFailure."""
         policy = self._policy
         url = _url(request.url)
         fields = _checked(request)
@@ -411,12 +396,7 @@ _AROUND = 1024
 
 
 class Fetching:
-    """
-    The fetches of one lease.
-
-    Args:
-        narrower: the client's policy, as `parse_policy` reads it; {} for that of the lease.
-    """
+    """The fetches of one lease, by the client's *narrower* policy or, for {}, that of the lease."""
 
     def __init__(self, tenancy: Tenancy, narrower: dict[str, object], lookup: Lookup) -> None:
         self._tenancy = tenancy

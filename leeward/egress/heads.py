@@ -1,7 +1,6 @@
 """
-Request heads of HTTP/1, checked byte by byte before anything is decided by them.
+Request heads of HTTP/1, checked byte by byte before anything is decided by them. Pure.
 
-Runs in:   the broker; pure.
 Trust:     none. A head becomes a `Head`, or HeadError with the status to answer.
 Why:       requests can be smuggled where two programs read one head differently. So every head is refused that another
            program could read differently: bare line feeds, folded lines, both Content-Length and Transfer-Encoding, two
@@ -37,12 +36,7 @@ _KEPT = frozenset((b"host", b"content-length", b"transfer-encoding", b"authoriza
 
 
 class HeadError(PeerError):
-    """
-    A head or a body that can't be passed on to the host.
-
-    Attributes:
-        status: of the answer: 400, 405, 413, 414, 417, 431, 501 or 505.
-    """
+    """A head or a body that can't be passed on to the host, with the status of the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -72,14 +66,10 @@ class Head:
 
 def find_end(data: bytes | bytearray, start: int = 0) -> int:
     """
-    Return the length of the head at the start of *data*, with its empty line; 0 if more bytes are needed.
+    The length of the head at the start of *data*, with its empty line; 0 if more bytes are needed. The first *start*
+    were searched before.
 
-    Args:
-        data: the bytes that the job has sent.
-        start: how many of these bytes were searched before.
-
-    Raises:
-        HeadError: the head is too long, or one of its lines ends in something other than CR LF.
+    Raises HeadError if the head is too long, or one of its lines ends in something other than CR LF.
     """
     begin = max(0, start - 3)
     end = data.find(b"\r\n\r\n", begin)
@@ -94,16 +84,7 @@ def find_end(data: bytes | bytearray, start: int = 0) -> int:
 
 
 def parse_head(data: bytes, scheme: str = "http") -> Head:
-    """
-    Parse a whole head.
-
-    Args:
-        data: the head with its empty line, as `find_end` found it.
-        scheme: by which the request came, "http" or "https".
-
-    Raises:
-        HeadError: the request can't be passed on. The message says why, and `status` is that of the answer.
-    """
+    """Parse a whole head, as `find_end` found it, that came by *scheme*; HeadError if the request can't be passed on."""
     if not data.endswith(b"\r\n\r\n") or len(data) > MAX_HEAD:
         raise HeadError("no whole head")
     lines = data[:-4].split(b"\r\n")
@@ -227,8 +208,8 @@ def _length(fields: list[tuple[bytes, bytes]], minor: int, method: str) -> int |
 
 def _upgrade(fields: list[tuple[bytes, bytes]], options: set[bytes], minor: int) -> str:
     """
-    Return "websocket" if the request offers to change to that protocol, else "". No other protocol may follow: of
-    HTTP/2 in the clear the broker couldn't read the requests. Its offer is dropped, as a server may ignore it, too.
+    "websocket" if the request offers that, else "". Other offers are dropped, as a server may ignore them: of HTTP/2 in
+    the clear the broker couldn't read the requests.
     """
     offered = [value.strip().lower() for name, value in fields if name == b"upgrade"]
     return "websocket" if minor == 1 and b"upgrade" in options and offered == [b"websocket"] else ""

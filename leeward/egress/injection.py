@@ -1,7 +1,6 @@
 """
-Secrets of one request: values for placeholders on the way to the host, placeholders for values on the way back.
+Secrets of one request: values for placeholders on the way to the host, placeholders for values on the way back. Pure.
 
-Runs in:   the broker; pure.
 Stands if: a placeholder is in another place than its secret may be in: there it is passed on unchanged.
 Leaves:    values that the host returns in another form than those of `masks`. The host knows them.
 
@@ -26,13 +25,7 @@ from leeward.egress.masks import MaskedStream, Masks
 
 
 class Swap:
-    """
-    The replacements in one stream.
-
-    Args:
-        pairs: strings to find, none of which is empty, and the replacement of each. Where several match at one place,
-            the longest is replaced.
-    """
+    """Replaces byte strings, where several match the longest, in a stream of pieces; holds back fewer bytes than that has."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._to = dict(pairs)
@@ -67,10 +60,7 @@ class Swap:
         return self.whole(held)
 
     def _partial_match(self, data: bytes, at: int) -> int:
-        """
-        Return the first place from *at* on at which the beginning of a string to find reaches the end of *data*, so
-        that further bytes could complete it; the length of *data* if there is none.
-        """
+        """The first place from *at* on where a string to find begins that reaches beyond *data*; else *data*'s length."""
         for found in self._first.finditer(data, max(at, len(data) - self._longest + 1)):
             rest = data[found.start():]
             if any(len(needle) > len(rest) and needle.startswith(rest) for needle in self._needles):
@@ -102,19 +92,13 @@ class Searched:
 
 class Injection:
     """
-    Puts the values of secrets into one request, and their placeholders into its response.
+    Puts the values of *secrets*, all for the request's host, into one request, and their placeholders into its
+    response.
 
-    Args:
-        head: the request's head, as the sandbox has sent it.
-        secrets: all secrets for the request's host.
-        searched: their values, in the same order.
+    Attributes: head: the head as it is sent to the host, with values in place of placeholders. body: replaces
+    placeholders in the request's body; None if the body is passed on unchanged.
 
-    Attributes:
-        head: the head as it is sent to the host, with values in place of placeholders.
-        body: replaces placeholders in the request's body; None if the body is passed on unchanged.
-
-    Raises:
-        HeadError: the request asks for another protocol, whose bytes couldn't be searched.
+    Raises HeadError if the request asks for another protocol, whose bytes couldn't be searched.
     """
 
     def __init__(self, head: Head, secrets: Sequence[Known], searched: Searched) -> None:
@@ -139,10 +123,7 @@ class Injection:
         self._counts = head.method != "HEAD"
 
     def _field(self, name: bytes, value: bytes, swap: Swap) -> bytes:
-        """
-        Return the value of the field *name* with secrets put in by *swap*. Credentials of RFC 7617 are in base64, so
-        they are decoded before that and encoded after it.
-        """
+        """The value of a field with secrets put in by *swap*. Credentials of RFC 7617 are decoded from base64 for it."""
         if name in (b"authorization", b"proxy-authorization") and value[:6].lower() == _BASIC:
             try:
                 said = base64.b64decode(value[6:].strip(), validate=True)
@@ -160,11 +141,8 @@ class Injection:
 
     def response(self, event: h11.Event) -> h11.Event:
         """
-        Return *event*, of the response, as the sandbox gets it. Bytes of the body may be held back; `rest` returns the
-        last of them.
-
-        Raises:
-            ResponseError: the response couldn't be searched for values.
+        *event* of the response, as the sandbox gets it; `rest` has what is held back; ResponseError if it is
+        unsearchable.
         """
         if isinstance(event, h11.Data):
             return h11.Data(data=self._stream.feed(self._swap.feed(bytes(event.data))))

@@ -1,12 +1,11 @@
 """
 The listeners of one sandbox, and the tenant that has their lease.
 
-Runs in:   the broker, on its loop.
-Theory of operation. Without a lease nothing is accepted: connections wait in the kernel's queue, which is bounded.
-           At the end of a lease its connections are reset, and those in the queues are dropped. The daemon
-           ends a lease when no process of it is left, and begins no other one before the broker has confirmed the end.
-           So connections in the queues at the beginning of a lease belong to that lease. Connections that were accepted
-           before the broker read the end of a lease belong to processes that are gone, and are reset.
+Theory of operation. Without a lease nothing is accepted: connections wait in the kernel's queue, which is bounded. At
+the end of a lease its connections are reset, and those in the queues are dropped. The daemon ends a lease when no
+process of it is left, and begins no other one before the broker has confirmed the end. So connections in the queues at
+the beginning of a lease belong to that lease. Connections that were accepted before the broker read the end of a lease
+belong to processes that are gone, and are reset.
 """
 
 from __future__ import annotations
@@ -38,18 +37,7 @@ _PAUSE_S = 0.1
 
 
 class LeasedListeners:
-    """
-    The listeners of one sandbox, which this object owns.
-
-    Args:
-        names: the listeners for DNS over UDP.
-        ports: the listeners for TCP, each with its port.
-        lookup: the host's resolver.
-        catch_up: reads the daemon's messages that wait on the control channel.
-
-    Attributes:
-        lookup: this sandbox's share of the resolver.
-    """
+    """The listeners of one sandbox: *names* for DNS over UDP, and *ports* for TCP; *catch_up* reads the daemon's messages."""
 
     def __init__(self, names: list[socket.socket], ports: list[tuple[socket.socket, int]], lookup: Lookup,
                  catch_up: Callable[[], None]) -> None:
@@ -64,9 +52,8 @@ class LeasedListeners:
 
     def lease(self, tenancy: Tenancy) -> None:
         """
-        Lease the listeners to *tenancy*. It may be the present lease under another policy, which the daemon has sent
-        before any code of it ran. If this process reads that later, as after its start, then what waits belongs to
-        that lease already.
+        Lease the listeners to *tenancy*: the next lease, or the present one under another policy, which the daemon has
+        sent before any code of it ran. What waits belongs to it.
         """
         former, self._tenancy = self._tenancy, tenancy
         if former is not None:

@@ -1,7 +1,6 @@
 """
 The broker's start: the rights that it doesn't need are dropped before it reads the first byte of a job; then the loop.
 
-Runs in:   the broker, exec'd by the daemon on first need.
 Holds:     an id of its own where the daemon is root's; no capability and no way to get one; by Landlock no file but
            those that the resolver and the interpreter read, and no port to listen on; by its filter no program, no Unix
            socket, and so no way to the daemon's own sockets.
@@ -30,12 +29,7 @@ from leeward.wire.egress_control import Begin
 
 
 def lock_down(begin: Begin) -> None:
-    """
-    Set all locks of the broker. They can't be taken back.
-
-    Raises:
-        KernelRefusal, OSError: a lock can't be set.
-    """
+    """Set all locks of the broker, which can't be taken back; KernelRefusal or OSError if one can't be set."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)  # the broker ends with the daemon, not by a terminal's signals
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -65,12 +59,7 @@ def _landlock(begin: Begin) -> list[Step]:
 
 
 def prove(begin: Begin) -> None:
-    """
-    Check that the locks hold: look at the process, and try operations that have to fail.
-
-    Raises:
-        PermissionError: a lock isn't set, or one of these operations succeeded.
-    """
+    """Check that the locks hold: look at the process, and try what has to fail; else PermissionError."""
     if privileges.capabilities_left() or privileges.seccomp_mode() != 2:
         raise PermissionError("the broker has capabilities, or no filter")
     if _works(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).close()):
@@ -92,17 +81,7 @@ _WARM = (concurrent.futures.thread, traceback)
 
 
 def main(control: int, lookup: Lookup | None = None) -> None:
-    """
-    Serve until the daemon closes the channel.
-
-    Args:
-        control: the channel's descriptor.
-        lookup: used in place of the host's resolver.
-
-    Raises:
-        PeerError: the daemon's first message isn't Begin.
-        KernelRefusal, OSError: a lock can't be set.
-    """
+    """Serve until the daemon closes the channel *control*; PeerError if its first message isn't Begin."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=control)
     channel.set_inheritable(False)
     got = receive(channel)

@@ -1,15 +1,20 @@
 """
-Finds the values of secrets in a stream of bytes, in every spelling of `spellings`, wherever the stream is cut, and
-replaces them.
+Finds the values of secrets in a stream of bytes, in every spelling and wherever the stream is cut, and replaces them.
 
-Runs in:   the broker; pure.
+    =    %3D %3d    =3D    \\u003d \\x3d \\=    &#61; &#061 &#x3D; &equals;
+
+A byte of printable ASCII may stand as it is, percent-encoded, quoted-printable, escaped in JSON, and as a reference of
+HTML. Letters of a spelling may be small or capital. Up to _ZEROS zeros may stand before a reference's digits.
+
 Theory of operation. A value is a row of places, each with the bytes that fit there. Each byte of a value may have any
-           spelling, and one break may stand between two. `Masks.next` finds the first bytes of a value at the speed of
-           `re`. From there each byte is read once, for all matches that are under way; a match is the place that comes
-           next, negative if a break came last, and where it began. What overlaps is one match.
-Bound:     a match under way has at most `spellings.LONGEST` bytes for each place and a break, so that much is held
-           back at most; and there are at most twice as many matches under way as places.
-Leaves:    spellings of spellings (`%2525`), and all that `spellings` doesn't name. docs/egress.md lists them.
+spelling, and one break may stand between two. `Masks.next` finds the first bytes of a value at the speed of `re`. From
+there each byte is read once, for all matches that are under way; a match is the place that comes next, negative if a
+break came last, and where it began. What overlaps is one match.
+Bound:     a match under way has at most LONGEST bytes for each place and a break, so that much is held back;
+           and there are at most twice as many matches under way as places.
+Leaves:    spellings of spellings (`%2525`), and all other ones. docs/egress.md lists them.
+Source:    RFC 3986 §2.1, the URL Standard (a space as "+"); RFC 2045 §6.7; RFC 8259 §7 and ECMAScript's \\xHH; the HTML
+           Standard, "named character references" and "numeric character reference".
 """
 
 from __future__ import annotations
@@ -121,16 +126,10 @@ Row = list[frozenset[int]]
 
 class Masks:
     """
-    What is looked for, and what is put there instead. It is kept, since it takes some milliseconds to make.
+    What is looked for, which takes some milliseconds to make: values of eight bytes or more, whose first is no space.
 
-    Args:
-        values: each of at least eight bytes, the first of which is no space.
-        fold: capital letters are as small ones.
-
-    Attributes:
-        places: of all values, one value after the other, the bytes that fit; from 1 on.
-        ends: the place after the last one of each value.
-        first: by each byte with which a value begins, the places that come next.
+    Attributes: places: of all values, one value after the other, the bytes that fit; from 1 on. ends: the place after
+    the last one of each value. first: by each byte with which a value begins, the places that come next.
     """
 
     def __init__(self, values: Sequence[bytes], *, fold: bool = False) -> None:
@@ -174,12 +173,7 @@ class Masks:
 
 
 class MaskedStream:
-    """
-    One stream in which values are replaced.
-
-    Args:
-        instead: as `Masks.instead` returns it.
-    """
+    """One stream in which values are replaced as `Masks.instead` says."""
 
     def __init__(self, masks: Masks, instead: Mapping[int, bytes]) -> None:
         self._masks, self._instead = masks, instead
@@ -272,18 +266,12 @@ def _both(byte: int) -> frozenset[int]:
 
 
 def _core(value: bytes, shift: int) -> bytes:
-    """
-    Return the letters of base64 in which *value* stands where *shift* bytes are before it in its group of three,
-    without those that depend on its neighbours.
-    """
+    """The letters of base64 for *value* behind *shift* bytes in its group of three, but those that depend on neighbours."""
     return base64.b64encode(bytes(shift) + value)[(shift * 8 + 5) // 6:(shift + len(value)) * 8 // 6]
 
 
 def _near(rows: list[Row]) -> bytes:
-    """
-    Return a quick pattern for wherever a value may begin, and for a few places more. Each branch begins with a byte, for
-    which `re` looks first.
-    """
+    """A quick pattern for where a value may begin. Each branch begins with a byte, for which `re` looks first."""
     longer = _any_of(LEADS | {0x0a})
     second: dict[int, set[bytes]] = {}
     for row in rows:

@@ -1,10 +1,12 @@
 """
 Bytes between a sandbox and a server: read, counted, bounded, passed on.
 
-Runs in:   the broker, on its loop.
-Bound:     one buffer of ROOM bytes in each direction. Bytes that a reader doesn't take wait at their sender. After
-           SPLICED_FROM bytes a direction uses splice(2) through a pipe of at most PIPED bytes, without a copy into this
-           process; where no descriptors are left for the pipe it goes on as before.
+Theory of operation. After SPLICED_FROM bytes a direction goes by splice(2) through a pipe, without a copy into this
+process, and by callbacks: a task that is resumed for each piece costs more than the piece. While the pipe is empty the
+source is watched for reading, otherwise the goal for writing. The loop keeps watching that socket from one turn to the
+next, so a wait is one call of epoll_wait(2); a change to the other socket takes two calls more.
+Bound:     one buffer of ROOM bytes in each direction, and one pipe of PIPED bytes; if no descriptors are left for it a
+           direction goes on without. Bytes that a reader doesn't take wait at their sender.
 """
 
 from __future__ import annotations
@@ -31,21 +33,11 @@ _SPLICE = 3
 
 class Splicing:
     """
-    Passes bytes on from `begin` to `end`. Owns the pipe; the sockets stay the caller's.
+    Passes bytes from *source* to *goal*, from `begin` to `end`. Owns the pipe; nothing else may watch the sockets, the
+    caller's.
 
-    Args:
-        source: the socket that is read. Nothing else may watch it for reading.
-        goal: the socket that is written. Nothing else may watch it for writing.
-        took: called with the length of each piece that came, before the piece is passed on. An exception that it raises
-            ends the splicing.
-        passed: called with the number of bytes that were written to *goal*.
-
-    Attributes:
-        over: a future that is done when the source has ended and all its bytes were passed on. It fails with an OSError
-            of either socket, or with the exception of *took*.
-
-    Raises:
-        OSError: there are no descriptors for the pipe.
+    *took* gets the length of each piece before it is passed on, and may raise; *passed* how many bytes were written.
+    `over` is done when all was passed on, or fails with either's OSError or *took*'s exception.
     """
 
     def __init__(self, source: socket.socket, goal: socket.socket, took: Callable[[int], None],
@@ -136,12 +128,7 @@ SPLICED_FROM = 512 << 10
 
 
 class Pipe:
-    """
-    One end of a connection, which owns its socket.
-
-    Attributes:
-        read, written: how many bytes were received and sent so far.
-    """
+    """One end of a connection, which owns its socket, and how many bytes were received and sent so far."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -151,12 +138,7 @@ class Pipe:
         self.read = self.written = 0
 
     async def receive(self, most: int = ROOM) -> bytes:
-        """
-        Receive some bytes; b"" when the peer has closed its side.
-
-        Raises:
-            OSError: the peer has gone.
-        """
+        """Receive some bytes; b"" when the peer has closed its side, OSError when it has gone."""
         if self._back:
             data, self._back = self._back[:most], self._back[most:]
             return data
@@ -169,12 +151,7 @@ class Pipe:
         self._back = data + self._back
 
     async def send(self, data: bytes | memoryview) -> None:
-        """
-        Send all of *data*.
-
-        Raises:
-            OSError: the peer has gone.
-        """
+        """Send all of *data*; OSError when the peer has gone."""
         if data:
             await self._loop.sock_sendall(self._socket, data)
             self.written += len(data)
@@ -205,12 +182,7 @@ class Pipe:
         self._reset = True
 
     def close(self, *, reset: bool = False) -> None:
-        """
-        Close the connection. May be called repeatedly.
-
-        Args:
-            reset: close by a reset, so that the peer sees an error.
-        """
+        """Close the connection, by *reset* so that the peer sees an error. May be called repeatedly."""
         with suppress(OSError):
             if (reset or self._reset) and self._socket.fileno() >= 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -218,15 +190,10 @@ class Pipe:
 
     async def into(self, other: Pipe, most: int, what: str) -> None:
         """
-        Pass all bytes on to *other* until the peer closes its side, then close that side of *other*.
+        Pass all bytes, *most* of this direction *what*, on to *other* until the peer closes its side, then close that
+        side of *other*.
 
-        Args:
-            most: bytes that may be passed on.
-            what: the name of the direction, for the error.
-
-        Raises:
-            NotAllowed: there are more than *most* bytes.
-            OSError: one of the two peers has gone.
+        Raises NotAllowed if there are more, OSError if one of the two peers has gone.
         """
         if self._back:
             data, self._back = self._back, b""
@@ -253,12 +220,7 @@ class Pipe:
             raise refusal(f"{what} too large: more than {most} bytes")
 
     async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
-        """
-        Pass bytes on by splice(2), as `into` does, but leave *other* open at the end.
-
-        Returns:
-            False if there are no descriptors for it; then nothing was passed on.
-        """
+        """Pass bytes on by splice(2), and leave *other* open; or pass nothing and return False: no descriptors are left."""
         try:
             splicing = Splicing(self._socket, other._socket, lambda count: self._took(count, most, what), other._passed)
         except OSError:
@@ -276,17 +238,9 @@ class Pipe:
 
 async def join(inner: Pipe, outer: Pipe, request: int, response: int, back: asyncio.Future[None] | None = None) -> None:
     """
-    Pass bytes on in both directions until both have ended, or one fails.
+    Pass bytes on in both directions until both have ended, or one fails, with at most *request* and *response* bytes.
 
-    Args:
-        inner: the connection of the sandbox.
-        outer: the connection to the server.
-        request, response: bytes from and to the sandbox, at most.
-        back: passes on the server's bytes already; owned from now on.
-
-    Raises:
-        NotAllowed: a direction has more bytes than that.
-        OSError: a peer has gone.
+    *back* passes on the server's bytes already; owned from now on. Raises NotAllowed and OSError as `Pipe.into`.
     """
     there = asyncio.ensure_future(inner.into(outer, request, "request"))
     back = back or asyncio.ensure_future(outer.into(inner, response, "response"))

@@ -1,7 +1,6 @@
 """
-The decision of egress: what a policy says about a request.
+The decision of egress: what a policy says about a request. Pure.
 
-Runs in:   the broker, for each query, connection and head; the CLI, for `leeward egress test`. Pure.
 Order:     the policy's schemes and methods, then the rules of `deny`, `allow` and `ask`. The first rule that matches
            decides; without one the request is denied. Where a policy is within another, both decide, and the stricter
            decision counts.
@@ -77,14 +76,7 @@ class Decision:
 
 
 def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decision:
-    """
-    Decide about *request* by *policy* and by all policies that it is within.
-
-    Args:
-        policy: the innermost one.
-        request: its name in the form of `parse_host`.
-        granted: the operator has allowed what a rule of `ask` matched.
-    """
+    """Decide by *policy* and all that it is within; *granted*: the operator has allowed what a rule of `ask` matched."""
     decision = _decide(policy, request, granted)
     within = policy.within
     while within is not None:
@@ -217,10 +209,7 @@ def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: s
 
 
 def _may_lead(policy: Policy, request: Request, address: Address, found: Range) -> bool:
-    """
-    Whether an allowed name may lead to *address*, which is in the refused range *found*: if `addresses` opens the
-    range, or a rule that allows the same request to the address itself.
-    """
+    """Whether a name may lead to *address* in the refused range *found*: `addresses` or an allowing rule opens it."""
     if any(network.version == address.version and address in network and opened(network, found)
            for network in policy.addresses):
         return True

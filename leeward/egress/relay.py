@@ -1,17 +1,18 @@
 """
 One connection of a sandbox: its target, its first bytes, the policy's decision, and then its bytes.
 
-Runs in:   the broker, one task for each connection.
-Theory of operation. getsockname(2) gives the target address of the connection. It is an address that the sandbox's
-           name server gave for a name, or one that the job wrote itself. On port 443 the client hello is read, and its
-           name has to be that name. Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS,
-           with a certificate of its own, and reads them as on port 80. On port 80 requests are read, each with its own
-           decision (exchanges.py). On other ports the first byte decides which protocol it is, unless the policy lets
-           bytes pass there unseen. A connection that only a rule of `ask` allows then waits for an answer (asking.py).
-           Then the broker resolves the name, and dials an address that the policy allows. A connection that isn't
-           allowed is answered by 403 where it is HTTP, else by a reset. Bytes that may pass unseen are looked at until
-           it is known what they are, while the server may speak: in HTTP and TLS the name that is asked for has to be
-           the one that was looked up, so HTTP is read like on port 80, over the connection that was made.
+Theory of operation. Each connection is a task. getsockname(2) gives its target address, which the sandbox's name server
+gave for a name, or which the job wrote itself. On port 443 the client hello is read, and its name has to be that name.
+Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS, with a certificate of its own, and reads
+them as on port 80. On port 80 requests are read, each with its own decision (exchanges.py). On other ports the first
+byte decides which protocol it is, unless the policy lets bytes pass there unseen. A connection that only a rule of
+`ask` allows then waits for an answer (asking.py). Then the broker resolves the name, and dials an address that the
+policy allows. A connection that isn't allowed is answered by 403 where it is HTTP, else by a reset. Bytes that may pass
+unseen are looked at until it is known what they are, while the server may speak: in HTTP and TLS the name that is asked
+for has to be the one that was looked up, so HTTP is read like on port 80, over the connection that was made.
+
+Port 3128 is an HTTP proxy: it takes requests with whole URLs, and CONNECT, about whose target the policy decides as
+about any connection. The bytes in the tunnel are read as they would be without a proxy.
 Bound:     bytes of a client hello, and the time until it has come; bytes that a connection holds, by pipes.py.
 """
 
@@ -54,12 +55,7 @@ class Goal:
 
 
 def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
-    """
-    Return the goal of a connection to *address*.
-
-    Raises:
-        NotAllowed: *address* is in the range for names, and wasn't given to any name.
-    """
+    """The goal of a connection to *address*; NotAllowed if that is in the range for names, and no name's."""
     address = unmapped(address)
     if address not in (NAMES_V4 if address.version == 4 else NAMES_V6):
         return Goal("", address, port)
@@ -128,10 +124,8 @@ async def _is_http(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> 
     """
     Pass bytes on in both directions until both have ended. If the client speaks HTTP, pass nothing on and return True.
 
-    Raises:
-        NotAllowed: the client's hello names another host; or it is too late for a request, because some of it has passed
-            on or the server has spoken; or a direction has too many bytes.
-        OSError: a peer has gone.
+    Raises NotAllowed if the client's hello names another host, a request comes too late, since some of it has passed on
+    or the server has spoken, or a direction has too many bytes; OSError if a peer has gone.
     """
     limits = tenancy.policy.limits
     back = asyncio.ensure_future(server.into(client, limits.response, "response"))
@@ -178,12 +172,7 @@ async def _looked_at(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -
 
 
 async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
-    """
-    Whether the client's hello has the name of *goal*, and no hidden one beside it.
-
-    Raises:
-        NotAllowed: the hello names another host, or doesn't come in time.
-    """
+    """Whether the client's hello has the name of *goal*, and hides none; NotAllowed if it has another, or is late."""
     seconds = tenancy.policy.limits.connect
     try:
         async with asyncio.timeout(seconds):
@@ -198,13 +187,7 @@ async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
 
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
-    """
-    Return the client's protocol, one of `policy.PROTOCOLS`.
-
-    Raises:
-        NotAllowed: the client's hello names another host, or doesn't come in time.
-        OSError: the client has gone.
-    """
+    """The client's protocol, of `policy.PROTOCOLS`; NotAllowed if its hello names another host, or doesn't come in time."""
     bare = Request(goal.name, goal.address, goal.port, "tcp")
     ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name, goal.port)
     if not ended and goal.port != _TLS_PORT and decide(tenancy.policy, bare).verdict != DENY:

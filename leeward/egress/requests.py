@@ -1,9 +1,7 @@
 """
-Requests of HTTP that a sandbox sends in the clear, or in TLS that ends here: each is read, decided,
-and written anew to its host.
+Requests of HTTP that a sandbox sends in the clear, or in TLS that ends here: each is read, decided, and written anew to
+its host. `exchanges` has the protocol, this module the sockets. Needs h11.
 
-Runs in:   the broker, within a connection's task. Needs h11, of the extra `egress`.
-See also:  `exchanges` has the protocol, this module the sockets.
 Bound:     heads, bodies and what waits by `exchanges`; the time for a head by the policy's `connect`.
 """
 
@@ -57,13 +55,10 @@ class Opened:
 
 class Served:
     """
-    The requests of one connection.
+    The requests of one connection, to the job's target *name* or *address*; "" and None for a connection to the proxy.
 
-    Args:
-        name, address: the target of the job's connection, for which each request has to be. "" and None for a
-            connection to the proxy, where each request names its own target.
-        scheme: "https" if the TLS of *client* ends in the broker; then the connection to the host is in TLS, too.
-        opened: the connection to the host, if there is one already.
+    With *scheme* "https" the TLS of *client* ends in the broker, and the connection to the host is in TLS, too.
+    *opened* is that connection, if there is one already.
     """
 
     def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
@@ -80,13 +75,9 @@ class Served:
 
     async def run(self) -> Head | None:
         """
-        Serve the requests until the connection ends. The caller closes it.
+        Serve the requests until the connection ends, which the caller closes; OSError if a peer has gone.
 
-        Returns:
-            The head of a CONNECT to a proxy, which hasn't been answered; None otherwise.
-
-        Raises:
-            OSError: a peer has gone.
+        Returns the head of a CONNECT to a proxy, which hasn't been answered; else None.
         """
         first = True
         try:
@@ -161,11 +152,9 @@ class Served:
 
     async def _upstream(self, head: Head, attempt: Attempt) -> Upstream:
         """
-        Return a connection to the host of *head*: the one from the request before if it fits, or a new one.
+        A connection to the host of *head*: the one from the request before if it fits, or a new one.
 
-        Raises:
-            NotAllowed: the policy refuses the request, or the connection failed.
-            OSError: the host has gone within the TLS handshake.
+        Raises NotAllowed if the policy refuses or it failed, OSError if the host has gone within the TLS handshake.
         """
         if not self._proxy:
             self._check_goal(head)
@@ -271,10 +260,7 @@ class Served:
                 return True
 
     async def answer(self, status: int, text: str) -> None:
-        """
-        Answer a request in the host's place. Then read, for a bounded time, what the client still sends, so that it
-        gets the answer.
-        """
+        """Answer in the host's place. Read, for a bounded time, what the client still sends, so that it gets the answer."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_S):
                 await self._client.send(self._requests.refuse(status, text))

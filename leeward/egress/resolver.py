@@ -1,8 +1,6 @@
 """
-The name server that a sandbox sees: UDP and TCP on port 53, of any address.
+The name server that a sandbox sees: UDP and TCP on port 53, of any address. No query leaves the host (`names`).
 
-Runs in:   the broker, on its loop.
-Stands if: a job encodes data in the names that it asks for: names.py answers, and no query leaves the host.
 Bound:     _TURN queries over UDP in one turn of the loop. The kernel drops those that come faster, and clients repeat
            them.
 """
@@ -39,10 +37,7 @@ def prepare(end: socket.socket) -> None:
 
 
 def receive(end: socket.socket) -> list[tuple[bytes, tuple[int, int, bytes], object]]:
-    """
-    Receive the queries that wait, at most _TURN. Each one is its bytes, the control message that gives the answer its
-    source address, and the sender.
-    """
+    """The queries that wait, at most _TURN: bytes, the control message for the answer's source address, and sender."""
     got: list[tuple[bytes, tuple[int, int, bytes], object]] = []
     while len(got) < _TURN:
         try:

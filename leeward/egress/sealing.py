@@ -1,7 +1,10 @@
 """
-Connections whose TLS ends in the broker: the handshakes with sandboxes and hosts, and the secrets in requests.
+Connections whose TLS ends in the broker: certificates, handshakes with sandboxes and hosts, and secrets in requests.
+Needs cryptography.
 
-Runs in:   the broker, on its loop.
+Holds:     a secret's value is in this process's memory alone: no message and no error contains it, and the process
+           writes no core and can't be traced (main.py).
+Bound:     _MOST_CONTEXTS contexts of one authority; the least recently used one is dropped.
 """
 
 from __future__ import annotations
@@ -38,13 +41,7 @@ _VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 
 
 class Values:
-    """
-    The values of a pool's secrets.
-
-    Args:
-        names: of the secrets.
-        fds: where each value can be read; owned from now on.
-    """
+    """The values of a pool's secrets, read from *fds*, which are owned from now on."""
 
     def __init__(self, names: Sequence[str], fds: Sequence[int]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -74,12 +71,7 @@ class Values:
         os.close(fd)
 
     async def get(self, name: str, seconds: float) -> bytes | str:
-        """
-        Return the value of the secret *name* as bytes, or as a text the reason why there is none.
-
-        Args:
-            seconds: to wait for the value.
-        """
+        """The value of the secret *name* as bytes, for which it waits, or as a text the reason why there is none."""
         value = self._values.get(name)
         if value is None:
             return "the broker wasn't told of it"
@@ -117,11 +109,9 @@ _PROTOCOLS = ["http/1.1"]
 
 class Certificates:
     """
-    The certificates with which the broker ends the TLS of one sandbox. Most sandboxes never need one, so no key is read
-    or made before the first.
+    The certificates of one sandbox, by its authority's private key *signer* and *certificate*, both PEM.
 
-    Args:
-        signer, certificate: the private key and the certificate of the sandbox's authority, PEM.
+    Most sandboxes never need one, so no key is read or made before the first.
     """
 
     def __init__(self, signer: bytes, certificate: bytes) -> None:
@@ -176,13 +166,7 @@ class Certificates:
 
 
 def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
-    """
-    Make the TLS context that verifies hosts.
-
-    Args:
-        bundle: path of the file of trusted certificates; "" for OpenSSL's default ones.
-        trusted: further trusted certificates, PEM.
-    """
+    """The TLS context that verifies hosts, by the file *bundle*, "" for OpenSSL's default, and *trusted*, PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(_PROTOCOLS)
     with suppress(OSError):  # without these certificates every connection to a host is refused
@@ -197,8 +181,8 @@ def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """
-    Load a certificate and its private key, both PEM, into *context*. Python loads them from files alone, and the broker
-    can't write files. So both are passed in pipes, which Landlock lets it open by their names below /proc/self.
+    Load a certificate and its key, both PEM. Python loads them from files alone, and the broker can't write any: so
+    both are passed in pipes, which Landlock lets it open below /proc/self.
     """
     fds = []
     try:
@@ -216,13 +200,7 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 class PoolSealing:
-    """
-    What the sandboxes of a pool share: the values of its secrets, and the TLS context that verifies hosts.
-
-    Args:
-        message: the daemon's, about the pool.
-        fds: where the values of its secrets can be read; owned from now on.
-    """
+    """What the sandboxes of a pool share: the values of its secrets, read from *fds*, and the context for hosts."""
 
     def __init__(self, message: Sealed, fds: Sequence[int]) -> None:
         self._message = message
@@ -249,13 +227,7 @@ class PoolSealing:
 
 
 class Sealing:
-    """
-    Ends the TLS of one sandbox's connections, and finds the secrets for its requests.
-
-    Args:
-        pool: what the sandboxes of its pool share.
-        message: the daemon's, about the sandbox's lease.
-    """
+    """Ends the TLS of one sandbox's connections, and finds the secrets for its requests."""
 
     def __init__(self, pool: PoolSealing, message: Leased) -> None:
         self._pool, self._values = pool, pool.values
@@ -270,12 +242,9 @@ class Sealing:
 
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:
         """
-        Make the handshake with a sandbox in place of the host *name*. Returns the pipe with the bytes in the clear,
-        which owns *client* then. If this fails, *client* stays the caller's.
+        The pipe in the clear, which owns *client*, after a handshake with a sandbox in place of the host *name*.
 
-        Raises:
-            NotAllowed: the handshake failed.
-            OSError: the sandbox has gone.
+        Raises NotAllowed if it failed, OSError if the sandbox has gone; then *client* stays the caller's.
         """
         pipe = TlsPipe(client, self._certificates.towards_sandboxes(name))
         await pipe.shake_hands(seconds)
@@ -283,12 +252,9 @@ class Sealing:
 
     async def outer(self, server: Pipe, name: str, seconds: float) -> Pipe:
         """
-        Make the handshake with the host *name* over *server*, and verify the host. Returns the pipe with the bytes in
-        the clear, which owns *server* then. If this fails, *server* is closed.
+        The pipe in the clear, which owns *server*, after a handshake with the host *name*, which is verified.
 
-        Raises:
-            NotAllowed: the host has no valid certificate for *name*, or the handshake failed.
-            OSError: the host has gone.
+        Raises NotAllowed if it failed, OSError if the host has gone; then *server* is closed.
         """
         pipe = TlsPipe(server, self.trust, name)
         try:
@@ -300,14 +266,11 @@ class Sealing:
 
     async def injection(self, policy: Policy, head: Head, seconds: float) -> Injection | None:
         """
-        Return the injection of secrets into the request of *head*; None if no secret is for its host and port.
+        The injection of secrets into the request of *head*, for whose values it waits; None if none is for its host and
+        port.
 
-        Args:
-            seconds: to wait for the value of each secret.
-
-        Raises:
-            NotAllowed: there is no value for a secret that the request needs.
-            HeadError: the request asks for another protocol, whose bytes couldn't be searched.
+        Raises NotAllowed if a secret that it needs has no value; HeadError if it asks for another protocol, which can't
+        be searched.
         """
         secrets = [each for each in policy.secrets if is_for(each, head.host.name, head.port)]
         if not secrets:

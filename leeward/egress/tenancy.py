@@ -1,7 +1,6 @@
 """
 One lease of a sandbox's listeners: its policy, its connections, and what they have used of the limits so far.
 
-Runs in:   the broker, on its loop.
 Bound:     connections at once and in a minute by the policy; names by their table; remembered refusals by _MOST_ASKED;
            at most as many rows of refusals in a minute as connections; the next row says how many were left out.
 """
@@ -42,14 +41,7 @@ Tell = Callable[[Decided], None]
 
 
 class NotAllowed(PeerError):
-    """
-    A connection or a request isn't allowed, or it is allowed and failed.
-
-    Attributes:
-        decision: of the policy, with the reason.
-        failed: the policy allows it, and it failed for another reason.
-        status: of HTTP, for the answer to a request.
-    """
+    """The policy's *decision* allows something not, or it does and that has *failed*; *status* is the answer's."""
 
     def __init__(self, decision: Decision, *, failed: bool = False, status: int = 403) -> None:
         super().__init__(decision.reason)
@@ -78,15 +70,7 @@ def unanswered(decision: Decision) -> Decision:
 
 
 class Tenancy:
-    """
-    One lease, as long as it lasts.
-
-    Attributes:
-        open: how many connections are served now.
-        sent, received: bytes from and to the sandbox, of connections that have ended.
-        sealing: ends the TLS of the sandbox's connections; None if the broker ends none.
-        asks: the sandbox's asks; None if nobody is asked.
-    """
+    """One lease, as long as it lasts: its open connections, and the bytes that ended ones have sent and received."""
 
     sealing: Sealing | None = None
     asks: LeaseAsks | None = None
@@ -121,13 +105,7 @@ class Tenancy:
             decision.verdict == ASK and self.asks is not None and self.asks.listening)
 
     async def approval(self, policy: Policy, request: Request) -> bool:
-        """
-        Wait for the answer to *request*, if *policy* asks about it. Returns True if the answer allows the request, and
-        False if the policy doesn't ask.
-
-        Raises:
-            NotAllowed: the answer refuses the request, or nobody answers.
-        """
+        """Wait for the answer to *request*: True if it is allowed, False if *policy* doesn't ask, else NotAllowed."""
         return self.asks is not None and await self.asks.approval(policy, request)
 
     def full(self) -> str:
@@ -204,12 +182,7 @@ class Attempt:
         self._allowed = False
 
     def allowed(self, decision: Decision, address: Address, granted: bool = False) -> None:
-        """
-        Record that the connection to *address* is made, allowed by *decision*, unless that is recorded.
-
-        Args:
-            granted: an answer to an ask has allowed it.
-        """
+        """Record once that a connection to *address* is made, allowed by *decision* or an answer to an ask."""
         if self._allowed and str(address) == self.address:
             return
         self.address, self._rule, self._allowed = str(address), decision.rule, True

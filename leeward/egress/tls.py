@@ -1,7 +1,6 @@
 """
 A pipe whose connection is in TLS, which ends in this process.
 
-Runs in:   the broker, on its loop.
 Bound:     bytes of the peer's that aren't decrypted yet: ROOM, and one record within OpenSSL.
 """
 
@@ -21,12 +20,9 @@ _RECORD = 16384
 
 class TlsPipe(Pipe):
     """
-    A pipe in TLS: `receive` and `send` have the bytes in the clear.
+    A pipe over *inner*, which it owns, in TLS: `receive` and `send` have the bytes in the clear.
 
-    Args:
-        inner: the pipe with the encrypted bytes; owned from now on.
-        context: the TLS context of this side.
-        name: of the host that is verified, if the peer is a host; None if it is a sandbox.
+    *name* is that of a host that is verified; None if the peer is a sandbox.
     """
 
     def __init__(self, inner: Pipe, context: ssl.SSLContext, name: str | None = None) -> None:
@@ -38,13 +34,7 @@ class TlsPipe(Pipe):
         self.read = self.written = 0
 
     async def shake_hands(self, seconds: float) -> None:
-        """
-        Make the handshake, within *seconds*.
-
-        Raises:
-            NotAllowed: the host's certificate isn't valid, the handshake failed, or the time is over.
-            OSError: the peer has gone.
-        """
+        """Make the handshake, within *seconds*; NotAllowed if it or the certificate fails, OSError if the peer has gone."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
