@@ -1,12 +1,9 @@
 """
 The cures of `leeward doctor`: lines to type, by cause and by container engine.
 
-Runs in:   anywhere; pure.
-Source:    docker-run(1), podman-run(1), apparmor_parser(8), wsl.conf and .wslconfig in Microsoft's
-           documentation of WSL
+Source:    docker-run(1), podman-run(1), apparmor_parser(8), wsl.conf and .wslconfig in Microsoft's documentation of WSL
 
-A line is for a shell of the user who asked. If only the host of a container can change something, a comment
-after # says so.
+A line is for a shell of the user who asked. If only a container's host can change something, a comment after # says so.
 """
 
 from __future__ import annotations
@@ -113,10 +110,7 @@ def apparmor_restriction(facts: Facts) -> str:
 
 
 def security_module(facts: Facts) -> str:
-    """
-    Return the cure for a refusal by a security module, which is EACCES; "" if no module is known to confine this
-    process.
-    """
+    """Return the cure for a refusal by a security module, which is EACCES; "" if none is known to confine this process."""
     if facts.selinux:
         return option(facts, "selinux") or (
             f"{sudo(facts)}ausearch -m avc -ts recent --raw | audit2allow -M leeward && "

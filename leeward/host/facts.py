@@ -1,7 +1,6 @@
 """
 The facts of a host, parsed from a record of what was read and tried there.
 
-Runs in:   anywhere; pure.
 Source:    proc_pid_mountinfo(5), os-release(5), proc_pid_attr(5)
 """
 
@@ -182,12 +181,7 @@ def error_name(code: int) -> str:
 
 
 def from_object(value: Mapping[str, Any]) -> Record:
-    """
-    Return the record from which `dataclasses.asdict` has made *value*, which may have been written as JSON since.
-
-    Raises:
-        TypeError: a field is missing or unknown.
-    """
+    """The record from which `dataclasses.asdict` has made *value*, perhaps by way of JSON; TypeError if fields differ."""
     return Record(**{**value, "passed_over": tuple((name, why) for name, why in value.get("passed_over", ())),
                      "tools_missing": tuple(value.get("tools_missing", ()))})
 

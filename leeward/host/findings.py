@@ -1,8 +1,4 @@
-"""
-Judges the facts of a host: one Feature for each thing that leeward needs or would use.
-
-Runs in:   anywhere; pure.
-"""
+"""Judges the facts of a host: one Feature for each thing that leeward needs or would use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """
 Searches a folder for what programs on the host obey.
 
-Runs in:   anywhere; pure but for the function that lists a folder, which is passed in.
 Trust:     none in the names. Depth and number are bounded; what isn't looked at is in the result.
 """
 
@@ -61,14 +60,11 @@ def has_own_content(path: str) -> bool:
 def search(listed: Callable[[str], Iterable[tuple[str, bool]]], most: int, *, at_once: bool = False,
            passed: Sequence[str] = ()) -> ObeyedPaths:
     """
-    Search a folder.
+    Search a folder of *most* names, with *at_once* for those that run at once, in folders of *passed* for repositories
+    alone.
 
-    Args:
-        listed: returns the names in the folder with this path, relative to the one that is searched ("" for that),
-            each with whether it is a folder. Raises OSError if it can't be read.
-        most: names, at most.
-        at_once: only names whose kind is AT_ONCE are found.
-        passed: names of folders whose content is looked at for repositories alone.
+    *listed* returns the names in the folder with a path, relative to the searched one, and whether each is a folder; or
+    raises OSError.
     """
     found, repositories, unseen = list[tuple[str, ObeyedRow]](), list[str](), list[str]()
     waiting, left = [""], most

@@ -1,7 +1,6 @@
 """
 The table of names that programs on the host obey.
 
-Runs in:   anywhere; pure.
 Names:     parts between slashes; they count at any depth, and with a folder everything below it does. A part may have
            one `*`. Names count in either case. A name that begins with `~/` counts in a home folder alone, where an
            agent keeps its state.

@@ -1,8 +1,12 @@
 """
-Public suffixes: domains below which anybody can register a name.
+Domains below which anybody can register a name: the public suffixes, and more below which no entry may allow all names.
 
-Runs in:   a user's or an operator's program; pure except that it reads the list once.
 Source:    publicsuffix.org; the list comes with the package publicsuffixlist, with its date and its licence (MPL 2.0).
+           SHARED_DOMAINS are domains that it lacks, domains whose owner serves other people's content under
+           sub-domains, and those that agents' settings are most likely to name.
+Used by:   the network entries of agents' settings, and the rules that "always allow" stores for approvals.
+Leaves:    single hosts that serve other people's content (a paste, an issue, a bucket by its path). The person decides
+           about an entry of a single host.
 """
 
 from __future__ import annotations
@@ -17,11 +21,9 @@ from leeward.spec.hosts import is_below
 
 def registrable(name: str) -> str | None:
     """
-    Return the shortest domain at or above *name* that can be registered: example.co.uk for a.example.co.uk. None if
-    *name* is a public suffix itself.
+    The shortest domain at or above *name* that can be registered, as example.co.uk; None for a public suffix.
 
-    Raises:
-        Unsupported: the list isn't installed.
+    Raises Unsupported if the list isn't installed.
     """
     found = _suffixes()(name)
     return None if found is None else str(found)

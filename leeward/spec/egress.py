@@ -1,7 +1,6 @@
 """
-Policies of egress: what a sandbox may reach, as data.
+Policies of egress: what a sandbox may reach, as data. `egress.policy` decides by it.
 
-Runs in:   anywhere; pure. `egress.policy` decides by it.
 Trust:     a table of the configuration is the operator's, a map may be any client's: both become a Policy, or
            PolicyError with the place, the reason and what to write instead.
 """
@@ -95,16 +94,10 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 
 def parse_policy(table: object, place: str = "", name: str = "", *, depth: int = 0) -> Policy:
     """
-    Make a policy from a table of the configuration, or from a map as `policy_map` makes it.
+    Make a policy *name* from a table of the configuration at *place*, or from a map as `policy_map` makes it, that
+    narrows *depth* others.
 
-    Args:
-        table: the keys as in the configuration.
-        place: the table's place, for errors: "egress.build".
-        name: the name of the policy in records.
-        depth: how many policies this one narrows.
-
-    Raises:
-        PolicyError: the key, what is wrong with it, and what to write.
+    Raises PolicyError: the key, what is wrong with it, and what to write.
     """
     if not isinstance(table, Mapping):
         raise PolicyError(place, "a policy is a table")
@@ -151,9 +144,8 @@ def narrow(operator: Policy, client: Policy) -> Policy:
     and of their limits the smaller one. It has the secrets that both policies name, for the hosts and places that both
     name.
 
-    Raises:
-        PolicyError: a secret that the operator's policy doesn't have, or for hosts that it doesn't name there, or too
-            many policies within each other.
+    Raises PolicyError for a secret or its host that the operator's doesn't name, or too many policies within each
+    other.
     """
     own = {each.name: each for each in operator.secrets}
     secrets = []

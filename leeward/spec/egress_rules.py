@@ -1,7 +1,6 @@
 """
 Rules of egress: what an entry of `allow`, `deny` or `ask` names.
 
-Runs in:   anywhere; pure.
 Trust:     none. A text becomes an EgressRule, or PolicyError with the place, the reason and what to write instead.
 
 A rule is `[METHODS ][SCHEME://]HOST[:PORT][/PATH]`: `docs.example.org`, `*.example.org:8443`, `10.1.0.0/16:5432`,
@@ -42,14 +41,7 @@ _PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 
 
 class PolicyError(BadRequest):
-    """
-    Raised for an invalid policy, or an invalid rule of one.
-
-    Args:
-        place: the key, as in "egress.build.allow[2]"; may be empty.
-        reason: what is wrong.
-        cure: what to write instead; may be empty.
-    """
+    """An invalid policy or rule: its key, as in "egress.build.allow[2]", what is wrong, and what to write instead."""
 
     def __init__(self, place: str, reason: str, cure: str = "") -> None:
         self.place, self.reason, self.cure = place, reason, cure
@@ -88,12 +80,7 @@ def _of_kind(network: Network | None, address: Address) -> Any:
 
 
 def parse_rule(text: str, place: str = "") -> EgressRule:
-    """
-    Make a rule from its text.
-
-    Raises:
-        PolicyError: *text* isn't a rule; the message says what is wrong and what to write.
-    """
+    """Make a rule from its text; PolicyError says what is wrong and what to write."""
     def wrong(reason: str, cure: str = "") -> PolicyError:
         return PolicyError(place, f"{brief(text, 80)}: {reason}", cure)
 
@@ -195,10 +182,11 @@ def _path(path: str, wrong: Any) -> str:
 
 def compared_path(target: str) -> str | None:
     """
-    Return the path of a request's target without its query and with needless escapes undone, which is the form that
-    rules are compared with. None if servers could read another path in it: dot segments, an empty segment, an escaped
-    slash or percent sign, a backslash, escapes that aren't UTF-8 in its only form, letters that some servers take for
-    one of these signs, and the like.
+    The path of a request's target in the form that rules are compared with: without its query, needless escapes undone.
+
+    None if servers could read another path in it: dot segments, an empty segment, an escaped slash or percent sign, a
+    backslash, escapes that aren't UTF-8 in its only form, letters that some servers take for one of these signs, and
+    the like.
     """
     path = target.partition("?")[0]
     if not _PATH.fullmatch(path):
@@ -226,10 +214,7 @@ def compared_path(target: str) -> str | None:
 
 
 def _has_one_form(path: bytes) -> bool:
-    """
-    Whether a path is UTF-8 without overlong forms, and no letter in it has a compatibility form with ASCII signs, such
-    as a fullwidth full stop.
-    """
+    """Whether a path is UTF-8 without overlong forms and without letters that have a compatibility form with ASCII signs."""
     try:
         text = path.decode()
     except UnicodeDecodeError:

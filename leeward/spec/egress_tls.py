@@ -1,8 +1,4 @@
-"""
-The TLS that the broker ends, and what sandboxes need for it: certificates, an authority, placeholders.
-
-Runs in:   anywhere; pure. `pool.seals` makes these.
-"""
+"""The TLS that the broker ends, and what sandboxes need for it: certificates, an authority, placeholders (`pool.seals`)."""
 
 from __future__ import annotations
 
@@ -40,10 +36,7 @@ def needs_seal(policy: Policy) -> bool:
 
 
 def ends(policy: Policy, name: str, port: int) -> bool:
-    """
-    Whether the broker ends TLS to *name* at *port*. It does so where a secret is for, and if a rule for *name* or the
-    whole policy is about methods or paths.
-    """
+    """Whether the broker ends TLS to *name* at *port*: for a secret there, or for rules or a policy of methods or paths."""
     return bool(name) and any(
         each.methods or any(is_for(secret, name, port) for secret in each.secrets)
         or any((rule.methods or rule.path) and rule.names_host(name, None) for rule in _tls_rules(each))

@@ -1,8 +1,4 @@
-"""
-Folders of the host in a live sandbox, as data: what is asked for, and which places are never given or taken.
-
-Runs in:   anywhere; pure.
-"""
+"""Folders of the host in a live sandbox, as data: what is asked for, and which places and names are never given or taken."""
 
 from __future__ import annotations
 
@@ -61,12 +57,7 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def check(folders: Sequence[Folder]) -> None:
-    """
-    Check *folders* as far as that is possible without the host's files and a view.
-
-    Raises:
-        BadRequest: there are too many, a path is invalid, or targets overlap or are reserved.
-    """
+    """Check *folders* as far as that is possible without the host's files and a view; else BadRequest."""
     if len(folders) > MOST:
         raise BadRequest(f"{len(folders)} mounts; a sandbox may have {MOST}")
     for folder in folders:
@@ -96,10 +87,7 @@ def reserved(target: str) -> str:
 
 
 def fits(folders: Iterable[Folder], view: View) -> None:
-    """
-    Raises:
-        BadRequest: a target is, holds, or lies in what *view* shows.
-    """
+    """Raise BadRequest if a target is, holds, or lies in what *view* shows."""
     own = [*(bind.target for bind in view.binds), *(text.target for text in view.texts),
            *(link.target for link in view.links)]
     for folder in folders:

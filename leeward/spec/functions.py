@@ -1,8 +1,4 @@
-"""
-The functions of a client that a job may call.
-
-Runs in:   client and daemon; pure data and declarations.
-"""
+"""The functions of a client that a job may call."""
 
 from __future__ import annotations
 

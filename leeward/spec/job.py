@@ -1,8 +1,4 @@
-"""
-One job: the code that a client wants run, with its inputs and limits.
-
-Runs in:   client and daemon; pure data, validated by `wire.requests`.
-"""
+"""One job: the code that a client wants run, with its inputs and limits. `wire.requests` checks it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """
 Libraries that start threads when they are imported, and how that is prevented.
 
-Runs in:   anywhere; pure.
-
 A zygote must have one thread, since a clone lacks the others but may wait for them. So its environment has variables by
 which libraries start no threads. Jobs have these variables, too: a job has one processor, and needs no pool of
 threads. A thread that no variable prevents, and that only waits for work until the first call needs it, is ended after

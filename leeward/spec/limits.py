@@ -1,8 +1,6 @@
 """
-The limits of a job: defaults, units, and how far a request may change them.
-
-Runs in:   anywhere; pure. Defaults are written down here and nowhere else;
-           `leeward daemon run --print-config` prints them from here.
+The limits of a job: defaults, units, and how far a request may change them. Defaults are written down here and nowhere
+else; `leeward daemon run --print-config` prints them from here.
 """
 
 from __future__ import annotations
@@ -50,12 +48,7 @@ _OVERFLOWS = {"cut": True, "end": False}
 
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
-    """
-    Return *default* with the limits that a request *asked* for.
-
-    Raises:
-        BadRequest: an unknown limit, a wrong type, or a value below the floor or above the ceiling.
-    """
+    """*default* with the limits that a request *asked* for; BadRequest for an unknown one, or a value out of bounds."""
     if not asked:
         return default
     values: dict[str, Any] = {}

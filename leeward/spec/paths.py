@@ -1,8 +1,9 @@
 """
-The path of the daemon's socket.
+The path of the daemon's socket, for daemon and clients.
 
-Runs in:   anywhere; pure but for one check of /run/user and, in clients, the configuration files. The CLI's fast path
-           imports it.
+Of the configuration files clients read one line of TOML, without a parser: importing tomllib would take longer than a
+job. leeward/capi/place.c is the same in C; a test compares both with tomllib. The CLI's fast path imports this.
+Trust:     a file that another user owns or can write is refused, as the daemon refuses it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,10 @@ _KEYS = ("socket", '"socket"', "'socket'")
 
 def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
     """
-    Return the socket that the user's file names, or else the system's file. "", which is the default, if no file names
-    a socket, or the user's file has "".
+    The socket that the user's file names, or else the system's; "", the default, if none does, or the user's has "".
 
-    Args:
-        home: the user's home folder; it is used only if it belongs to *uid*.
-
-    Raises:
-        BadRequest: a file belongs to somebody else, can be written by others, or has the key in a form that isn't read
-            here.
+    The folder *home* is used only if it belongs to *uid*. Raises BadRequest if a file belongs to somebody else, can be
+    written by others, or has the key in a form that isn't read here.
     """
     files = [system_file]
     try:
@@ -73,13 +69,9 @@ def _read(path: str, uid: int) -> bytes:
 
 def named_in(content: bytes, path: str) -> str | None:
     """
-    Return the value of the key `socket` before the first table; None if there is no such key. Pure.
+    The value of the key `socket` before the first table; None if there is no such key. Pure.
 
-    Args:
-        path: the file's path, for the error.
-
-    Raises:
-        BadRequest: the value isn't an absolute path in plain quotes on the key's own line.
+    Raises BadRequest if it isn't an absolute path in plain quotes on the key's own line.
     """
     for line in content.split(b"\n"):
         words = line.strip(b" \t\r")
@@ -113,11 +105,10 @@ TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
     """
-    Return the default socket of *uid*'s daemon.
+    The default socket of *uid*'s daemon: root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR.
 
-    Root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR. A login
-    without that variable (cron, su) uses the same folder in /run/user, or else one in
-    /tmp, which daemon and clients only use if the folder and the peer belong to the user.
+    A login without that variable (cron, su) uses the same folder in /run/user, or else one in /tmp, which daemon and
+    clients only use if the folder and the peer belong to the user.
     """
     if uid == 0:
         return "/run/leeward/leeward.sock"
@@ -130,21 +121,17 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
 
 
 class OwnSocket(str):
-    """
-    The default socket of this process's user, if no socket was named. If no daemon answers there, a client may start
-    one: leeward.client.autostart.
-    """
+    """The default socket of this user, if none was named: if no daemon answers there, `client.autostart` may start one."""
 
     __slots__ = ()
 
 
 def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
-    Return the socket that a client uses: *explicit*, else LEEWARD_SOCKET, else the socket that the configuration file
-        of the user or of the system names, else the default.
+    The socket of a client: *explicit*, LEEWARD_SOCKET, that of the user's or the system's configuration, or the
+    default.
 
-    Raises:
-        BadRequest: a configuration file isn't to be trusted, or its `socket` isn't plainly written.
+    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written.
     """
     named = os.fspath(explicit) if explicit is not None else ""
     uid = os.geteuid()

@@ -1,8 +1,6 @@
 """
 The key of the pool that serves a request: the fields of the request about the kind of process that it needs.
 
-Runs in:   anywhere; pure.
-
 A daemon has a pool of workers for each key that is asked for. What a key means is decided in one place,
 `daemon/plans.py`: it makes the settings of a pool from the configuration and a key. So a new kind of pool is a field
 here, the wire's fields that fill it in, and what that function makes of it.

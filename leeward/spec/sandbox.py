@@ -1,8 +1,4 @@
-"""
-A sandbox as data: the files that it shows, its identity, and its imported modules.
-
-Runs in:   anywhere; pure. `profiles.py` makes these, `isolation` plans from them.
-"""
+"""A sandbox as data: the files that it shows, its identity, and its imported modules. `profiles` makes these."""
 
 from __future__ import annotations
 

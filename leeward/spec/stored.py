@@ -1,8 +1,6 @@
 """
 Environments that `leeward env` has made: recipes, manifests and names.
 
-Runs in:   the daemon, which reads them, and programs that make them; pure.
-
 The folder has `built/HASH`, a virtual environment each, named by the hash of what was asked for; `built/HASH.json`, its
 manifest, which is written last: without it the environment is half-made; and `names/NAME.json`, what a name stands
 for. Two names that asked for the same share one environment.
@@ -92,10 +90,7 @@ def manifest_path(folder: str, hash: str) -> str:
 
 
 def name_path(folder: str, name: str) -> str:
-    """
-    Raises:
-        BadRequest: no environment can have this name.
-    """
+    """The file of a name; BadRequest if no environment can have it."""
     if not is_name(name):
         raise BadRequest(f"{name!r:.80} can't be an environment's name: letters, digits, '.', '_' and '-', 64 at most,"
                          " a letter first")
@@ -113,10 +108,7 @@ def is_packages_name(name: str) -> bool:
 
 
 def unencrypted_host(index: str) -> tuple[str, ...]:
-    """
-    Return the host of an index without TLS that the operator has named, because pip uses it only if it is named as
-    trusted.
-    """
+    """The host of an index without TLS that the operator has named: pip uses it only if it is named as trusted."""
     from urllib.parse import urlsplit  # not for a daemon, which never asks this
 
     host = urlsplit(index)
@@ -133,10 +125,7 @@ def write_named(named: Named) -> bytes:
 
 
 def read_named(data: bytes) -> Named:
-    """
-    Raises:
-        BadRequest: it isn't what `write_named` gives.
-    """
+    """What `write_named` has written; else BadRequest."""
     def make(found: dict[str, Any]) -> Named:
         least, most = _whole(found["min"], 1, 256), _whole(found["max"], 1, 256)
         return Named(_text(found["built"], _HASH), tuple(_text(name, _MODULE) for name in _list(found["preload"])),
@@ -152,10 +141,7 @@ def write_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """
-    Raises:
-        BadRequest: it isn't what `write_manifest` gives.
-    """
+    """What `write_manifest` has written; else BadRequest."""
     def make(found: dict[str, Any]) -> Manifest:
         if found["format"] != _FORMAT:
             raise ValueError("another version of leeward has written it")

@@ -1,8 +1,4 @@
-"""
-The tools of a `WorkdirSandbox`, and the Debian packages that have them.
-
-Runs in:   anywhere; pure.
-"""
+"""The tools of a `WorkdirSandbox`, and the Debian packages that have them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Characters that a person doesn't see in a text.
-
-Runs in:   anywhere; pure.
-"""
+"""Characters that a person doesn't see in a text."""
 
 from __future__ import annotations
 

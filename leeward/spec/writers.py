@@ -1,7 +1,6 @@
 """
-Who may have written a file or folder, besides its owner and root.
+Who may have written a file or folder, besides its owner and root, by this host's database of users.
 
-Runs in:   anywhere; asks this host's database of users where a group may write.
 Folders:   who can change a folder can put another file in the place of one that is in it; in a sticky folder (/tmp) the
            file's owner alone can.
 Rule:      nobody, or a group that has the owner alone: the owner's primary group, with the owner's name, without other
@@ -25,11 +24,8 @@ _OVERFLOW = 65534
 
 def others_write(place: int | str, about: os.stat_result) -> bool:
     """
-    Whether other users than its owner and root can write to a file or folder.
-
-    Args:
-        place: a descriptor, or the path of what isn't a link.
-        about: its stat.
+    Whether others than its owner and root can write to *place*, a descriptor or a path without links; *about* is its
+    stat.
     """
     if not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False

@@ -1,8 +1,4 @@
-"""
-Profiles: what each kind of sandbox sees, for a given host. One file each; this is the table of them.
-
-Runs in:   the daemon; pure.
-"""
+"""Profiles: what each kind of sandbox sees, for a given host. This is the table of them."""
 
 from __future__ import annotations
 
@@ -47,12 +43,7 @@ def unknown_profile(name: str, profiles: Iterable[str]) -> str:
 
 
 def may_have_home(name: str, operators: Mapping[str, Profile]) -> bool:
-    """
-    Whether a sandbox of the profile *name* may have a home folder of its own, as `leeward agent` gives one.
-
-    Args:
-        operators: the profiles of the configuration.
-    """
+    """Whether a sandbox of the profile *name*, perhaps one of the configuration's *operators*, may have a home of its own."""
     own = operators.get(name)
     return name in _WITH_HOME or (own is not None and own.base in _WITH_HOME)
 

@@ -1,8 +1,6 @@
 """
 The profile `agent`: an agent's command line on a project, with a home folder of its own and the caller's name.
 
-Runs in:   the daemon and clients; pure.
-
 A client gives the project and other folders of the host as mounts, at the same paths as on the host. The profile adds
 what no mount can give: the home folder, the entry in /etc/passwd, and names that are hidden or can't be written.
 """
@@ -60,17 +58,10 @@ def agent(spec: SandboxSpec) -> SandboxSpec:
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
               uid: int, pin: Sequence[str] = ()) -> HomePlan:
     """
-    Check the home folder and the names that a client asks for.
+    Check the home folder and the names that a client asks for: BadRequest if the home can't be there, or a name isn't
+    one or lies in no mount.
 
-    Args:
-        path: the home folder.
-        user: the caller's name; "" for the name that other profiles have.
-        mounts: all mounts of the sandbox.
-        view: the view of the profile.
-        uid: the user id in the sandbox.
-
-    Raises:
-        BadRequest: the home can't be there, or a name isn't one, or names lie in no mount.
+    *user* is the caller's name, "" for that of other profiles; *mounts* are all of the sandbox; *uid* is inside.
     """
     mounts = tuple(mounts)
     user = user or "sandbox"
@@ -89,12 +80,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
 
 
 def without_home(protect: Sequence[str], pin: Sequence[str], mounts: Iterable[Folder]) -> HomePlan | None:
-    """
-    The plan of a sandbox without a home whose client asks for these names; None if it asks for none.
-
-    Raises:
-        BadRequest: a name isn't one, or lies in no mount.
-    """
+    """The plan of a sandbox without a home whose client asks for these names, which are checked; None without names."""
     if not protect and not pin:
         return None
     check_names((*protect, *pin), mounts)
@@ -102,10 +88,7 @@ def without_home(protect: Sequence[str], pin: Sequence[str], mounts: Iterable[Fo
 
 
 def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
-    """
-    Raises:
-        BadRequest: there are too many, one isn't a plain path, or lies in none of *mounts*.
-    """
+    """Raise BadRequest if there are too many, one isn't a plain path, or lies in none of *mounts*."""
     mounts = tuple(mounts)
     if len(names) > MOST_NAMES or sum(len(name.encode()) for name in names) > MOST_NAME_BYTES:
         raise BadRequest(f"{len(names)} names to hide, protect or pin; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"

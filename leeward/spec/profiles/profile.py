@@ -1,9 +1,4 @@
-"""
-A profile as data: the kind of a sandbox, and how an operator's profile differs from the built-in one that it is based
-on.
-
-Runs in:   the daemon and the CLI; pure.
-"""
+"""A profile as data: the kind of a sandbox, and how an operator's differs from the built-in one that it is based on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The profile `shell`: the host's files, read-only, without secrets and sockets.
-
-Runs in:   the daemon and clients; pure.
-"""
+"""The profile `shell`: the host's files, read-only, without secrets and sockets."""
 
 from __future__ import annotations
 
@@ -84,14 +80,7 @@ def never_shown(path: str) -> bool:
 
 
 def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *, uid: int) -> SandboxSpec:
-    """
-    Make the profile for one host from *spec*, the spec of the profile for Python.
-
-    Args:
-        binds: the bind mounts that show the host.
-        links: the links of the host that lie in no folder of *binds*.
-        uid: the user and group id in the sandbox.
-    """
+    """Make the profile for one host from *spec*, the one for Python, with *binds* of the host and its *links* elsewhere."""
     there = [*(bind.target for bind in binds), *(link.target for link in links)]
     view = spec.view
     more = [bind for bind in view.binds if bind.device or not any(within(bind.target, place) for place in there)]
