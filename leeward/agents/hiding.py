@@ -30,8 +30,6 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class FilePattern:
-    """A parsed glob."""
-
     text: str  # in normal form: equal patterns have equal texts
     parts: tuple[str, ...]  # the globs of its names; "**" for any number of folders
     folder: bool = False  # whether it matches only folders
@@ -57,7 +55,6 @@ class FilePattern:
         return (folder or not self.folder) and len(names) in _reached(self.parts, names)
 
     def may_fit_below(self, names: Sequence[str]) -> bool:
-        """Whether the pattern could match a path below the folder *names*."""
         # If some leading parts match the folder's names, and further parts remain.
         return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
 
@@ -149,7 +146,6 @@ class FileRules:
         return tuple(each for each in self.exclude if each.fits(names, folder or link) and not (each.ours and example))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:
-        """Whether a pattern of `include` matches this path itself."""
         return any(each.fits(names, folder) for each in self.include)
 
     @functools.cached_property
@@ -177,11 +173,9 @@ class FileRules:
                 and not any(self.excluding(names[:end], True) for end in range(1, len(names))))
 
     def may_include_below(self, names: Sequence[str]) -> bool:
-        """Whether something below the folder *names* could be included."""
         return any(each.may_fit_below(names) for each in self.include)
 
     def may_exclude_below(self, names: Sequence[str]) -> bool:
-        """Whether something below the folder *names* could be excluded."""
         return any(each.may_fit_below(names) for each in self.exclude)
 
 

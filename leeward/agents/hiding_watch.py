@@ -82,7 +82,6 @@ class HidingWatch:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:

@@ -47,8 +47,6 @@ class UndoStep:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One running agent."""
-
     name: str  # from `names.instance_name`
     agent: str  # the definition's name
     project: str  # the absolute path of the project's folder

@@ -80,8 +80,6 @@ _SOURCE = re.compile(r"deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class AptSources:
-    """The sources of packages."""
-
     etc: str  # a folder with the layout of /etc/apt
     hosts: tuple[str, ...]  # names, each with its port
     folders: tuple[str, ...]  # of the host, with packages (`file:`)

@@ -35,7 +35,6 @@ def is_agent_name(text: str) -> bool:
 
 
 def is_instance_name(text: str) -> bool:
-    """Whether *text* has the form of `instance_name`'s names."""
     return re.fullmatch(_NAME, text) is not None
 
 

@@ -75,7 +75,6 @@ def parse_stat(text: str) -> tuple[str, int, int]:
 
 
 def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
-    """Whether the agent's process still exists."""
     try:
         return parse_stat(stat(session.pid))[2] == session.start
     except (OSError, ValueError):

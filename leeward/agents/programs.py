@@ -26,8 +26,6 @@ _MANAGERS = ("mise", "volta-shim")
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """How to run an agent's program in a sandbox."""
-
     argv: tuple[str, ...]  # the program, with its interpreter before it if it is a script
     shown: tuple[str, ...]  # files and folders of the host that it needs, by their real paths; none is below another
     folders: tuple[str, ...]  # the folders to put first in PATH

@@ -43,16 +43,12 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class HiddenPath:
-    """A file or folder that isn't shown."""
-
     path: str  # relative to the project, without links
     folder: bool  # it is covered by an empty one; a file is covered by one that can't be read
 
 
 @dataclass(frozen=True, slots=True)
 class HidingPlan:
-    """The result of a search."""
-
     hidden: tuple[HiddenPath, ...]  # sorted, none of them below another
     absent: tuple[str, ...]  # excluded without wildcards, and don't exist: a file there is hidden when it appears
     warnings: tuple[str, ...]  # lines for a person
@@ -165,7 +161,6 @@ class _TreeSearch:
             os.close(descriptor)
 
     def _may_fit(self, names: str) -> bool:
-        """Whether one of a folder's *names* could match a pattern."""
         literals = self._rules.literals
         return not literals or any(literal in names for literal in literals)
 
@@ -253,7 +248,6 @@ class _TreeSearch:
         self._folder(folder, names, hidden)
 
     def _hide_unseen(self, path: str, undecided: bool) -> None:
-        """Hide a folder that can't be searched."""
         if self._has_room(undecided):
             self._hidden[path] = True
             self._unseen.append(path)
@@ -339,7 +333,6 @@ class _TreeSearch:
         return "/".join(found)
 
     def _other_names(self) -> None:
-        """Hide the other names (hard links) of hidden files."""
         waiting = [""]
         while waiting:
             above = waiting.pop()

@@ -47,8 +47,6 @@ MOST_STAGED = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The caller's options of one start."""
-
     arguments: tuple[str, ...] = ()  # of the agent, after those of its definition
     debug: bool = False  # start a shell in place of the agent
     overlay: bool = False  # keep changes of the project in the sandbox
@@ -62,8 +60,6 @@ class AgentOptions:
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """Everything that a start needs."""
-
     argv: tuple[str, ...]  # of the agent
     cwd: str  # the folder to start in: the project's path in the sandbox
     options: dict[str, Any]  # of `Sandbox`
@@ -142,7 +138,6 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
-    """The libraries of both, each once."""
     return tuple(dict.fromkeys((*settings.libraries, *options.libraries)))
 
 

@@ -267,7 +267,6 @@ class AgentRun:
         return self.box
 
     def _stage(self, box: Sandbox) -> None:
-        """Copy the staged files into the sandbox."""
         written = writable_by_agents(self._request.written, self._environ)
         for source, target in self._request.staged:
             try:

@@ -121,8 +121,6 @@ _NEVER = ("/", "/proc", "/sys", "/dev", "/run")
 
 @dataclass(frozen=True, slots=True)
 class LibraryFolder:
-    """A folder or file of the host that an agent's sandbox shows."""
-
     source: str  # its absolute path on the host, without links
     target: str  # its absolute path in the sandbox
     writable: bool = False  # whether the agent can write to it, on the host
@@ -196,8 +194,6 @@ _PLAIN = ("HOME", "USER", "LOGNAME", "PWD", "LANG", "TERM")
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The merged settings of one start."""
-
     exclude: tuple[FilePattern, ...] = ()  # globs of the project's files that are hidden; see `hiding`
     include: tuple[FilePattern, ...] = ()  # globs of files that are shown in spite of `exclude`
     libraries: tuple[LibraryFolder, ...] = ()  # further folders of the host
@@ -327,8 +323,6 @@ def _check_ports(rules: Iterable[EgressRule], file: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One right that a project asks for."""
-
     kind: str  # a key of KINDS
     what: str  # the command, path, host or name
 

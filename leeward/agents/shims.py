@@ -76,7 +76,6 @@ def _chosen_or_refused(manager: str, found: str, environ: Mapping[str, str]) -> 
 
 
 def _text(path: str, most: int = _MOST) -> str:
-    """The first *most* bytes of a regular file, as text; "" for one that can't be read."""
     return (beginning(path, most, follow=True) or b"").decode("utf-8", "replace")
 
 

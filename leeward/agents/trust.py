@@ -48,7 +48,6 @@ class TrustStore:
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
     def forget(self, project: bytes) -> None:
-        """Remove the record, so that the person is asked again."""
         try:
             os.unlink(os.path.join(self._folder, _file(project)))
         except FileNotFoundError:

@@ -71,7 +71,6 @@ def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callab
 
 
 def state_folders(environ: Mapping[str, str]) -> list[str]:
-    """The real paths of the state folders of all agents, the user's and ours."""
     from leeward.agents.definition import definition_names  # most paths have no link
 
     found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
@@ -98,5 +97,4 @@ def _state_of(text: str) -> list[str]:
 
 
 def home_path(path: str, home: str) -> str:
-    """A path of a definition's, absolute."""
     return os.path.join(home, path[2:]) if path.startswith("~/") else path

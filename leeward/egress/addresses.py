@@ -105,8 +105,6 @@ def opened(by: Network, within: Range) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Url:
-    """The parts of a URL that a policy decides about."""
-
     scheme: str  # in lower case
     host: Host  # in the form in which hosts are compared
     port: int  # the scheme's own where the URL gives none

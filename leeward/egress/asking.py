@@ -83,15 +83,12 @@ class Asking:
 
 
 class LeaseAsks:
-    """The asks of one sandbox."""
-
     def __init__(self, asking: Asking, lease: int) -> None:
         self._asking, self._lease = asking, lease
         self._open: dict[Request, WaitingAsk] = {}
 
     @property
     def listening(self) -> bool:
-        """Whether a client answers asks."""
         return self._asking.listening
 
     async def approval(self, policy: Policy, request: Request) -> bool:

@@ -48,13 +48,11 @@ class Broker:
         self.over = self._loop.create_future()
 
     def start(self) -> None:
-        """Begin to read the daemon's messages."""
         self._loop.add_reader(self._channel, self._catch_up)
 
     # --- the daemon's messages ------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Read the waiting messages."""
         while not self.over.done():
             try:
                 got = receive(self._channel)
@@ -200,7 +198,6 @@ def _told(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def serve(channel: socket.socket, lookup: Lookup) -> None:
-    """Serve until the daemon has gone."""
     channel.setblocking(False)
     broker = Broker(channel, lookup)
     asyncio.get_running_loop().set_exception_handler(_told)

@@ -167,7 +167,6 @@ def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
 
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:
-    """Give up a try, and close its socket."""
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()
 

@@ -111,12 +111,10 @@ class Requests:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request was answered and another one may follow. Call `renew` then."""
         return (self._http is not None and self._over and self.head is not None and self.head.keeps
                 and self._http.our_state is h11.DONE)
 
     def renew(self) -> None:
-        """Begin with the next request."""
         self._http, self.head, self._over, self._head_started, self._body, self._looked = None, None, False, False, 0, 0
 
     @property
@@ -230,7 +228,6 @@ class Responses:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self.rest()
 
     def rest(self) -> bytes:
-        """Return the bytes that the host has sent after the response."""
         return bytes(self._http.trailing_data[0])
 
 

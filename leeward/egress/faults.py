@@ -59,7 +59,6 @@ def fault(code: str) -> str:
 
 
 def of_resolver(error: OSError) -> str:
-    """Return the text for a name that has no address."""
     return fault(_RESOLVERS.get(error.errno or 0, "dns-failed"))
 
 

@@ -91,8 +91,6 @@ class FetchFailure(LeewardError):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A request."""
-
     url: str  # with http or https
     method: str = "GET"  # in capitals
     fields: tuple[tuple[str, str], ...] = ()  # name and value each; several of one name are kept
@@ -101,8 +99,6 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """A response."""
-
     status: int  # of the last hop
     fields: tuple[tuple[str, str], ...]  # name and value each, in order, several of one name kept
     body: bytes  # as it was sent, even compressed
@@ -204,7 +200,6 @@ class Fetcher:
 
     async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
                    clock: asyncio.Timeout, progress: _Progress) -> FetchResponse:
-        """Send one request over a connection of its own, and return its response."""
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
         attempt = self._budget.begin(url.host.name, url.host.address, url.port)
         try:
@@ -250,7 +245,6 @@ class Fetcher:
 
 
 def _why(error: OSError | PeerError | h11.ProtocolError) -> str:
-    """Return why a fetch has no response, in words of ours."""
     if isinstance(error, h11.RemoteProtocolError):
         return fault("response-protocol")
     if isinstance(error, h11.ProtocolError):
@@ -259,7 +253,6 @@ def _why(error: OSError | PeerError | h11.ProtocolError) -> str:
 
 
 def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
-    """Return the head and the body as they are sent to the host."""
     # The target is sent exactly as the policy has decided about it; a library that takes URLs would change its dots.
     target, body = url.target, request.body
     fields = list(request.fields)
@@ -274,7 +267,6 @@ def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h1
 
 async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, put: Injection | None,
                     history: tuple[str, ...], address: Address) -> FetchResponse:
-    """Write the request, and read its response."""
     http = h11.Connection(h11.CLIENT)
     head, sent = _written(url, request, put)
     await server.send(http.send(head) or b"")
@@ -310,7 +302,6 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
 
 
 def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
-    """Return the bytes that *event* adds to the response's body."""
     if put is None:
         return bytes(event.data) if isinstance(event, h11.Data) else b""
     data = put.response(event) if isinstance(event, h11.Data) else put.rest()
@@ -318,7 +309,6 @@ def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
 
 
 def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:
-    """The failure for a connection that couldn't be made."""
     if not refused.failed:
         return _refused(refused.decision, url, redirected)
     reason = str(refused)
@@ -381,7 +371,6 @@ def _joined(url: Url, location: str) -> str:
 
 
 def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> FetchRequest:
-    """The request that follows a redirect."""
     fields, method, body = request.fields, request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", b""
@@ -415,7 +404,6 @@ class Fetching:
         self._tenancy.start(task, None)
 
     def stop(self, number: int) -> None:
-        """Cancel a fetch."""
         task = self._tasks.get(number)
         if task is not None:
             task.cancel()

@@ -45,8 +45,6 @@ class HeadError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of a request."""
-
     method: str  # as it was sent; methods are told apart by case
     form: str  # of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk"
     target: str  # as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority"
@@ -60,7 +58,6 @@ class Head:
 
     @property
     def authority(self) -> str:
-        """Host and port, in the form of the Host field that is sent to the host."""
         return authority(self.host, self.port, self.scheme)
 
 

@@ -35,8 +35,6 @@ class HelloError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A client hello."""
-
     name: str  # the server's name, in the form of `parse_host`; "" if there is none
     protocols: tuple[str, ...] = ()  # those of ALPN, in order
     hidden: bool = False  # the true name is encrypted (ECH), or may be; then `name` is a server's in front of it
@@ -96,8 +94,6 @@ class HelloReader:
 
 
 class _Reader:
-    """Reads fields off a block of bytes."""
-
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
 

@@ -55,7 +55,6 @@ class Swap:
         return b"".join((*said, data[at:partial]))
 
     def end(self) -> bytes:
-        """Return the output that was held back, at the stream's end."""
         held, self._held = self._held, b""
         return self.whole(held)
 
@@ -76,8 +75,6 @@ _BASIC = b"basic "
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Known:
-    """A secret for a request's host."""
-
     placeholder: bytes  # the text that the sandbox has in place of the value
     value: bytes  # the secret itself, which the host gets
     places: tuple[str, ...]  # where in a request the placeholder is replaced; of `spec.egress.PLACES`

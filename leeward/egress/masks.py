@@ -91,7 +91,6 @@ def break_at(data: bytes, at: int) -> int:
 
 
 def names_of(byte: int) -> list[bytes]:
-    """Return the names that HTML has for *byte*, each with its semicolon if it needs one."""
     return _NAMES_OF.get(byte, [])
 
 
@@ -190,7 +189,6 @@ class MaskedStream:
         return self._settled(min((begin for live in self._live.values() for begin in live.values()), default=self._at))
 
     def end(self) -> bytes:
-        """Return the output that was held back, at the stream's end."""
         self._read(final=True)
         self._live.clear()
         return self._settled(len(self._data))

@@ -49,8 +49,6 @@ _RESPONSE, _AUTHORITATIVE, _TRUNCATED, _DESIRED, _AVAILABLE, _CHECKING = 0x8000,
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A parsed query."""
-
     number: int  # of the message, which the answer repeats
     flags: int  # of the message
     name: str  # in the form of `parse_host`; "" where no host can have such a name
@@ -110,13 +108,10 @@ def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) ->
 
 
 def framed(message: bytes) -> bytes:
-    """Return *message* as it is sent over TCP, with its length in front."""
     return struct.pack(">H", len(message)) + message
 
 
 class Messages:
-    """The messages of one TCP connection."""
-
     def __init__(self) -> None:
         self._held = b""
 
@@ -135,7 +130,6 @@ class Messages:
 
     @property
     def held(self) -> int:
-        """Bytes of an incomplete message."""
         return len(self._held)
 
 

@@ -52,7 +52,6 @@ class Splicing:
         self._watches_goal: bool | None = None
 
     def begin(self) -> None:
-        """Start to pass bytes."""
         self._turn()
 
     def end(self) -> None:
@@ -173,7 +172,6 @@ class Pipe:
         return False
 
     def finish(self) -> None:
-        """Shut down the sending side."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 

@@ -55,8 +55,6 @@ _DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to decide."""
-
     name: str  # as `parse_host` gives it; "" where an address itself was asked for
     address: Address | None = None  # the one to dial, once it is known
     port: int = 0  # 0 for a query
@@ -67,8 +65,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision of a policy."""
-
     verdict: str  # "allow", "deny", "ask" or "need-address"
     rule: str = ""  # the text of the rule that decided; "" if none did
     reason: str = ""  # for people; "" where the request is allowed

@@ -76,7 +76,6 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
 
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
-    """Serve a connection to its end."""
     if goal.port == _HTTP_PORT:
         await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
         return
@@ -230,7 +229,6 @@ _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
-    """Serve a connection to the proxy."""
     try:
         with suppress(OSError):
             served = Served(tenancy, client, lookup, "", None, PROXY)

@@ -36,8 +36,6 @@ _LAST_S, _LAST_BYTES = 1.0, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A connection to a host, and where it leads."""
-
     pipe: Pipe
     name: str
     address: Address | None
@@ -100,7 +98,6 @@ class Served:
             self._close_server()
 
     async def _head(self, first: bool) -> Head | None:
-        """The head of the next request; None if there is none."""
         seconds = self._tenancy.policy.limits.connect if first else _IDLE_S
         try:
             async with asyncio.timeout(seconds):
@@ -275,7 +272,6 @@ class Served:
             server.pipe.close()
 
     def rest(self) -> bytes:
-        """The bytes that followed a CONNECT."""
         return self._requests.rest()
 
 

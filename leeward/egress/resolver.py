@@ -62,7 +62,6 @@ def reply(tenancy: Tenancy, end: socket.socket, data: bytes, source: tuple[int, 
 
 
 async def serve_queries(tenancy: Tenancy, client: Pipe) -> None:
-    """Serve a connection to port 53."""
     messages, left = Messages(), _MOST_QUERIES
     try:
         with suppress(PeerError, OSError, TimeoutError):

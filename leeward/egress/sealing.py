@@ -81,7 +81,6 @@ class Values:
         return f"its source has told nothing for {seconds:g} s"
 
     def close(self) -> None:
-        """Forget the values, and close the descriptors."""
         for fd in list(self._fds):
             self._close_source(fd)
         for value in self._values.values():
@@ -210,7 +209,6 @@ class PoolSealing:
 
     @cached_property
     def trust(self) -> ssl.SSLContext:
-        """The TLS context that verifies hosts."""
         return towards_hosts(self._message.bundle, self._message.trusted)
 
     def searched(self, values: tuple[bytes, ...]) -> Searched:
@@ -237,7 +235,6 @@ class Sealing:
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """The TLS context that verifies hosts."""
         return self._pool.trust
 
     async def inner(self, client: Pipe, name: str, seconds: float) -> Pipe:

@@ -57,7 +57,6 @@ def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
 
 
 def _given(place: str) -> str:
-    """Return the key of the short form for a key of a policy's table."""
     key, bracket, rest = place.partition("[")
     short = {long: name for name, long in _KEYS.items()}
     return short.get(key, key) + bracket + rest

@@ -54,7 +54,6 @@ def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllow
 
 
 async def cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel *tasks*, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     for task in tasks:

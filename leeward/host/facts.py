@@ -149,7 +149,6 @@ class Facts:
 
 
 def facts_of(record: Record) -> Facts:
-    """Return the facts in *record*."""
     files = record.files
     label = files.get("/proc/self/attr/current", "").strip("\0\n ")
     mounts = _types(files.get(MOUNTS, ""))
@@ -176,7 +175,6 @@ def facts_of(record: Record) -> Facts:
 
 
 def error_name(code: int) -> str:
-    """Return the name of an errno: EPERM for 1, and so on."""
     return errno.errorcode.get(code, f"error {code}")
 
 

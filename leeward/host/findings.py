@@ -24,8 +24,6 @@ _SEE_USER = "see namespace.user"
 
 
 class Support(enum.StrEnum):
-    """Whether a feature is there."""
-
     OK = "ok"            # all that leeward would use
     LIMITED = "limited"  # leeward runs, with less
     MISSING = "missing"  # `without` says whether leeward starts
@@ -33,8 +31,6 @@ class Support(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One line of `leeward doctor`."""
-
     name: str  # e.g. "namespace.pid".
     state: Support
     have: str  # what was found

@@ -36,8 +36,6 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class EgressLimits:
-    """The limits of one sandbox's egress."""
-
     connections: int = 50  # at once
     per_minute: int = 500  # connections or requests that may begin in a minute
     request: int = 10 << 20  # bytes that one request may carry

@@ -124,7 +124,6 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
 
 
 def _host(text: str) -> tuple[str, str, Network | None, int]:
-    """Return kind, name, network and port of a rule's host."""
     port = 0
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")

@@ -44,7 +44,6 @@ def ends(policy: Policy, name: str, port: int) -> bool:
 
 
 def is_for(secret: Secret, name: str, port: int) -> bool:
-    """Whether the secret is for *name* at *port*: one of its hosts that names this port, or none."""
     for text in secret.hosts:
         host, _, named = text.partition(":")
         if named in ("", str(port)) and (is_below(name, host[2:]) if host.startswith("*.") else name == host):

@@ -36,8 +36,6 @@ _OWN = ("/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/li
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder or file of the host that a client asks for."""
-
     path: str  # its path on the host, as the client's descriptor has it
     target: str  # its path in the sandbox
     writable: bool = False  # the sandbox's writes change the host's folder at once

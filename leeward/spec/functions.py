@@ -15,8 +15,6 @@ WAIT_S, MAX_WAIT_S = 60.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The functions that one job may call."""
-
     names: tuple[str, ...]  # the names under which the job finds the functions
     exchange: JobExchange  # takes the calls
     wait: float = WAIT_S  # seconds that one call may wait for its answer

@@ -31,8 +31,6 @@ class InvalidHost(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host in the form in which hosts are compared."""
-
     name: str  # in lower case, as A-labels, without a final dot; "" if an address is named
     address: Address | None = None  # the address; None if a name is given
 

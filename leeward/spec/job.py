@@ -12,8 +12,6 @@ from leeward.spec.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program and its inputs."""
-
     code: bytes | None = None  # source text, or None if `module` is given
     module: str | None = None  # the name of a module to run as `python -m` does
     name: str = "<string>"  # the file name that tracebacks show

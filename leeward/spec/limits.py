@@ -23,8 +23,6 @@ LEAST_DESCRIPTORS = 80
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one job."""
-
     memory: int = 256 * MIB  # bytes of all its processes and files together; no swap
     cpu: int = 100  # percent of one processor; set by cpu.max of cgroups
     processes: int = 32  # processes and threads that may exist at once

@@ -34,8 +34,6 @@ _IDLE = " 0" * 10
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The facts about the host."""
-
     processors: int = 1  # the number of processors that the daemon may use
     cpuinfo: str = ""  # the content of /proc/cpuinfo
     booted: int = 0  # seconds since the epoch, as in the line `btime` of /proc/stat

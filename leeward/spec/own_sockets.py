@@ -62,7 +62,6 @@ def register(path: str) -> str:
 
 
 def forget(link: str) -> None:
-    """Remove what `register` has returned."""
     if link:
         with contextlib.suppress(OSError):
             os.unlink(link)

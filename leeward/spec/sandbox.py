@@ -34,8 +34,6 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A symbolic link."""
-
     target: str
     to: str
 
@@ -66,8 +64,6 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """A profile for one host."""
-
     profile: str  # its name
     view: View  # the files of the sandbox
     executable: str  # the interpreter of the zygote, and `sys.executable` of a job
@@ -97,5 +93,4 @@ MOST_BUNDLE = 4 << 20
 
 
 def has_trust(view: View) -> bool:
-    """Whether *view* has such a file."""
     return any(text.target == TRUST for text in view.texts)

@@ -14,7 +14,6 @@ UNITS = {
 
 
 def parse_size(text: str) -> int:
-    """The number of bytes that *text* stands for; ValueError, with examples, if it isn't a size."""
     digits = text.rstrip("BKMGTibkmgt ")
     unit = text[len(digits):].strip().upper()
     whole, point, fraction = digits.partition(".")

@@ -98,7 +98,6 @@ def name_path(folder: str, name: str) -> str:
 
 
 def packages_name(hash: str) -> str:
-    """Return the name of an environment that a sandbox has asked for by its packages."""
     return f"packages-{hash}"
 
 

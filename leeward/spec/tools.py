@@ -22,5 +22,4 @@ TOOLS: tuple[str, ...] = tuple(_ORDER.split())
 
 
 def package_of(tool: str) -> str:
-    """Return the name of the Debian package that has *tool*."""
     return next((package for package, tools in PACKAGES.items() if tool in tools.split()), "coreutils")

@@ -62,7 +62,6 @@ def text(name: str, program: str = _PROGRAM) -> str:
 
 
 def seccomp() -> str:
-    """Return the text of seccomp.json."""
     needed = {name: why for why, names in NEEDED.items() for name in names.split()}
     refused = {name: why for why, names in REFUSED.items() for name in names.split()}
     rows: list[dict[str, object]] = [

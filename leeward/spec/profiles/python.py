@@ -42,8 +42,6 @@ _PROTOCOLS = (("ip", 0), ("icmp", 1), ("tcp", 6), ("udp", 17), ("ipv6", 41), ("i
 
 @dataclass(frozen=True, slots=True)
 class HostPython:
-    """The interpreter that jobs get."""
-
     executable: str  # the program that the zygote runs, and `sys.executable` of a job
     version: tuple[int, int]  # major and minor
     prefix: str  # `sys.base_prefix`, the folder with the standard library
@@ -173,5 +171,4 @@ def _pythons(host: HostPython) -> tuple[Symlink, ...]:
 
 
 def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """Return the folder of *node*, unless a folder of *shown* contains it."""
     return (posixpath.dirname(node),) if node and not any(within(node, folder) for folder in shown) else ()
