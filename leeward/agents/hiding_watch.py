@@ -107,17 +107,15 @@ class HidingWatch:
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
                 if len(self._known) > _MOST_KNOWN:
-                    self._forget_absent()
+                    # Names that don't exist any more; a search of the project finds them if they come back.
+                    self._known = {path: found for path, found in self._known.items()
+                                   if found is not None or path in self._first}
+                    self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
         except SandboxOver:
             pass  # no program runs in it any more
         except Exception as error:  # any: the thread ends, so the agent has to end
             if not self._over.is_set():
                 self._end(f"new names can't be hidden any more: {error}")
-
-    def _forget_absent(self) -> None:
-        """Forget names that don't exist any more; a search of the project finds them if they come back."""
-        self._known = {path: found for path, found in self._known.items() if found is not None or path in self._first}
-        self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
 
     def _found(self) -> list[str]:
         try:

@@ -114,14 +114,8 @@ def _uris(etc: str) -> Iterator[str]:
                 text = file.read(_MOST_LISTED)
         except OSError:
             continue
-        yield from _of_stanzas(text) if path.endswith(".sources") else _of_lines(text)
-
-
-def _of_lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        found = _SOURCE.match(line.strip())
-        if found:
-            yield found[1]
+        yield from _of_stanzas(text) if path.endswith(".sources") else (
+            found[1] for line in text.splitlines() if (found := _SOURCE.match(line.strip())))
 
 
 def _of_stanzas(text: str) -> Iterator[str]:

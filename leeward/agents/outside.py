@@ -158,8 +158,9 @@ def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
                 waiting += [os.path.join(path, name) for name in sorted(os.listdir(path), reverse=True)]
             elif stat.S_ISREG(about.st_mode):
                 left[0] -= 1
-                said += (_content(path, about) if left[0] >= 0 and about.st_size <= _MOST_BYTES else
-                         f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode())
+                content = beginning(path, _MOST_BYTES) if left[0] >= 0 and about.st_size <= _MOST_BYTES else None
+                said += (f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode() if content is None else
+                         content)
         except OSError:
             continue
         there = True
@@ -186,8 +187,3 @@ def _target(path: str) -> str:
     except OSError:
         return ""
     return closed_path(fd)
-
-
-def _content(path: str, about: os.stat_result) -> bytes:
-    found = beginning(path, _MOST_BYTES)
-    return f"{about.st_size} {about.st_ctime_ns}".encode() if found is None else found

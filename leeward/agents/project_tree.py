@@ -114,7 +114,7 @@ class _TreeSearch:
         for each in self._rules.exclude:
             # A name that is hidden at any depth is listed for the project's top folder alone.
             path = each.literal or ("" if any(letter in each.name for letter in "*?[") else each.name)
-            if path and path not in self._hidden and not self._is_there(path) and not self._rules.includes(
+            if path and path not in self._hidden and self._stat(path) is None and not self._rules.includes(
                     path.split("/"), False):
                 absent.append(path)
         return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
@@ -150,7 +150,9 @@ class _TreeSearch:
             names = "/".join([entry.name for entry in entries])
             self._note_obeyed(above, [entry.name for entry in entries])
             # In most folders no name can match a pattern, and little is done for each entry.
-            may_match = self._rules.last_names.match if hidden or self._may_fit(names) else None
+            literals = self._rules.literals
+            may_match = self._rules.last_names.match if hidden or not literals or any(
+                literal in names for literal in literals) else None
             for entry in entries:
                 if may_match is not None and (hidden or may_match(entry.name)):
                     self._entry(descriptor, [*above, entry.name], entry.is_dir(follow_symlinks=False),
@@ -159,10 +161,6 @@ class _TreeSearch:
                     self._below(descriptor, [*above, entry.name], False)
         finally:
             os.close(descriptor)
-
-    def _may_fit(self, names: str) -> bool:
-        literals = self._rules.literals
-        return not literals or any(literal in names for literal in literals)
 
     def _note_obeyed(self, above: list[str], names: list[str]) -> None:
         if len(self._repositories) < MAX_REPORTED:
@@ -367,6 +365,3 @@ class _TreeSearch:
             return os.stat(path, dir_fd=self._project, follow_symlinks=False)
         except OSError:
             return None
-
-    def _is_there(self, path: str) -> bool:
-        return self._stat(path) is not None

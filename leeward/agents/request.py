@@ -260,8 +260,6 @@ class OpenedMounts:
         self._opened = list[int]()
         written = writable_by_agents(request.written, environ)
         try:
-            for folder in request.folders:
-                self._make(folder)
             self.mounts = [each if source.startswith(OPENED) else replace(each, source=self._open(
                 source, written if source in request.folders else None))
                 for each in request.options["mounts"] for source in (os.fspath(each.source),)]
@@ -269,18 +267,13 @@ class OpenedMounts:
             self.close()
             raise
 
-    @staticmethod
-    def _make(folder: str) -> None:
-        try:
-            os.makedirs(folder, 0o700, exist_ok=True)
-        except OSError as error:
-            raise _refused(folder, error) from None
-
     def _open(self, source: str, written: Callable[[str], Iterable[str]] | None) -> str:
         try:
+            if written is not None:
+                os.makedirs(source, 0o700, exist_ok=True)
             self._opened.append(open_real(source) if written is None else open_beside(source, written))
         except OSError as error:
-            raise _refused(source, error) from None
+            raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
         return f"{OPENED}{self._opened[-1]}"
 
     def close(self) -> None:
@@ -293,7 +286,3 @@ class OpenedMounts:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _refused(path: str, error: OSError) -> RequestRejected:
-    return RequestRejected(f"{path!a:.200}: {(error.strerror or str(error)).lower()}")

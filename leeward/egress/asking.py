@@ -28,7 +28,7 @@ MOST_OF_LEASE = 16
 class WaitingAsk:
     """An ask that has no answer yet: how many wait for it, the answer to come, and the timer that withdraws it."""
 
-    def __init__(self, number: int, resolved: Callable[[WaitingAsk], None]) -> None:
+    def __init__(self, number: int, resolved: Callable[[WaitingAsk], object]) -> None:
         self.number, self._resolved = number, resolved
         self.waiting = 0
         self.answer: asyncio.Future[AskAnswer] = asyncio.get_running_loop().create_future()
@@ -66,7 +66,7 @@ class Asking:
             question.resolve(answer)
 
     def ask(self, lease: int, about: dict[str, object], seconds: float,
-            resolved: Callable[[WaitingAsk], None]) -> WaitingAsk:
+            resolved: Callable[[WaitingAsk], object]) -> WaitingAsk:
         """Send an ask about *about*; it is withdrawn after *seconds*. *resolved* is called once, at its end."""
         question = WaitingAsk(next(self._numbers), resolved)
         self._open[question.number] = question
@@ -112,8 +112,11 @@ class LeaseAsks:
             if len(request.path) > MAX_PATH:
                 raise NotAllowed(Decision(DENY, decision.rule, f"a path of {len(request.path)} characters, {MAX_PATH}"
                                           " are the most that can be asked for", ANSWERED))
-            question = self._open[request] = self._asking.ask(
-                self._lease, _about(request, decision), seconds, lambda _: self._forget(request))
+            question = self._open[request] = self._asking.ask(self._lease, {
+                "name": request.name, "address": "" if request.address is None else str(request.address),
+                "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
+                "rule": decision.rule[:MAX_ASKED],  # a rule of a client's policy may be longer
+            }, seconds, lambda _: self._open.pop(request, None))
         question.waiting += 1
         try:
             return await asyncio.shield(question.answer)
@@ -121,12 +124,3 @@ class LeaseAsks:
             question.waiting -= 1
             if not question.waiting:
                 self._asking.withdraw(question, "nobody waits for it")
-
-    def _forget(self, request: Request) -> None:
-        self._open.pop(request, None)
-
-
-def _about(request: Request, decision: Decision) -> dict[str, object]:
-    return {"name": request.name, "address": "" if request.address is None else str(request.address),
-            "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
-            "rule": decision.rule[:MAX_ASKED]}  # a rule of a client's policy may be longer

@@ -33,10 +33,9 @@ from leeward.egress.addresses import Url, parse_url
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head
-from leeward.egress.pipes import ROOM, SEARCHED, Pipe
+from leeward.egress.pipes import ROOM, SEARCHED, Pipe, TlsPipe
 from leeward.egress.policy import CAUSES, Decision, Request
 from leeward.egress.tenancy import ANSWERED, NotAllowed, Tenancy
-from leeward.egress.tls import TlsPipe
 from leeward.errors import LeewardError, PeerError
 from leeward.spec.egress import Policy, parse_policy
 from leeward.spec.hosts import Address, InvalidHost
@@ -214,7 +213,9 @@ class Fetcher:
             attempt.allowed(decision, address, granted)
             server: Pipe = pipe
             if url.scheme == "https":
-                server = TlsPipe(pipe, await self._roots(), url.host.text)
+                if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
+                    self._trust = await asyncio.to_thread(ssl.create_default_context)
+                server = TlsPipe(pipe, self._trust, url.host.text)
                 await server.shake_hands(policy.limits.connect)
             put = await self._injection(policy, url, request)
             progress.sent = True
@@ -237,11 +238,6 @@ class Fetcher:
         head = Head(request.method, "origin", url.target, url.host, url.port, fields, len(request.body), keeps=False,
                     scheme=url.scheme)
         return await self._sealing.injection(policy, head, policy.limits.connect)
-
-    async def _roots(self) -> ssl.SSLContext:
-        if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
-            self._trust = await asyncio.to_thread(ssl.create_default_context)
-        return self._trust
 
 
 def _why(error: OSError | PeerError | h11.ProtocolError) -> str:

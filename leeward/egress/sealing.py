@@ -27,9 +27,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
-from leeward.egress.pipes import Pipe
+from leeward.egress.pipes import Pipe, TlsPipe
 from leeward.egress.tenancy import refusal
-from leeward.egress.tls import TlsPipe
 from leeward.spec.egress import Policy
 from leeward.spec.egress_tls import is_for
 from leeward.wire.egress_control import Leased, Sealed
@@ -137,17 +136,13 @@ class Certificates:
         return made
 
     @cached_property
-    def _authority(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self._certificate)
-
-    @cached_property
     def _own(self) -> ec.EllipticCurvePrivateKey:
         """The private key of all certificates that are made here."""
         return ec.generate_private_key(ec.SECP256R1())
 
     def certificate(self, name: str) -> x509.Certificate:
         """Make a certificate for *name*, which is in the form of `parse_host`, signed by the authority."""
-        of = self._authority
+        of = x509.load_pem_x509_certificate(self._certificate)
         now = dt.datetime.now(dt.UTC)
         usage = dict.fromkeys(("content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
                                "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"), False)

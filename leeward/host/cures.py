@@ -25,6 +25,10 @@ def _jq(change: str) -> str:
     return f"jq '{change}' config.json >new.json && mv new.json config.json"
 
 
+def _run(options: str) -> dict[Runtime, str]:
+    return {engine: f"{engine} run {options}" for engine in (Runtime.DOCKER, Runtime.PODMAN)}
+
+
 #: The options that a container needs, by engine.
 _OPTIONS: dict[str, dict[Runtime, str]] = {
     "seccomp": {
@@ -45,21 +49,18 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
         Runtime.OCI: _jq('.process.user={"uid":1000,"gid":1000} | .linux.maskedPaths=[] | .linux.readonlyPaths=[]'),
     },
     "apparmor": {
-        Runtime.DOCKER: "docker run --security-opt apparmor=unconfined ...",
-        Runtime.PODMAN: "podman run --security-opt apparmor=unconfined ...",
+        **_run("--security-opt apparmor=unconfined ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.appArmorProfile  # and set its type to"
                             " Unconfined",
         Runtime.OCI: _jq("del(.process.apparmorProfile)"),
     },
     "selinux": {
-        Runtime.DOCKER: "docker run --security-opt label=disable ...",
-        Runtime.PODMAN: "podman run --security-opt label=disable ...",
+        **_run("--security-opt label=disable ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.seLinuxOptions  # and set its type to spc_t",
         Runtime.OCI: _jq("del(.process.selinuxLabel)"),
     },
     "user": {
-        Runtime.DOCKER: "docker run --user 1000:1000 ...",
-        Runtime.PODMAN: "podman run --user 1000:1000 ...",
+        **_run("--user 1000:1000 ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.runAsUser  # and set it to 1000",
         Runtime.OCI: _jq('.process.user={"uid":1000,"gid":1000}'),
     },
@@ -71,14 +72,12 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
     },
     # Version 2 lets nobody share a group that is divided: whoever starts a daemon from a shell is in it too.
     "alone": {
-        Runtime.DOCKER: "docker run ... IMAGE leeward daemon run  # as the container's first process",
-        Runtime.PODMAN: "podman run ... IMAGE leeward daemon run  # as the container's first process",
+        **_run("... IMAGE leeward daemon run  # as the container's first process"),
         Runtime.KUBERNETES: "kubectl explain pod.spec.containers.command  # and have it be leeward daemon run",
         Runtime.OCI: _jq('.process.args=["leeward","daemon","run"]'),
     },
     "chown": {
-        Runtime.DOCKER: "docker run --cap-add CHOWN ...",
-        Runtime.PODMAN: "podman run --cap-add CHOWN ...",
+        **_run("--cap-add CHOWN ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.containers.securityContext.capabilities  # and add CHOWN",
         Runtime.OCI: _jq('.process.capabilities |= map_values(. + ["CAP_CHOWN"] | unique)'),
     },

@@ -128,12 +128,9 @@ def _files() -> dict[str, str]:
         with contextlib.suppress(OSError):
             found[path] = Path(path).read_text(errors="replace")
     if MOUNTS in found:
-        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines() if _matters(line.split(" ")[4]))
+        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines()
+                                if (point := line.split(" ")[4]) in _SHOWN or point.startswith("/proc/"))
     return found
-
-
-def _matters(point: str) -> bool:
-    return point in _SHOWN or point.startswith("/proc/")
 
 
 def _capabilities() -> int:

@@ -64,7 +64,9 @@ class EgressRule:
     def names_host(self, name: str, address: Address | None) -> bool:
         """Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name."""
         if self.kind == "network":
-            return address is not None and address in _of_kind(self.network, address)
+            network = self.network
+            return (address is not None and network is not None and network.version == address.version
+                    and address in network)
         if self.kind == "any":
             return True
         return bool(name) and (name == self.name if self.kind == "name" else is_below(name, self.name))
@@ -73,10 +75,6 @@ class EgressRule:
     def is_whole(self) -> bool:
         """Whether the rule is about every request to its hosts and ports, so that no request needs to be seen."""
         return not (self.methods or self.path or self.scheme)
-
-
-def _of_kind(network: Network | None, address: Address) -> Any:
-    return network if network is not None and network.version == address.version else ()
 
 
 def parse_rule(text: str, place: str = "") -> EgressRule:
@@ -147,7 +145,7 @@ def _host(text: str) -> tuple[str, str, Network | None, int]:
         return kind, found.name, None, port
     if kind == "below":
         raise InvalidHost("an address has no sub-domains")
-    return "network", "", _single(found.address), port
+    return "network", "", ip_network(str(found.address)), port
 
 
 def _network(text: str) -> Network:
@@ -163,10 +161,6 @@ def _network(text: str) -> Network:
         return ip_network(f"{found}/{int(bits)}")
     except ValueError:
         raise InvalidHost("the range has an address with bits after its prefix") from None
-
-
-def _single(address: Address) -> Network:
-    return ip_network(str(address))
 
 
 def _path(path: str, wrong: Any) -> str:

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
-from leeward.spec.functions import Functions
 from leeward.spec.limits import Limits
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.functions import JobExchange
+
+
+#: Seconds that a call waits for its answer: the default, and the most that a client can ask for.
+WAIT_S, MAX_WAIT_S = 60.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    names: tuple[str, ...]  # the names under which the job finds the functions
+    exchange: JobExchange  # takes the calls
+    wait: float = WAIT_S  # seconds that one call may wait for its answer
+    standing: float = 0.0  # seconds in all for which a waiting call stops the job's time limit; 0: it never does
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ import ssl
 
 import pytest
 
-from leeward.egress.pipes import Pipe
+from leeward.egress.pipes import Pipe, TlsPipe
 from leeward.egress.sealing import Certificates, towards_hosts
 from leeward.egress.tenancy import NotAllowed
-from leeward.egress.tls import TlsPipe
 from leeward.pool import seals
 from leeward.spec.egress_tls import LeaseSeal
 
