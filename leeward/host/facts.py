@@ -10,7 +10,7 @@ import enum
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 #: The name that doctor shows for each namespace, and the switch that bounds their number.
@@ -74,45 +74,42 @@ class HostKernel(enum.StrEnum):
     WSL2 = "WSL 2"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What was read and tried on a host. It can be written to a file and read from one: `as_object`, `from_object`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What a record has as it is in the facts."""
 
     machine: str
     release: str
     root: bool
-    pod: bool  # the environment has the address of Kubernetes' API, which pods get
     filtered: bool  # a seccomp filter is on this process already
-    files: Mapping[str, str]  # texts of those of FILES that could be read; of MOUNTS only the lines that matter
-    #: the errno of each failed attempt, by name: user_namespace, rights (a capability in it), namespace.X of
-    #: NAMESPACES, proc (mounting it in new namespaces), landlock, io_uring, memfd (a sealed memory file), snapshot (a
-    #: memory file as large as a zygote's memory, and this process's page map)
-    refusals: Mapping[str, str]
     landlock: int  # the ABI, 0 if there is none
     wait_killable: bool | None  # whether user notification has the flag; None if there is no notification
     driver: str  # of the cgroup layer; empty if none works
     driver_detail: Mapping[str, str]
     passed_over: tuple[tuple[str, str], ...]  # better drivers, and why they don't work
-    capabilities: int | None = None  # the effective set, in the kernel's numbering of bits; None if unknown
     tools_missing: tuple[str, ...] = ()  # commands of `workdir` that the host lacks
     descriptors: int | None = None  # the hard limit of this process; None if unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts in a record. An errno is 0 if the try worked; other fields are Record's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(_Told):
+    """What was read and tried on a host. It can be written to a file, and read from one by `from_object`."""
 
-    machine: str
-    release: str
-    root: bool
-    filtered: bool
+    pod: bool  # the environment has the address of Kubernetes' API, which pods get
+    files: Mapping[str, str]  # texts of those of FILES that could be read; of MOUNTS only the lines that matter
+    #: the errno of each failed attempt, by name: user_namespace, rights (a capability in it), namespace.X of
+    #: NAMESPACES, proc (mounting it in new namespaces), landlock, io_uring, memfd (a sealed memory file), snapshot (a
+    #: memory file as large as a zygote's memory, and this process's page map)
+    refusals: Mapping[str, str]
+    capabilities: int | None = None  # the effective set, in the kernel's numbering of bits; None if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(_Told):
+    """The facts in a record. An errno is 0 if the try worked."""
+
     switches: Mapping[str, str]  # files under /proc/sys, of those in SWITCHES
     lsm: tuple[str, ...] | None  # active security modules, or None if they can't be read
-    landlock: int
-    wait_killable: bool | None
-    driver: str
-    driver_detail: Mapping[str, str]
-    passed_over: tuple[tuple[str, str], ...]
     kernel: HostKernel = HostKernel.LINUX
     engine: Runtime = Runtime.NONE
     os: tuple[str, ...] = ()  # the distribution and those that it derives from, e.g. ("ubuntu", "debian").
@@ -129,8 +126,6 @@ class Facts:
     io_uring: int = 0
     memfd: int = 0
     snapshot: int = 0
-    tools_missing: tuple[str, ...] = ()
-    descriptors: int | None = None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -154,11 +149,9 @@ def facts_of(record: Record) -> Facts:
     mounts = _types(files.get(MOUNTS, ""))
     lsm = files.get("/sys/kernel/security/lsm")
     return Facts(
-        machine=record.machine, release=record.release, root=record.root, filtered=record.filtered,
+        **{each.name: getattr(record, each.name) for each in fields(_Told)},
         switches={name: files[f"/proc/sys/{name}"].strip() for name in SWITCHES if f"/proc/sys/{name}" in files},
         lsm=None if lsm is None else tuple(lsm.strip().split(",")),
-        landlock=record.landlock, wait_killable=record.wait_killable,
-        driver=record.driver, driver_detail=record.driver_detail, passed_over=record.passed_over,
         kernel=_kernel(record.release, files.get("/proc/version", "")), engine=_engine(record, mounts),
         os=_os(files.get("/etc/os-release", "")), label=label,
         # user:role:type[:level]; AppArmor's are "NAME (MODE)" and "unconfined".
@@ -169,9 +162,7 @@ def facts_of(record: Record) -> Facts:
         namespaces={name: _number(record, f"namespace.{name}") for name in NAMESPACES},
         proc=_number(record, "proc"), landlock_refusal=_number(record, "landlock"),
         io_uring=_number(record, "io_uring"), memfd=_number(record, "memfd"),
-        snapshot=_number(record, "snapshot"),
-        tools_missing=record.tools_missing, descriptors=record.descriptors,
-    )
+        snapshot=_number(record, "snapshot"))
 
 
 def error_name(code: int) -> str:

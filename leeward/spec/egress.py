@@ -83,8 +83,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }
 
 #: The keys of a policy's table or map.
-KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "authorities",
-        "proxy", "within")
+KEYS = names(Policy)[1:]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")

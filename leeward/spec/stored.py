@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, names
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 
@@ -119,8 +119,7 @@ def is_hash(text: str) -> bool:
 
 
 def write_named(named: Named) -> bytes:
-    return json.dumps({"built": named.built, "preload": list(named.preload), "min": named.min, "max": named.max},
-                      indent=1).encode()
+    return json.dumps({name: getattr(named, name) for name in names(Named)}, indent=1).encode()
 
 
 def read_named(data: bytes) -> Named:
@@ -133,10 +132,8 @@ def read_named(data: bytes) -> Named:
 
 
 def write_manifest(manifest: Manifest) -> bytes:
-    return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
-                       "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
-                       "size": manifest.size, "content": manifest.content, "created": manifest.created,
-                       **({"prefix": manifest.prefix} if manifest.prefix else {})}, indent=1).encode()
+    fields = {name: getattr(manifest, name) for name in names(Manifest) if name != "prefix" or manifest.prefix}
+    return json.dumps({"format": _FORMAT, **fields}, indent=1).encode()
 
 
 def read_manifest(data: bytes) -> Manifest:
