@@ -30,8 +30,8 @@ _ALL = "--unrestricted-network is for everything"
 
 def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRule, ...]:
     """
-    The rules of an entry, one for each port or one without; SettingsError, which names *file* and *key*, says what to
-    write instead.
+    The rules of an entry, one for each port or one without; SettingsError at *key* of *file* says what to write
+    instead.
 
     Raises Unsupported if the entry has a "*", and the list of public suffixes isn't installed.
     """

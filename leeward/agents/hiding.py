@@ -131,10 +131,7 @@ class FileRules:
 
     @functools.cached_property
     def literals(self) -> tuple[str, ...]:
-        """
-        Texts of which each name that `last_names` matches contains one; () if a pattern has none. A search for them in
-        a folder's joined names is much faster.
-        """
+        """Texts of which each name that `last_names` matches has one, to search a folder's joined names; perhaps ()."""
         found = {_literal(each.parts[-1]) for each in (*self.exclude, *self.include)}
         if "" in found:
             return ()

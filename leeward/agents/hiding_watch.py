@@ -44,10 +44,9 @@ class HidingWatch:
     """
     Covers new names in *box* until `stop`; `covered` has their names.
 
-    Args: project: a descriptor of the project's folder, which the caller keeps open. shown, inside: the project's
-    paths, for errors and in the sandbox. hidden: names that were hidden when the sandbox was opened, each with the
-    device and inode that it had before. absent: names that have to be hidden and didn't exist then. end: ends the agent
-    for a reason; called at most once, in the thread.
+    *project* is a descriptor of the project's folder, which the caller keeps open, *shown* its path and *inside* that
+    in the sandbox. *hidden* are names that were hidden when the sandbox was opened, each with the device and inode that
+    it had before; *absent* ones have to be hidden and didn't exist then. *end* ends the agent for a reason, once.
     """
 
     def __init__(self, box: Sandbox, rules: FileRules, project: int, shown: str, inside: str,

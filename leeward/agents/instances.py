@@ -139,10 +139,7 @@ class InstanceRegistry:
         return sorted(found, key=lambda instance: (instance.started, instance.name))
 
     def find(self, text: str) -> Instance:
-        """
-        The running instance *text*, or the only one whose name begins or ends so, or whose agent it is; else
-        BadRequest.
-        """
+        """The running instance *text*, or the only one whose name begins or ends so or whose agent it is; or BadRequest."""
         running = self.running()
         whole = [each for each in running if each.name == text]
         found = whole or [each for each in running

@@ -170,9 +170,8 @@ class Layers:
     """
     The layers in a folder of the caller's alone, which several programs may use at once.
 
-    Args: own_apt: a folder with the layout of /etc/apt that is used in its place if it exists. egress: the daemon's
-    policy by which apt reaches its sources; "" for `agent`. addresses: rules of egress for sources whose names have
-    addresses that aren't public.
+    *own_apt* is used in place of /etc/apt if it exists. *egress* is the daemon's policy by which apt reaches its
+    sources, "" for `agent`; *addresses* are rules for sources whose names have addresses that aren't public.
     """
 
     def __init__(self, folder: str, own_apt: str = "", socket: str | None = None, egress: str = "",
@@ -182,12 +181,11 @@ class Layers:
 
     def get(self, packages: Sequence[str], *, rebuild: bool, said: Callable[[bytes], object]) -> Layer:
         """
-        The layer with *packages*, which the caller closes. It is made unless it exists, with *rebuild* in any case;
-        *said* gets apt's output as it comes.
+        The layer with *packages*, which the caller closes, made unless it exists or with *rebuild*; *said* gets apt's
+        output.
 
-        Raises: ValueError: a name isn't that of a package. Unsupported: this host has no apt-get or dpkg-deb, or other
-        users can enter the folder, or own it. LayerFailed: apt or dpkg-deb failed; nothing is left behind. BadRequest:
-        the packages have more than MOST_BYTES bytes. DaemonError: as for Sandbox.
+        Raises LayerFailed if apt or dpkg-deb failed, and nothing is left behind; BadRequest if the packages are too
+        large; Unsupported if this host has neither, or others can enter the folder.
         """
         wanted = tuple(dict.fromkeys(map(check_package, packages)))
         etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"

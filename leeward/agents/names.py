@@ -40,8 +40,8 @@ def is_instance_name(text: str) -> bool:
 
 def instance_name(path: bytes, agent: str, number: int = 0) -> str:
     """
-    "<path>-<agent>-<hash>": the last characters of the project's *path* in lower case, all but letters and digits
-    replaced by single hyphens, and 30 bits of a hash over all arguments; *number* is among the project's agents.
+    "<path>-<agent>-<hash>": the end of the project's *path* in lower case with single hyphens for all but letters and
+    digits, and 30 bits of a hash over all arguments; *number* is among the project's agents.
     """
     shown = re.sub(rb"[^a-z0-9]+", b"-", path.lower()).decode("ascii").strip("-")
     if len(shown) > SHOWN:

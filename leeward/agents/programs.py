@@ -64,11 +64,9 @@ def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
     """
     The program *command*, a path or a name in PATH, as the caller's shell would find it; None if there is none.
 
-    Args: written: real paths of folders that agents can write to. For a program there only these, /usr and *allowed*,
-    real paths too, are shown.
-
-    Raises: RequestRejected: the program can't be run in a sandbox: its interpreter is missing, it is a shim whose
-    program isn't found, or agents may have chosen what it needs.
+    For a program in *written*, real paths that agents can write to, only these, /usr and *allowed* are shown. Raises
+    RequestRejected if it can't be run in a sandbox: its interpreter is missing, it is a shim whose program isn't found,
+    or agents may have chosen what it needs.
     """
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)

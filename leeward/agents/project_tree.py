@@ -61,13 +61,11 @@ class HidingPlan:
 def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
                 most: int = 0) -> HidingPlan:
     """
-    Search a project for the files that *rules* hide.
+    Search the open folder *project*, whose path is *shown*, for the files that *rules* hide.
 
-    Args: project: a descriptor of its folder; *shown* is its path, for errors. running: an agent runs in it. Then a
-    folder that is too deep, or that can't be read, is hidden. most: a tree with more files is refused; 0 for MAX_FILES.
-
-    Raises: SettingsError: the tree is too large or too deep, or a folder in which patterns could match can't be read.
-    OSError: with *running*, a folder can't be read for a reason that may pass.
+    Raises SettingsError if it has more than *most* files (MAX_FILES for 0), is too deep, or a folder in which patterns
+    could match can't be read. With *running*, while an agent runs in it, such a folder is hidden, or OSError is for a
+    reason that may pass.
     """
     try:
         search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
@@ -296,10 +294,7 @@ class _TreeSearch:
             self._note_names(about)
 
     def _resolved(self, path: str, chain: list[str]) -> str | None:
-        """
-        *path* without links, or None if it leads out of the project or to nothing. *chain* gets links of the whole
-        path.
-        """
+        """*path* without links; None if it leads out of the project or to nothing. *chain* gets links of the whole path."""
         rest, found, links = path.split("/"), list[str](), 0
         while rest:
             name = rest.pop(0)

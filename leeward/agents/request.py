@@ -78,16 +78,13 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
                pinned: Sequence[str] = ()) -> AgentRequest:
     """
-    The request for one start, on the real path *project*.
+    The request for one start, on the real path *project*, with *program*, or None for a shell alone.
 
-    Args: program: of the definition's command; None if only a shell is started. hidden, absent: names to hide, relative
-    to the project, that exist and that don't yet. source: the path by which the daemon opens the project: that of a
-    descriptor, whose folder can't be replaced; "" for *project*. pinned: folders of the project that aren't to be
-    renamed, relative to it.
+    *hidden* and *absent* are names to hide, relative to the project, that exist and that don't yet; *pinned* folders of
+    it aren't to be renamed. By *source* the daemon opens it: that of a descriptor, whose folder can't be replaced.
 
-    Raises: RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own
-    settings, or a name that has to be hidden isn't UTF-8. SettingsError: a port of a network entry can't be reached by
-    agents.
+    Raises RequestRejected if the project is or contains the home folder, a writable folder has leeward's own settings,
+    or a name to hide isn't UTF-8; SettingsError if agents can't reach the port of a network entry.
     """
     home = check_home(project, environ)
     written = written_by(definition, settings, options, project, environ)

@@ -106,13 +106,10 @@ class AgentRun:
     """
     A context: the agent's sandbox, ready for its process.
 
-    Args: request: from `request_of`. project: its real path. environ: the caller's environment, for hooks on the host.
-    asking: connects the sandbox with the service for approvals; None for none. hiding: a descriptor of the project's
-    folder, the rules by which new names are hidden while the agent runs, and its `HidingPlan.obeyed`; None to hide only
-    the names that exist at the start.
-
-    Attributes: undoing: called before the steps are undone, also if the start has failed. given_up: the agent was ended
-    since a name couldn't be hidden.
+    *asking* connects the sandbox with the service for approvals. *hiding* is a descriptor of the project's folder, the
+    rules by which new names are hidden while the agent runs, and its `HidingPlan.obeyed`; None to hide only the names
+    that exist at the start. `undoing` is called before the steps are undone, also if the start has failed; `given_up`
+    says that the agent was ended since a name couldn't be hidden.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,

@@ -133,13 +133,9 @@ class LibraryFolder:
 
 def parse_library(text: str, base: str, home: str, *, asked: bool = False) -> LibraryFolder:
     """
-    A library from "PATH[:MOUNT][:rw]", or ":ro", with its variables expanded; without a MOUNT the path in the sandbox
-    is PATH.
+    A library from "PATH[:MOUNT][:rw]", or ":ro", with its variables expanded; a relative PATH is in *base*.
 
-    Args: base: the folder to which a relative PATH is relative. asked: the person is going to be asked about the real
-    path.
-
-    Raises: ValueError: *text* isn't a library, or leads through a link of another user's without a question.
+    Raises ValueError if it is none, or leads through a link of another user's and the person isn't *asked* about that.
     """
     parts = text.split(":")
     writable = parts[-1] == "rw"
@@ -210,13 +206,10 @@ class AgentSettings:
 
 def load_settings(project: int, project_path: str, config_home: str, environ: Mapping[str, str]) -> AgentSettings:
     """
-    The user's settings and the project's, merged and checked, with variables expanded by *environ*.
+    The user's settings and those of the open folder *project*, merged and checked, with variables expanded.
 
-    Args: project: a descriptor of the project's folder, whose absolute path is *project_path*. config_home: from
-    `places.config_home`.
-
-    Raises: SettingsError: a file can't be read or used; the message names the file, the key and the reason.
-    Unsupported: a network entry has a "*", and the list of public suffixes isn't installed.
+    Raises SettingsError if a file can't be read or used; Unsupported if a network entry has a "*", and the list of
+    public suffixes isn't installed.
     """
     user_file, project_file = os.path.join(config_home, USER_FILE), os.path.join(project_path, PROJECT_FILE)
     user = read_user_file(user_file) or {}
@@ -346,10 +339,8 @@ KINDS: dict[str, str] = {
 def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[str],
               environment: Mapping[str, str]) -> tuple[Grant, ...]:
     """
-    The grants of *merged* beyond *mine*, the user's own settings.
-
-    *variables* are those that the project's file uses; *environment* what it sets, as written there, so that a person
-    is shown no values of the caller's.
+    The grants of *merged* beyond *mine*, the user's own settings: *variables* that the project's file uses, and the
+    *environment* that it sets, as written there, so that a person is shown no values of the caller's.
     """
     found = [Grant(kind, line) for kind, theirs, ours in (
         ("setup_host", merged.hooks.setup_host, mine.hooks.setup_host),

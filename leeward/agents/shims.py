@@ -32,8 +32,7 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 def behind(found: str, environ: Mapping[str, str]) -> str | None:
     """
-    The program that the shim *found* would run; "" for the system's, which is later in PATH; None if *found* is no
-    shim.
+    The program that the shim *found* would run; "" for the system's, which is later in PATH; None if it is no shim.
 
     Raises RequestRejected if no chosen version has the program, or it isn't known which one the manager would run.
     """

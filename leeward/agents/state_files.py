@@ -21,12 +21,7 @@ class StateNotWritten(LeewardError):
 
 
 def own_folder(folder: str) -> str:
-    """
-    *folder*, made with mode 0700, as are missing folders above: who can write to one of these can put another in its
-    place.
-
-    Raises Unsupported if other users can enter the folder or own it, or it can't be made.
-    """
+    """*folder*, made with mode 0700 as missing ones above, or Unsupported if others can enter or own it."""
     try:
         _make(folder)
         about = os.stat(folder)
@@ -42,7 +37,7 @@ def own_folder(folder: str) -> str:
 
 
 def _make(folder: str) -> None:
-    """As os.makedirs, which makes the folders above by the umask."""
+    """As os.makedirs, which makes the folders above by the umask: their writers could replace the folder."""
     missing = []
     while folder and not os.path.exists(folder):
         missing.append(folder)
@@ -55,12 +50,7 @@ def _make(folder: str) -> None:
 
 
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
-    """
-    Replace the file *name* by *content* atomically; with *lasting* it waits for the disk, so that a crash of the
-    machine loses nothing.
-
-    Raises StateNotWritten, and then the old file is unchanged.
-    """
+    """Replace the file *name* by *content*; with *lasting* wait for the disk. StateNotWritten: the old file is unchanged."""
     try:
         _write(folder, name, content, lasting)
     except OSError as error:

@@ -51,14 +51,11 @@ GO_ON, BLOCK = 0, 2
 
 def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, approve: bool = False) -> str:
     """
-    The answer to the call *content*, of standard input, for standard output; "" to leave the decision to the agent.
+    The answer to the call *content* for standard output; "" to leave the decision to the agent.
 
-    Args: prefix: the path of the program that runs a line in the sandbox. project: the folder in which the agent works,
-    without links; *rules* hide its files. approve: let shell lines run without the agent's question, since they run in
-    the sandbox.
-
-    Raises: Blocked: *content* isn't a call of a tool. SettingsError, OSError: the project can't be searched for hidden
-    files.
+    *prefix* is the program that runs a line in the sandbox; *rules* hide files of *project*, without links in it, where
+    the agent works; with *approve* shell lines run without the agent's question. Raises Blocked if *content* isn't a
+    call of a tool; SettingsError or OSError if the project can't be searched.
     """
     call = _call(content)
     name, given = call["tool_name"], call["tool_input"]

@@ -84,11 +84,9 @@ def question(project: bytes, grants: Sequence[Grant], owner: int | None = None) 
 def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *, owner: int | None = None,
                   trusted: bool = False, ask: Callable[[str], str] | None = None) -> None:
     """
-    Return if *grants* were accepted before, or are accepted now; else NotTrusted.
+    Return if *grants* were accepted before, or are now: *trusted* (`--trust-project`), or by a person; else NotTrusted.
 
-    Args: owner: the user who owns the project's folder; None for this user. trusted: accept them without a question
-    (`--trust-project`). ask: shows a text and returns the line that the person typed; EOFError counts as no. None
-    without a terminal.
+    *ask* shows a text and returns the line that the person typed; EOFError counts as no. None without a terminal.
     """
     if not grants or store.accepted(project, grants, owner):
         return

@@ -26,8 +26,7 @@ def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
     """
     A descriptor, with O_PATH, of what the absolute *path* leads to by no link that an agent could have made.
 
-    *written* is called where there is a link, with its folder, and returns the real paths of folders that agents write;
-    RequestRejected if the link is in one.
+    RequestRejected if a link is in a folder of *written*, which is called only with a link's folder.
     """
     def check(folder: str, name: str, _about: os.stat_result) -> None:
         if any(within(folder, each) for each in written(folder)):

@@ -93,10 +93,7 @@ def range_of(address: Address) -> Range | None:
 
 
 def opened(by: Network, within: Range) -> bool:
-    """
-    Whether *by*, of a rule or of `addresses`, opens the refused range *within* or a part of it. It has to lie inside:
-    0.0.0.0/0 opens none, and 169.254.0.0/16 not the metadata service in it.
-    """
+    """Whether *by* lies inside the refused range: 0.0.0.0/0 opens none, 169.254.0.0/16 not the metadata service in it."""
     network = within.network
     if isinstance(by, IPv4Network):
         return isinstance(network, IPv4Network) and by.subnet_of(network)

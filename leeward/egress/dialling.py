@@ -78,8 +78,7 @@ def _ask(name: str) -> list[Address]:
 async def dial(policy: Policy, request: Request, lookup: Lookup, *,
                granted: bool = False) -> tuple[socket.socket, Request, Decision]:
     """
-    Connect to the host of *request*, if *policy* allows it; *granted*: the operator has allowed what a rule of `ask`
-    matched.
+    Connect to the host of *request*, if *policy* allows it; *granted*: the operator has allowed what `ask` matched.
 
     Returns the socket, which the caller owns, the request with the address that was dialled, and the decision. Raises
     NotAllowed if the policy refuses, or the connection failed.

@@ -65,8 +65,7 @@ class Requests:
 
     def next(self) -> Head | bytes | BodyEnd | None:
         """
-        The next event: a head, then its body in pieces, then END; None while more bytes are needed, or the previous
-        request isn't answered.
+        The next event: a head, its body in pieces, END; None while more bytes are needed, or a request isn't answered.
 
         Raises HeadError if the request is refused. The caller answers by `refuse`, and closes the connection.
         """

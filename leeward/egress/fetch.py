@@ -117,9 +117,7 @@ class Fetcher:
     """
     Fetches of one sandbox by *policy*, counted with the connections of *budget* and recorded there.
 
-    Args: resolve: returns the addresses of a name; OSError or an empty list means that the name has none. trust: the
-    TLS context that verifies hosts, if the sandbox has no sealing; None for one with the machine's roots. clock:
-    seconds, for the limit of requests in a minute.
+    *trust* verifies hosts if the sandbox has no sealing; None for the machine's roots.
     """
 
     def __init__(self, policy: Policy, budget: Tenancy, *, resolve: Lookup, trust: ssl.SSLContext | None = None,

@@ -63,10 +63,10 @@ class Head:
 
 def find_end(data: bytes | bytearray, start: int = 0) -> int:
     """
-    The length of the head at the start of *data*, with its empty line; 0 if more bytes are needed. The first *start*
-    were searched before.
+    The length of the head that *data* begins with, and its empty line; 0 if more bytes are needed.
 
-    Raises HeadError if the head is too long, or one of its lines ends in something other than CR LF.
+    The first *start* bytes were searched before. Raises HeadError if the head is too long, or a line doesn't end in CR
+    LF.
     """
     begin = max(0, start - 3)
     end = data.find(b"\r\n\r\n", begin)
@@ -204,9 +204,6 @@ def _length(fields: list[tuple[bytes, bytes]], minor: int, method: str) -> int |
 
 
 def _upgrade(fields: list[tuple[bytes, bytes]], options: set[bytes], minor: int) -> str:
-    """
-    "websocket" if the request offers that, else "". Other offers are dropped, as a server may ignore them: of HTTP/2 in
-    the clear the broker couldn't read the requests.
-    """
+    """"websocket" if that is offered, else "": the broker couldn't read the requests of HTTP/2 in the clear."""
     offered = [value.strip().lower() for name, value in fields if name == b"upgrade"]
     return "websocket" if minor == 1 and b"upgrade" in options and offered == [b"websocket"] else ""

@@ -89,13 +89,10 @@ class Searched:
 
 class Injection:
     """
-    Puts the values of *secrets*, all for the request's host, into one request, and their placeholders into its
-    response.
+    Puts the values of *secrets*, all for the request's host, into one request, and placeholders into its response.
 
-    Attributes: head: the head as it is sent to the host, with values in place of placeholders. body: replaces
-    placeholders in the request's body; None if the body is passed on unchanged.
-
-    Raises HeadError if the request asks for another protocol, whose bytes couldn't be searched.
+    `head` is sent to the host; `body` replaces placeholders in the body, None if that is passed on unchanged. Raises
+    HeadError if the request asks for another protocol, whose bytes couldn't be searched.
     """
 
     def __init__(self, head: Head, secrets: Sequence[Known], searched: Searched) -> None:
@@ -137,10 +134,7 @@ class Injection:
     # --- the response ---------------------------------------------------------
 
     def response(self, event: h11.Event) -> h11.Event:
-        """
-        *event* of the response, as the sandbox gets it; `rest` has what is held back; ResponseError if it is
-        unsearchable.
-        """
+        """*event* of the response, as the sandbox gets it; `rest` has what is held back; or ResponseError."""
         if isinstance(event, h11.Data):
             return h11.Data(data=self._stream.feed(self._swap.feed(bytes(event.data))))
         if not isinstance(event, (h11.Response, h11.InformationalResponse)):

@@ -63,10 +63,7 @@ class LeasedListeners:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT)
 
     def lease(self, tenancy: Tenancy) -> None:
-        """
-        Lease the listeners to *tenancy*: the next lease, or the present one under another policy, which the daemon has
-        sent before any code of it ran. What waits belongs to it.
-        """
+        """Lease the listeners to *tenancy*: the next lease, or the present one under another policy, sent before its code."""
         former, self._tenancy = self._tenancy, tenancy
         if former is not None:
             self._end(former)

@@ -127,8 +127,8 @@ class Masks:
     """
     What is looked for, which takes some milliseconds to make: values of eight bytes or more, whose first is no space.
 
-    Attributes: places: of all values, one value after the other, the bytes that fit; from 1 on. ends: the place after
-    the last one of each value. first: by each byte with which a value begins, the places that come next.
+    `places` has the bytes that fit, of one value after the other, from 1 on; `ends` the place after the last one of
+    each; `first` the places that come next, by each byte with which a value begins.
     """
 
     def __init__(self, values: Sequence[bytes], *, fold: bool = False) -> None:

@@ -190,10 +190,10 @@ class Pipe:
 
     async def into(self, other: Pipe, most: int, what: str) -> None:
         """
-        Pass all bytes, *most* of this direction *what*, on to *other* until the peer closes its side, then close that
-        side of *other*.
+        Pass all bytes of this direction *what* on to *other* until the peer closes its side, then close that of
+        *other*.
 
-        Raises NotAllowed if there are more, OSError if one of the two peers has gone.
+        Raises NotAllowed if there are more than *most*, OSError if one of the two peers has gone.
         """
         if self._back:
             data, self._back = self._back, b""
@@ -255,11 +255,7 @@ _RECORD = 16384
 
 
 class TlsPipe(Pipe):
-    """
-    A pipe over *inner*, which it owns, in TLS: `receive` and `send` have the bytes in the clear.
-
-    *name* is that of a host that is verified; None if the peer is a sandbox.
-    """
+    """A pipe over *inner*, which it owns, in TLS. *name* is of a host that is verified; None if the peer is a sandbox."""
 
     def __init__(self, inner: Pipe, context: ssl.SSLContext, name: str | None = None) -> None:
         self._inner = inner

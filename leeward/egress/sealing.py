@@ -175,8 +175,8 @@ def towards_hosts(bundle: str, trusted: bytes) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """
-    Load a certificate and its key, both PEM. Python loads them from files alone, and the broker can't write any: so
-    both are passed in pipes, which Landlock lets it open below /proc/self.
+    Load a certificate and its key. Python takes them from files alone, and the broker can't write any: so both are in
+    pipes, which Landlock lets it open below /proc/self.
     """
     fds = []
     try:
@@ -261,8 +261,7 @@ class Sealing:
         The injection of secrets into the request of *head*, for whose values it waits; None if none is for its host and
         port.
 
-        Raises NotAllowed if a secret that it needs has no value; HeadError if it asks for another protocol, which can't
-        be searched.
+        Raises NotAllowed if a secret has no value, HeadError if the request asks for another protocol.
         """
         secrets = [each for each in policy.secrets if is_for(each, head.host.name, head.port)]
         if not secrets:

@@ -60,11 +60,11 @@ def has_own_content(path: str) -> bool:
 def search(listed: Callable[[str], Iterable[tuple[str, bool]]], most: int, *, at_once: bool = False,
            passed: Sequence[str] = ()) -> ObeyedPaths:
     """
-    Search a folder of *most* names, with *at_once* for those that run at once, in folders of *passed* for repositories
+    Search a folder of *most* names, with *at_once* for what runs at once, in folders of *passed* for repositories
     alone.
 
-    *listed* returns the names in the folder with a path, relative to the searched one, and whether each is a folder; or
-    raises OSError.
+    *listed* returns the names in a folder, by its path below the searched one, and whether each is a folder; or
+    OSError.
     """
     found, repositories, unseen = list[tuple[str, ObeyedRow]](), list[str](), list[str]()
     waiting, left = [""], most

@@ -20,11 +20,7 @@ from leeward.spec.hosts import is_below
 
 
 def registrable(name: str) -> str | None:
-    """
-    The shortest domain at or above *name* that can be registered, as example.co.uk; None for a public suffix.
-
-    Raises Unsupported if the list isn't installed.
-    """
+    """The shortest domain at or above *name* that can be registered, as example.co.uk; None for a public suffix."""
     found = _suffixes()(name)
     return None if found is None else str(found)
 

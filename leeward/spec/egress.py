@@ -91,8 +91,8 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 
 def parse_policy(table: object, place: str = "", name: str = "", *, depth: int = 0) -> Policy:
     """
-    Make a policy *name* from a table of the configuration at *place*, or from a map as `policy_map` makes it, that
-    narrows *depth* others.
+    Make a policy *name* from a table of the configuration at *place*, or a map of `policy_map`, that narrows *depth*
+    others.
 
     Raises PolicyError: the key, what is wrong with it, and what to write.
     """
@@ -137,12 +137,10 @@ def policy_map(policy: Policy) -> dict[str, Any]:
 
 def narrow(operator: Policy, client: Policy) -> Policy:
     """
-    Return *client*'s policy within *operator*'s. Of the two policies' decisions about a request the stricter one holds,
-    and of their limits the smaller one. It has the secrets that both policies name, for the hosts and places that both
-    name.
+    Return *client*'s policy within *operator*'s: the stricter decision and the smaller limits hold, and it has the
+    secrets that both policies name, for the hosts and places that both name.
 
-    Raises PolicyError for a secret or its host that the operator's doesn't name, or too many policies within each
-    other.
+    Raises PolicyError for a secret or host that the operator's doesn't name, or too many policies within each other.
     """
     own = {each.name: each for each in operator.secrets}
     secrets = []

@@ -42,8 +42,7 @@ class Host:
 
 def parse_host(text: str) -> Host:
     """
-    The host that *text* names: a name, an IPv4 address in any of its number forms, or an IPv6 address, also in
-    brackets.
+    The host that *text* names: a name, an IPv4 address in any number form, or an IPv6 address, also in brackets.
 
     Raises InvalidHost if it names none, or programs would read it in different ways.
     """

@@ -69,8 +69,8 @@ def forget(link: str) -> None:
 
 class OwnPlace:
     """
-    A socket or folder of leeward's own: its real path; device and inode of it and of each folder above it, if it is
-    there; and its device if the socket has another name on it, else 0.
+    A socket or folder of leeward's own: its real path, the device and inode of it and of each folder above it, and its
+    device if the socket has another name there, else 0.
     """
 
     __slots__ = ("ids", "linked", "path")

@@ -128,8 +128,7 @@ class OwnSocket(str):
 
 def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
-    The socket of a client: *explicit*, LEEWARD_SOCKET, that of the user's or the system's configuration, or the
-    default.
+    A client's socket: *explicit*, LEEWARD_SOCKET, that of the user's or system's configuration, or the default.
 
     Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written.
     """

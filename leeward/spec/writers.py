@@ -23,10 +23,7 @@ _OVERFLOW = 65534
 
 
 def others_write(place: int | str, about: os.stat_result) -> bool:
-    """
-    Whether others than its owner and root can write to *place*, a descriptor or a path without links; *about* is its
-    stat.
-    """
+    """Whether others than owner and root can write to *place*, a descriptor or path without links, with the stat *about*."""
     if not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False
     return bool(about.st_mode & stat.S_IWOTH) or not _has_owner_alone(about.st_gid, about.st_uid) or _has_list(place)

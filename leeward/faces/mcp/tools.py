@@ -103,10 +103,9 @@ class ToolCall:
 
 class SandboxTools:
     """
-    The tools on one sandbox.
+    The tools on one sandbox, each of *timeout* seconds at most.
 
-    Args: open_sandbox: makes a sandbox, without opening it, and what protects its folder, if anything does. timeout:
-    seconds that a command or Python code may take. end: closes the sandbox when the tools are closed.
+    *open_sandbox* makes a sandbox, without opening it, and what protects its folder, if anything does; *end* closes it.
     """
 
     def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,

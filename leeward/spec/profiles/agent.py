@@ -58,8 +58,8 @@ def agent(spec: SandboxSpec) -> SandboxSpec:
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
               uid: int, pin: Sequence[str] = ()) -> HomePlan:
     """
-    Check the home folder and the names that a client asks for: BadRequest if the home can't be there, or a name isn't
-    one or lies in no mount.
+    Check the home folder and the names that a client asks for; BadRequest if the home can't be there, or a name is
+    wrong.
 
     *user* is the caller's name, "" for that of other profiles; *mounts* are all of the sandbox; *uid* is inside.
     """

@@ -60,16 +60,14 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
     """
     The profile for Python code: /usr read-only, private /workspace and /tmp, no network.
 
-    Args: root_links: which of /bin, /sbin, /lib, /lib64 are links on this host, and their targets; the others are
-    bind-mounted if they exist. limits: of a job that sets none. localtime: the target of /etc/localtime, below /usr.
-    preload: modules that the zygote imports, beside WARM with *warm*. memory_counted: a cgroup counts all memory. If
-    not, jobs can't write to /dev/zero: a shared mapping of it is memory that no process's resident set shows once it is
-    unmapped. landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
-    machine: the host; jobs see as many processors and as much memory of it as their limits allow. pinned: each worker
-    has one processor. configured: folders below /etc that programs below /usr have links into, such as Java's.
-    loopback: jobs may use TCP and UDP among themselves. node: the program behind the name `node`, if it isn't the one
-    in the host's /usr. egress: ports of TCP on which a broker takes the jobs' connections. resolver: the content of
-    /etc/resolv.conf.
+    * root_links: which of /bin, /sbin, /lib, /lib64 are links on this host; the others are bind-mounted if they exist.
+    * localtime: the target of /etc/localtime, below /usr.
+    * memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it is memory
+      that no process's resident set shows once it is unmapped.
+    * landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
+    * configured: folders below /etc that programs below /usr have links into, such as Java's.
+    * node: the program behind the name `node`, if it isn't the one in the host's /usr.
+    * egress: ports of TCP on which a broker takes the jobs' connections.
     """
     machine = machine or Machine()
     count = made.processors(machine, limits, pinned=pinned)
