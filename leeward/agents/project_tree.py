@@ -58,17 +58,15 @@ class HidingPlan:
     obeyed: ObeyedPaths = ObeyedPaths((), ())  # what programs on the host obey in the project, hidden folders left out
 
 
-def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
-                most: int = 0) -> HidingPlan:
+def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False) -> HidingPlan:
     """
     Search the open folder *project*, whose path is *shown*, for the files that *rules* hide.
 
-    Raises SettingsError if it has more than *most* files (MAX_FILES for 0), is too deep, or a folder in which patterns
-    could match can't be read. With *running*, while an agent runs in it, such a folder is hidden, or OSError is for a
-    reason that may pass.
+    Raises SettingsError if it is too large or too deep, or a folder in which patterns could match can't be read. With
+    *running*, while an agent runs in it, such a folder is hidden, or OSError is for a reason that may pass.
     """
     try:
-        search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
+        search = _TreeSearch(project, rules, shown, running)
         search.walk()
         return search.plan()
     except OSError as error:
@@ -79,9 +77,9 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
 
 
 class _TreeSearch:
-    def __init__(self, project: int, rules: FileRules, shown: str, running: bool, most: int) -> None:
+    def __init__(self, project: int, rules: FileRules, shown: str, running: bool) -> None:
         self._project, self._rules, self._shown, self._running = project, rules, shown, running
-        self._left = 2 * most  # a tree is walked twice if a hidden file has other names
+        self._left = 2 * MAX_FILES  # a tree is walked twice if a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
         self._placed: dict[str, None] = {}  # hidden paths that no pattern hides by the last name alone

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import of_connection
@@ -28,7 +27,7 @@ from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
-from leeward.egress.requests import Opened, Served, Upstream, serve_requests
+from leeward.egress.requests import Goal, Opened, Served, Upstream, serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, cancelled, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
@@ -43,15 +42,6 @@ _TLS_PORT, _HTTP_PORT = 443, 80
 #: Seconds for which a line that may become one of HTTP is held, and bytes of it. Later it passes on, and is refused if
 #: it becomes one.
 _LINE_S, _LINE_BYTES = 0.25, 65536
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The target of a connection: a name, or an address if the job has dialled one by itself."""
-
-    name: str
-    address: Address | None
-    port: int
 
 
 def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
@@ -77,7 +67,7 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
     if goal.port == _HTTP_PORT:
-        await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
+        await serve_requests(tenancy, client, lookup, goal)
         return
     attempt = tenancy.begin(goal.name, goal.address, goal.port)
     server: Pipe | None = None
@@ -90,7 +80,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
         if protocol == "https" and tenancy.sealing is not None:
             client = await tenancy.sealing.inner(client, goal.name, tenancy.policy.limits.connect)
         if protocol in ("http", "https"):
-            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, protocol)
+            await serve_requests(tenancy, client, lookup, goal, protocol)
             return
         request = Request(goal.name, goal.address, goal.port, protocol)
         granted = await tenancy.approval(tenancy.policy, request)
@@ -103,7 +93,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
             await join(client, server, limits.request, limits.response)
         elif await _is_http(tenancy, client, server, goal):
             opened = Opened(Upstream(server, goal.name, asked.address, goal.port), attempt, granted)
-            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, opened=opened)
+            await serve_requests(tenancy, client, lookup, goal, opened=opened)
             return
         reset = False
     except NotAllowed as refused:
@@ -231,12 +221,11 @@ _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
     try:
         with suppress(OSError):
-            served = Served(tenancy, client, lookup, "", None, PROXY)
+            served = Served(tenancy, client, lookup, Goal("", None, PROXY))
             head = await served.run()
             if head is None:
                 return
-            address = None if head.host.address is None else unmapped(head.host.address)
-            goal = Goal(head.host.name, address, head.port)
+            goal = Goal(head.host.name, head.host.address, head.port)
             refused = hopeless(tenancy, goal)
             if refused is not None:
                 tenancy.begin(goal.name, goal.address, goal.port).refused(refused)

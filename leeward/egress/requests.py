@@ -22,7 +22,7 @@ from leeward.egress.injection import Swap
 from leeward.egress.pipes import ROOM, SEARCHED, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
 from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, cancelled, refusal
-from leeward.spec.hosts import Address, unmapped
+from leeward.spec.hosts import Address
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
@@ -32,6 +32,15 @@ _IDLE_S = 60.0
 
 #: Seconds for which bytes of a refused client are read, and how many, so that a reset doesn't discard the answer.
 _LAST_S, _LAST_BYTES = 1.0, 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The target of a connection: a name, or an address if the job has dialled one by itself; the proxy has neither."""
+
+    name: str
+    address: Address | None
+    port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +62,16 @@ class Opened:
 
 class Served:
     """
-    The requests of one connection, to the job's target *name* or *address*; "" and None for a connection to the proxy.
+    The requests of one connection to *goal*.
 
     With *scheme* "https" the TLS of *client* ends in the broker, and the connection to the host is in TLS, too.
     *opened* is that connection, if there is one already.
     """
 
-    def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                 port: int, scheme: str = "http", opened: Opened | None = None) -> None:
-        self._tenancy, self._client, self._lookup = tenancy, client, lookup
-        self._name, self._address, self._port = name, address, port
-        self._proxy = not name and address is None
+    def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, goal: Goal, scheme: str = "http",
+                 opened: Opened | None = None) -> None:
+        self._tenancy, self._client, self._lookup, self._goal = tenancy, client, lookup, goal
+        self._proxy = not goal.name and goal.address is None
         self._scheme = scheme
         self._requests = Requests(scheme, tenancy.policy.limits.request)
         self._sealing = tenancy.sealing if scheme == "https" else None
@@ -90,7 +98,7 @@ class Served:
                 first = False
                 self._requests.renew()
         except HeadError as error:
-            attempt = self._attempt or self._tenancy.begin(self._name, self._address, self._port)
+            attempt = self._attempt or self._tenancy.begin(self._goal.name, self._goal.address, self._goal.port)
             attempt.refused(refusal(f"HTTP: {error}"))
             await self.answer(error.status, str(error))
             return None
@@ -157,13 +165,12 @@ class Served:
             self._check_goal(head)
         elif head.form != "absolute":
             raise refusal("a request to a proxy without the whole URL", status=400)
-        address = None if head.host.address is None else unmapped(head.host.address)
-        request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
+        request = Request(head.host.name, head.host.address, head.port, self._scheme, head.method, head.target)
         policy = self._tenancy.policy
         granted = self._granted or await self._tenancy.approval(policy, request)
         server = self._server
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
-                request.name, request.port) and (request.name or server.address == address):
+                request.name, request.port) and (request.name or server.address == request.address):
             decision = decide(policy, replace(request, address=server.address), granted=granted)
             if decision.verdict != ALLOW:
                 raise NotAllowed(decision)
@@ -182,10 +189,9 @@ class Served:
         """Check that the request is for the host to which the job has connected."""
         if head.form == "authority":
             raise refusal("CONNECT on a port that is no proxy's", status=405)
-        address = None if head.host.address is None else unmapped(head.host.address)
-        if (head.host.name, address, head.port) != (self._name, self._address, self._port):
+        if Goal(head.host.name, head.host.address, head.port) != self._goal:
             raise refusal(f"the request is for {head.authority}, and the connection to "
-                          f"{self._name or self._address} port {self._port}")
+                          f"{self._goal.name or self._goal.address} port {self._goal.port}")
 
     async def _exchange(self, head: Head, server: Pipe) -> bool:
         """Pass on the request and its response. Returns whether another request may follow."""
@@ -275,11 +281,11 @@ class Served:
         return self._requests.rest()
 
 
-async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                         port: int, scheme: str = "http", opened: Opened | None = None) -> None:
+async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, goal: Goal, scheme: str = "http",
+                         opened: Opened | None = None) -> None:
     """Serve a connection on which requests come for one host."""
     try:
         with suppress(OSError):
-            await Served(tenancy, client, lookup, name, address, port, scheme, opened).run()
+            await Served(tenancy, client, lookup, goal, scheme, opened).run()
     finally:
         client.close()
