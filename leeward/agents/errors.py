@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, LeewardError
 
 
 class SettingsError(BadRequest):
@@ -12,6 +12,10 @@ class SettingsError(BadRequest):
         self.file, self.key, self.reason, self.cure = file, key, reason, cure
         place = filter(None, (printable(file), printable(key), reason))
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
+
+
+class HookFailed(LeewardError):
+    """A hook failed. One of the set-up's means that there is no agent."""
 
 
 def printable(text: str) -> str:

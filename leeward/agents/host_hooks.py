@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from leeward.errors import LeewardError
+from leeward.agents.errors import HookFailed
 
 #: Seconds that a hook's processes have to end after SIGTERM.
 _END_S = 2.0
@@ -23,10 +23,6 @@ _END_S = 2.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Processes of one hook that are ended, at most.
 _MOST = 500
-
-
-class HookFailed(LeewardError):
-    """A hook failed. One of the set-up's means that there is no agent."""
 
 
 def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
+from leeward.agents.errors import HookFailed
 from leeward.agents.hiding import FileRules
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, identity_of
 from leeward.agents.names import names_of
@@ -294,8 +295,6 @@ class AgentRun:
         if got.exit_code:
             said = (got.stderr_text or got.stdout_text).strip()[-2000:]
             why = f": {said!a}" if said else ""
-            from leeward.agents.host_hooks import HookFailed
-
             raise HookFailed(f"{what}: {line!a:.200} ended with status {got.exit_code}{why}")
 
     # --- the agent ------------------------------------------------------------------
@@ -395,16 +394,11 @@ class AgentRun:
             self.end_sandbox()
         finally:
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
-                self._clean_up(line)
+                try:
+                    self._on_host(line, CLEANUP_S)
+                except HookFailed as error:
+                    self._tell(f"clean-up: {error}")
             held.remove()
-
-    def _clean_up(self, line: str) -> None:
-        from leeward.agents.host_hooks import HookFailed
-
-        try:
-            self._on_host(line, CLEANUP_S)
-        except HookFailed as error:
-            self._tell(f"clean-up: {error}")
 
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
@@ -414,15 +408,10 @@ def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iter
         yield instance, by_id.get(instance.sandbox, {})
 
 
-# Imported in functions: what not every start needs; 4 ms of processor time for all of it.
-
-
 def reap(registry: InstanceRegistry, tell: Callable[[str], None]) -> list[str]:
     """Undo the steps of instances whose process was killed, and return their names; *tell* shows what has failed."""
     done = []
     for held in registry.reap():
-        from leeward.agents.host_hooks import HookFailed  # most starts have nothing to undo
-
         instance = held.instance
         whole = True
         for step in reversed(instance.undo):

@@ -23,7 +23,7 @@ from leeward.errors import RequestRejected
 
 #: The call of the manager in a shim of pyenv, rbenv or nodenv.
 _EXEC = re.compile(r"/(pyenv|rbenv|nodenv)\"? exec ")
-#: Managers of all kinds of tools, whose shims call or link to a program of theirs (`shims_of_tools`).
+#: Managers of all kinds of tools, whose shims call or link to a program of theirs.
 _OTHERS = ("asdf", "mise", "volta-shim")
 #: Bytes of a shim, and of a file with versions.
 _MOST = 4096

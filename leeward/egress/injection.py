@@ -25,7 +25,7 @@ from leeward.egress.masks import MaskedStream, Masks
 
 
 class Swap:
-    """Replaces byte strings, where several match the longest, in a stream of pieces; holds back fewer bytes than that has."""
+    """Replaces byte strings, at each place the longest that matches, in a stream of pieces; holds back less than that."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._to = dict(pairs)

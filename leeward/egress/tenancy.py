@@ -41,7 +41,7 @@ Tell = Callable[[Decided], None]
 
 
 class NotAllowed(PeerError):
-    """The policy's *decision* allows something not, or it does and that has *failed*; *status* is the answer's."""
+    """Something isn't allowed by the policy's *decision*, or it was and has *failed*; *status* is the answer's."""
 
     def __init__(self, decision: Decision, *, failed: bool = False, status: int = 403) -> None:
         super().__init__(decision.reason)

@@ -15,6 +15,10 @@ import stat
 from leeward.errors import BadRequest
 from leeward.spec.writers import distrust
 
+TYPE_CHECKING = False  # see wire/frames.py
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 SYSTEM_FILE = "/etc/leeward/leeward.toml"
 USER_FILE = ".config/leeward/config.toml"
 
@@ -91,10 +95,6 @@ def named_in(content: bytes, path: str) -> str | None:
         return os.fsdecode(inner)
     return None
 
-
-TYPE_CHECKING = False  # see wire/frames.py
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"

@@ -83,7 +83,7 @@ class SandboxSpec:
 
 #: The file, and links to it: where programs look for all certificates by default.
 TRUST = "/etc/ssl/certs/ca-certificates.crt"
-LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
+TRUST_LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
 
 #: The environment variables that name that file to programs.
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
