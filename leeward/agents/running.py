@@ -40,6 +40,8 @@ from leeward.obeyed.names import by_danger
 from leeward.obeyed.search import ObeyedPaths
 from leeward.spec.paths import client_socket
 
+# Imported in functions: what not every start needs; 9 ms of processor time for all of it.
+
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
     from leeward_cli.approved_sandboxes import ApprovedAgent

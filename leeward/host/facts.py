@@ -75,7 +75,7 @@ class HostKernel(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Kept:
     """What a record has as it is in the facts."""
 
     machine: str
@@ -92,7 +92,7 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record(_Told):
+class Record(_Kept):
     """What was read and tried on a host. It can be written to a file, and read from one by `from_object`."""
 
     pod: bool  # the environment has the address of Kubernetes' API, which pods get
@@ -105,7 +105,7 @@ class Record(_Told):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts(_Told):
+class Facts(_Kept):
     """The facts in a record. An errno is 0 if the try worked."""
 
     switches: Mapping[str, str]  # files under /proc/sys, of those in SWITCHES
@@ -149,7 +149,7 @@ def facts_of(record: Record) -> Facts:
     mounts = _types(files.get(MOUNTS, ""))
     lsm = files.get("/sys/kernel/security/lsm")
     return Facts(
-        **{each.name: getattr(record, each.name) for each in fields(_Told)},
+        **{each.name: getattr(record, each.name) for each in fields(_Kept)},
         switches={name: files[f"/proc/sys/{name}"].strip() for name in SWITCHES if f"/proc/sys/{name}" in files},
         lsm=None if lsm is None else tuple(lsm.strip().split(",")),
         kernel=_kernel(record.release, files.get("/proc/version", "")), engine=_engine(record, mounts),

@@ -1,4 +1,8 @@
-"""Profiles: what each kind of sandbox sees, for a given host. This is the table of them."""
+"""
+Profiles: what each kind of sandbox sees, for a given host. This is the table of them.
+
+Runs in:   the daemon; pure.
+"""
 
 from __future__ import annotations
 
