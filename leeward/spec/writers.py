@@ -31,11 +31,8 @@ def others_write(place: int | str, about: os.stat_result) -> bool:
 
 def distrust(path: str, file: int, about: os.stat_result, uid: int) -> tuple[str, str]:
     """
-    Why the file *path* may say what others than root and *uid* want, and what cures that; "" and "" if it can't.
-
-    Args:
-        file: its descriptor.
-        about: its stat.
+    Why *path*, open as *file* with the stat *about*, may say what others than root and *uid* want, and the cure; or ""
+    twice.
     """
     if about.st_uid not in (0, uid):
         return f"belongs to user {about.st_uid}", "it must be yours or root's"
