@@ -28,7 +28,7 @@ def registry() -> InstanceRegistry:
     """The registry of this user's agents, after a clean-up after starts that were killed."""
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
-    from leeward.agents.reaping import reap
+    from leeward.agents.running import reap
 
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain):

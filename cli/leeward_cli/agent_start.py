@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, load_definition
 from leeward.agents.hiding import rules_of
-from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
-from leeward.agents.settings import AgentSettings
+from leeward.agents.settings import AgentSettings, LibraryFolder, parse_library
 from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
 from leeward.spec.sizes import parse_size
 from leeward_cli import agent_ends, agent_project
@@ -35,7 +34,7 @@ from leeward_cli.terminal_size import size
 # Imported in functions: what not every start needs; 110 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.agents.layer import Layer
+    from leeward.agents.layers import Layer
     from leeward.agents.request import AgentOptions
     from leeward.agents.running import AgentRun
     from leeward.client.changes import Changes

@@ -7,11 +7,11 @@ import json
 import click
 
 from leeward.daemon.config_sources import load
-from leeward.egress.addresses import parse_host, parse_url
+from leeward.egress.addresses import parse_url
 from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
 from leeward.errors import BadRequest
 from leeward.spec.egress import Policy
-from leeward.spec.hosts import InvalidHost
+from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
 from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET

@@ -229,8 +229,7 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    from leeward.agents.opened import OpenedMounts
-    from leeward.agents.request import AgentOptions, check_home, request_of
+    from leeward.agents.request import AgentOptions, OpenedMounts, check_home, request_of
     from leeward.client.protecting import FolderGuard
     from leeward.client.sandbox import Sandbox
 

@@ -1,6 +1,6 @@
 /* Which socket a client connects to, if the caller names none.
  *
- * leeward/spec/paths.py and leeward/spec/socket_key.py are the same in Python; tests/unit/client/test_c_place.py compares. */
+ * leeward/spec/paths.py is the same in Python; tests/unit/client/test_c_place.py compares. */
 #include "place.h"
 
 #include <errno.h>

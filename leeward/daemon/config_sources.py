@@ -36,10 +36,9 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec.folders import within
 from leeward.spec.limits import ADJUSTABLE
-from leeward.spec.paths import SOCKET_VARIABLE, default_socket
+from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
-from leeward.spec.socket_key import MAX_FILE, SYSTEM_FILE, USER_FILE
 from leeward.spec.writers import distrust
 
 

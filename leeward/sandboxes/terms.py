@@ -14,8 +14,7 @@ from leeward.run.launch import Command, Stdio
 from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
-from leeward.spec.sandbox import SandboxSpec, Scratch, View
-from leeward.spec.trust import BUNDLE_VARIABLES
+from leeward.spec.sandbox import BUNDLE_VARIABLES, SandboxSpec, Scratch, View
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit

@@ -12,7 +12,7 @@ from keyword import iskeyword
 from typing import Any
 
 from leeward.errors import BadRequest, brief
-from leeward.spec.functions import MAX_WAIT_S, WAIT_S
+from leeward.spec.job import MAX_WAIT_S, WAIT_S
 from leeward.spec.pool_key import MOST_NAME, is_name
 from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
 from leeward.wire.functions import MAX_NAME as MAX_FUNCTION_NAME

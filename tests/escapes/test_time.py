@@ -189,7 +189,7 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/folders.py", "client/overlay.py",
-        "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/asks.py",
+        "egress/tenancy.py", "egress/sealing.py", "pool/seals.py", "pool/asks.py",
         "client/environments.py", "audit/bounded.py", "audit/journal.py", "audit/record.py",
         # Programs of the operator's.
         "agents/running.py", "approvals/bridge/box_rows.py", "approvals/bridge/boxes.py", "approvals/git/git_store.py",

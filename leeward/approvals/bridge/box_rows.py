@@ -26,7 +26,7 @@ from leeward.client.link import Link
 from leeward.client.sandbox_calls import listed
 from leeward.errors import BadReply, LeewardError, SandboxOver
 from leeward.spec.paths import client_socket
-from leeward.spec.profiles.approved import NAME as PROFILE
+from leeward.spec.pool_key import APPROVED as PROFILE
 
 #: Seconds until the daemon has answered.
 _ANSWER_S = 5.0

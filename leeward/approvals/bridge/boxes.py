@@ -32,7 +32,7 @@ from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
-from leeward.spec.profiles.approved import NAME as PROFILE
+from leeward.spec.pool_key import APPROVED as PROFILE
 
 #: Of a note's name.
 _ENDING = ".json"

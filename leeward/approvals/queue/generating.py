@@ -23,8 +23,7 @@ from leeward.approvals.queue.subjects import (
 )
 from leeward.errors import BadRequest
 from leeward.obeyed.repositories import names_repository
-from leeward.spec.domains import registrable
-from leeward.spec.shared_domains import shared_below
+from leeward.spec.domains import registrable, shared_below
 from leeward.spec.unseen import is_seen
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from leeward.errors import BadRequest
 from leeward.pool.sessions import Cancellable
 from leeward.protocols import Protocol
-from leeward.spec.functions import Functions
+from leeward.spec.job import Functions
 from leeward.wire.requests import FunctionAnswer, FunctionTake
 
 #: Bytes of calls in one answer, if there is more than one.

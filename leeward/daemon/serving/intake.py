@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.daemon.config import Config
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
+from leeward.spec.job import Functions, Job
 from leeward.spec.limits import Limits, adjusted
 from leeward.wire.job import MAX_FILES
 from leeward.wire.requests import Execute

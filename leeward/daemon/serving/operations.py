@@ -33,7 +33,7 @@ from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
 from leeward.sandboxes.desk import Held
 from leeward.sandboxes.registry import RegistryEntry
-from leeward.spec.functions import Functions
+from leeward.spec.job import Functions
 from leeward.wire import fetches, outline
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
 from leeward.wire.code_alone import code_alone

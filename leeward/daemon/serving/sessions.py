@@ -21,8 +21,7 @@ from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.pool.sessions import Cancellable, PoolSession, SessionState
 from leeward.run.report import Report
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
+from leeward.spec.job import Functions, Job
 from leeward.spec.limits import OVERFLOW, adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 

@@ -21,8 +21,7 @@ from leeward.approvals.queue.subjects import (
 )
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec import domains
-from leeward.spec.domains import registrable
-from leeward.spec.shared_domains import shared_below
+from leeward.spec.domains import registrable, shared_below
 
 ROWS: tuple[tuple[RuleSubject, str], ...] = (
     (endpoint("a.example.co.uk", 443), "network(*.example.co.uk)"),
