@@ -1,7 +1,7 @@
 """
 Shows a job's output while the job runs, and the rest of it at the end.
 
-Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
+Runs in:   the CLI. leeward/capi/exchange.c and command/exec_job.c do the same in C.
 Trust:     none in the output; a malformed answer ends the connection.
 
 Theory of operation. Most jobs end before a user would notice a delay of their output. So the first request for output

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "memfile.h"
 
 struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id)
 {

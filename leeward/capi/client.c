@@ -6,12 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "await.h"
 #include "calls.h"
 #include "fault.h"
 #include "leeward.h"
-#include "request.h"
-#include "send.h"
+#include "operations.h"
 
 #ifndef LEEWARD_LIBRARY_VERSION
 #error "the build says which version this is"
@@ -65,12 +63,10 @@ static bool is_large(size_t length, const leeward_options *options)
 	return length >= most;
 }
 
-/* Send a request without arguments, and wait for its answer. Returns a leeward_error.
- *
- * The answer to a status request is stored in handle->status. */
-static int ask(leeward_handle *handle, enum lw_op op, double until)
+/* Send a request, and wait for its answer; that to a status request is stored in handle->status. Returns a leeward_error. */
+static int ask(leeward_handle *handle, enum lw_op op, const struct lw_request *request, double until)
 {
-	int failed = lw_send_plain(handle, op, until);
+	int failed = lw_send(handle, op, request, until);
 	struct lw_call *call;
 
 	if (failed)
@@ -91,7 +87,7 @@ static int ask(leeward_handle *handle, enum lw_op op, double until)
 /* Ask for an arena, once per connection. Without an arena large requests go over the socket. */
 static int ask_for_arena(leeward_handle *handle, double until)
 {
-	int failed = ask(handle, LW_ARENA, until);
+	int failed = ask(handle, LW_ARENA, LW_BARE(arena), until);
 
 	/* Any other failure is ignored: the request itself will show whether the daemon is there. */
 	return failed == LEEWARD_NO_ANSWER || failed == LEEWARD_BAD_REPLY || failed == LEEWARD_NO_MEMORY ? failed : LEEWARD_OK;
@@ -112,7 +108,7 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 			return lw_fail_ran(failed, false);
 	}
 	failed = lw_request_execute(&handle->out, ++handle->last_id, NULL, 0, code, length, options);
-	return failed ? failed : lw_send_request(handle, LW_JOB, until);
+	return failed ? failed : lw_send_written(handle, LW_JOB, until);
 }
 
 /* The attempts of one leeward_execute, with the rules of leeward/client/retry.py. */
@@ -345,22 +341,22 @@ int leeward_fd(leeward_handle *handle)
 }
 
 /* As ask, with a timeout in seconds; 0: ANSWER_S. */
-static int ask_within(leeward_handle *handle, enum lw_op op, double timeout)
+static int ask_within(leeward_handle *handle, enum lw_op op, const struct lw_request *request, double timeout)
 {
 	if (!handle)
 		return no_handle();
 	if (!(timeout >= 0))
 		return lw_fail(LEEWARD_INVALID, "timeout: must be a finite number, 0 or more");
 	lw_calls_part(handle);
-	return ask(handle, op, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
+	return ask(handle, op, request, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
 }
 
 int leeward_ping(leeward_handle *handle, double timeout)
 {
-	return ask_within(handle, LW_PING, timeout);
+	return ask_within(handle, LW_PING, LW_BARE(ping), timeout);
 }
 
 const char *leeward_status(leeward_handle *handle, double timeout)
 {
-	return ask_within(handle, LW_STATUS, timeout) ? NULL : handle->status;
+	return ask_within(handle, LW_STATUS, LW_REQUEST(status, .form = lw_bytes_of("json")), timeout) ? NULL : handle->status;
 }

@@ -1,8 +1,6 @@
 /* Which socket a client connects to, if the caller names none.
  *
  * leeward/spec/paths.py and leeward/spec/socket_key.py are the same in Python; tests/unit/client/test_c_place.py compares. */
-#include "place.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,6 +13,7 @@
 
 #include "fault.h"
 #include "leeward.h"
+#include "link.h"
 
 #define SYSTEM_FILE "/etc/leeward/leeward.toml"
 #define USER_FILE ".config/leeward/config.toml"

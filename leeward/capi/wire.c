@@ -369,8 +369,15 @@ void lw_put_number(struct lw_buffer *buffer, double number)
 /* Text of *length* bytes, which the caller knows to be UTF-8. */
 void lw_put_text(struct lw_buffer *buffer, const char *text, size_t length)
 {
-	if (length <= 31)
-		put_sized(buffer, 0xa0 | (unsigned)length, 0, 0);
+	if (length && length <= 31) { /* nearly every text: in one piece */
+		char whole[32] = {(char)(0xa0 | length)};
+
+		memcpy(whole + 1, text, length);
+		lw_put(buffer, whole, 1 + length);
+		return;
+	}
+	if (!length)
+		put_sized(buffer, 0xa0, 0, 0);
 	else if (length <= UINT8_MAX)
 		put_sized(buffer, 0xd9, length, 1);
 	else if (length <= UINT16_MAX)

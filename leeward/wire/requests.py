@@ -1,7 +1,6 @@
 """
 Requests of clients: decodes and encodes them. Here are those about jobs, sessions and the daemon itself.
 
-Runs in:   the daemon, and `leeward run`; pure.
 Trust:     a request is hostile. It is checked field by field into a frozen class; a field that isn't named there is
            refused, so a misspelt option is never ignored.
 """
@@ -16,8 +15,17 @@ from leeward.wire import egress_requests, fetches, fields, file_requests, sandbo
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.answers import RESULT
 from leeward.wire.frames import VERSION, encode
-from leeward.wire.schema import ANYTHING, ClientRequest, check_id, field, operation
 from leeward.wire.schema import OPERATIONS as OPERATIONS
+from leeward.wire.schema import ClientRequest, check_id, field, operation
+
+#: Of `leeward status`: these, or all of them as one text.
+_STATUS = {
+    "json?": "text", "workers?": "map", "jobs?": "map", "runners_made?": "int", "runners_armed?": "int",
+    "runners_arming?": "int", "runners_kept?": "int", "layers?": "map", "transport?": "text", "degraded?": "array of text",
+    "pools?": "array of map", "environments?": "map", "uptime?": "float", "connections?": "int", "sessions?": "int",
+    "sandboxes?": "int", "max_sessions?": "int", "max_connections?": "int", "fresh_layout?": "bool", "snapshot?": "text",
+    "faults?": "int", "pid?": "int", "reloads?": "array of int",
+}
 
 
 def _one_way(values: Mapping[str, Any]) -> None:
@@ -167,7 +175,7 @@ class Ping(ClientRequest):
     """Ask whether the daemon answers."""
 
 
-@operation("status", answers=ANYTHING, admits="if it waits")
+@operation("status", answers=_STATUS, admits="if it waits")
 class Status(ClientRequest):
     """Ask for the state of workers, jobs and layers."""
 
@@ -226,23 +234,14 @@ class Shutdown(ClientRequest):
 
 
 def request_id(message: Mapping[str, Any]) -> int:
-    """
-    The id of the request in *message*, which its answer must have.
-
-    Raises:
-        PeerError: there is none, so the request can't be answered.
-    """
+    """The id of the request in *message*, which its answer must have; PeerError if there is none."""
     return check_id(message.get("id"))
 
 
 def parse_request(message: Mapping[str, Any]) -> ClientRequest:
     """
-    The request in *message*, with every field checked.
-
-    Raises:
-        PeerError: it has no id.
-        VersionMismatch: it speaks another version of the wire.
-        BadRequest: an unknown operation or field, a missing field, a wrong type or value.
+    The request in *message*, with every field checked. PeerError if it has no id, VersionMismatch if it speaks another
+    version of the wire, BadRequest for an unknown operation or field, a missing field, a wrong type or value.
     """
     number = request_id(message)
     version = message.get("v")
@@ -272,12 +271,7 @@ def parse_request(message: Mapping[str, Any]) -> ClientRequest:
 
 
 def encode_request(request: ClientRequest) -> bytes:
-    """
-    *request* as a frame, without the fields that have their default.
-
-    Raises:
-        ValueError, TypeError: it is too large for a frame, or holds a value that MessagePack can't encode.
-    """
+    """*request* as a frame, without the fields that have their default. Raises as `frames.encode`."""
     message: dict[str, Any] = {"v": VERSION, "id": request.id, "op": request.op}
     for name, one in request.operation.fields.items():
         value = getattr(request, name)

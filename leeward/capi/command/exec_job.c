@@ -228,7 +228,7 @@ static size_t cut(const uint8_t *data, size_t length)
 }
 
 /* Show new output of both streams. An incomplete character at the end is kept in *begun* for the next call. */
-int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2])
+int lw_job_show_live(struct lw_live *live, const struct lw_bytes streams[2])
 {
 	struct lw_shown *shown = live->context;
 	int failed = 0;
