@@ -1,9 +1,8 @@
 """
 What a job displays, by MIME types: its bounds, and a reader.
 
-Runs in:   the daemon, `inside` and the clients that asked for it; pure.
-Trust:     none. A bundle is the job's own bytes, whoever carries them: they are checked for their type and bounded in
-           number and size, and nobody here interprets them.
+Trust:     none. A bundle is the job's own bytes, whoever carries them: type, number and size are checked, and nobody
+           here interprets them.
 
 A bundle is one thing in several forms, a map from MIME type to content: text, or bytes.
 """
@@ -44,10 +43,7 @@ class Bundles:
         self._left = MAX_TOTAL
 
     def add(self, forms: Iterable[tuple[object, object]]) -> None:
-        """
-        Raises:
-            PeerError: the forms aren't a bundle, or exceed a bound.
-        """
+        """Take the forms of one bundle; PeerError if they are none, or exceed a bound."""
         if len(self.done) >= MAX_RESULTS:
             raise PeerError(f"what a job shows: more than {MAX_RESULTS} bundles")
         bundle: Bundle = {}
@@ -65,12 +61,7 @@ class Bundles:
 
 
 def size_of(kind: str, content: object) -> int:
-    """
-    Bytes of *content*, in the form *kind*.
-
-    Raises:
-        PeerError: it isn't of the type that this form has.
-    """
+    """Bytes of *content*, in the form *kind*; PeerError if it isn't of the type that this form has."""
     if IS_TEXT[kind] and isinstance(content, str):
         return len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
     if not IS_TEXT[kind] and isinstance(content, bytes):
@@ -79,13 +70,7 @@ def size_of(kind: str, content: object) -> int:
 
 
 def read(reading: Unpacker) -> tuple[Bundle, ...]:
-    """
-    Read the bundles that *reading* has next. Containers are read by their headers, one by one.
-
-    Raises:
-        PeerError: they are malformed.
-        Exception: as its `unpack`.
-    """
+    """Read bundles, container by container. Raises PeerError, and what *reading*'s `unpack` raises."""
     bundles = Bundles()
     for _ in range(_counted(reading.read_array_header(), MAX_RESULTS)):
         count = _counted(reading.read_map_header(), len(IS_TEXT))
@@ -94,12 +79,7 @@ def read(reading: Unpacker) -> tuple[Bundle, ...]:
 
 
 def checked(value: object) -> tuple[Bundle, ...]:
-    """
-    *value*, which a client has decoded.
-
-    Raises:
-        PeerError: they aren't bundles.
-    """
+    """The bundles in *value*, which a client has decoded; PeerError if it is something else."""
     if type(value) is not list:
         raise PeerError("a result: results is no array")
     bundles = Bundles()
@@ -111,12 +91,7 @@ def checked(value: object) -> tuple[Bundle, ...]:
 
 
 def value_text(value: object) -> str | None:
-    """
-    The text of an expression's value.
-
-    Raises:
-        PeerError: it is something else, or too long.
-    """
+    """The text of an expression's value; PeerError if it is something else, or too long."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > MAX_PLAIN:

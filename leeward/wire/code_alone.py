@@ -1,11 +1,11 @@
 """
 Recognizes a small request of code and nothing else by comparison with a template.
 
-Runs in:   the daemon; pure.
 Trust:     none. Every byte is compared, or bounded by the frame's own length. Any other request is left to
            `frames.decode` and `requests.parse_request`, which also report what is wrong with it.
-Why:       while all workers are busy most requests are such ones, and to survey, decode and parse one of them takes
-           ten times as long.
+
+Why:       while all workers are busy most requests are such ones, and to survey, decode and parse one takes ten times
+           as long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""
-Requests about egress: the record of what sandboxes tried, and questions that they wait for.
-
-Runs in:   the daemon, and `leeward run`; pure.
-Trust:     none, as for all of `requests`.
-"""
+"""Requests about egress: the record of what sandboxes tried, and questions that they wait for."""
 
 from __future__ import annotations
 

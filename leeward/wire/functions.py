@@ -1,18 +1,14 @@
 """
 Calls of a client's functions by a job: the frames on a runner's pipes, and the values in them.
 
-Runs in:   the daemon, `inside`, and the clients. Pure.
-Trust:     none in a call: its bytes are the job's. The daemon reads a call's head and carries its body unread; the
-           client decodes that with `unpack`, which gives a value or PeerError. The answer to a call is the client's,
-           and nobody but the job depends on it.
+Trust:     none in a call: its bytes are the job's. The daemon carries its body unread; the client decodes that with
+           `unpack`, which gives a value or PeerError. Nobody but the job depends on the client's answer.
 
 A call goes up the reply pipe, before the reply: 4 bytes of length, the byte CALL, which no reply starts with, the
 call's number, the function's place among those that the job was given, and its arguments. Numbers start at 1 with each
 job and have no gap. The answer goes down the job pipe in pieces of PIECE bytes at most, each a frame: the byte ANSWER,
 the number, what follows (`MORE`, `RAISED`), and a part of the body. The kernel takes a piece whole or not at all, so no
-frame is ever cut, whenever a job ends.
-
-Values are those of JSON, and bytes, as MessagePack.
+frame is ever cut, whenever a job ends. Values are those of JSON, and bytes, as MessagePack.
 """
 
 from __future__ import annotations
@@ -75,12 +71,7 @@ def is_call(body: bytes) -> bool:
 
 
 def read_call(body: bytes) -> FunctionCall:
-    """
-    The call in a frame's content, whose bytes are hostile.
-
-    Raises:
-        PeerError: it isn't a call.
-    """
+    """The call in a frame's content, whose bytes are hostile; PeerError if it isn't one."""
     if not _HEAD.size <= len(body) <= MAX_CALL or body[0] != CALL:
         raise PeerError(f"{len(body)} bytes that are not a call of a function")
     _, number, place = _HEAD.unpack_from(body)
@@ -107,11 +98,8 @@ def read_piece(body: bytes) -> AnswerPiece:
 
 def pack(value: object) -> bytes:
     """
-    *value* as bytes.
-
-    Raises:
-        TypeError: it isn't made of JSON's values and bytes.
-        ValueError: it is too large, or nested too deep.
+    *value* as bytes. TypeError if it isn't made of JSON's values and bytes, ValueError if it is too large or nested too
+    deep.
     """
     try:
         data = msgpack.packb(value, use_bin_type=True)
@@ -129,12 +117,7 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """
-    The value in *data*, whose bytes are hostile.
-
-    Raises:
-        PeerError: there is none, or it is too large. No bytes cause any other exception.
-    """
+    """The value in *data*, whose bytes are hostile. PeerError if there is none, or it is too large, and nothing else."""
     if len(data) > MAX_BODY:
         raise PeerError(f"a value of {len(data)} bytes")
     decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(data)), max_array_len=0, max_map_len=0,
@@ -157,8 +140,8 @@ def _no_extension(code: int, data: bytes) -> object:
 
 class _Values:
     """
-    Decodes values one by one, because a few bytes may claim to be an array of four billion entries, or thousands of
-    nested arrays.
+    Decodes values one by one: a few bytes may claim to be an array of four billion entries, or thousands of nested
+    ones.
     """
 
     __slots__ = ("_data", "_decoder", "_left")
@@ -190,12 +173,7 @@ def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:
 
 
 def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """
-    The arguments in the body of a call, whose bytes are hostile.
-
-    Raises:
-        PeerError: it has none.
-    """
+    """The arguments in the body of a call, whose bytes are hostile; PeerError if it has none."""
     value = unpack(body)
     if not isinstance(value, list) or len(value) != 2:
         raise PeerError("a call without arguments")

@@ -1,17 +1,16 @@
 """
 The frames on a runner's two pipes: jobs on the job pipe, replies on the reply pipe.
 
-Runs in:   the daemon and `inside`. Pure.
 Trust:     a job's frame comes from the daemon. A reply comes from the job and is hostile: `read_reply` checks every
            field and bounds every length.
 
-A frame is 4 bytes of big-endian length and a body. The body is a map in MessagePack. For a job that is code and nothing
-else it is the byte CODE, which no map starts with, and the code.
+A frame is 4 bytes of big-endian length and a body: a map in MessagePack, or for a job that is code and nothing else the
+byte CODE, which no map starts with, and the code.
 
-Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
-frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
-reply; nor does one with variables for all of its jobs, which may follow. There code that shows things, and has nothing
-beside it, has the byte SHOWN in place of CODE.
+Outside of a session each pipe carries one frame, in a session one for each job, and the body of a frame on the job pipe
+has the byte SESSION in front. The first frame of a session holds that byte only, and gets no reply; nor does one with
+variables for all of its jobs, which may follow. There code that shows things, and has nothing beside it, has the byte
+SHOWN in place of CODE.
 
 Files that a job brings back are in its reply while they are few bytes. Else the reply has their names and sizes, and
 their bytes follow its frame, one file after the other.
@@ -93,12 +92,7 @@ _APART = 1 << 12
 
 
 def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
-    """
-    The frame that starts *job*.
-
-    Args:
-        variables: that it has beside its own.
-    """
+    """The frame that starts *job*, which has *variables* beside its own."""
     return b"".join(job_pieces(job, variables))
 
 
@@ -108,10 +102,7 @@ def session_frame(job: Job) -> bytes:
 
 
 def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[bytes | memoryview]:
-    """
-    As `job_frame`, in pieces: the large values of the job are none but themselves, because a copy takes the daemon's
-    loop longer than all else about a job.
-    """
+    """As `job_frame`, in pieces: large values are pieces of their own, because the daemon's loop has no time to copy them."""
     return _framed(_body(job, variables))
 
 
@@ -220,28 +211,18 @@ def read_job(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class JobReply:
-    """
-    How a job ended, by its own account.
+    """How a job ended, by its own account."""
 
-    Attributes:
-        exit_code: 0 to 255.
-        raised: an exception left the main module.
-        limit: the limit that the job reports to have hit.
-        behind: sizes in bytes of the files that follow the reply, by name and in order. If there are any, there are
-            no `files`.
-        left_out: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed.
-        results: what it showed, in the order in which it did.
-        value: the text of its last expression's value.
-    """
-
-    exit_code: int
-    raised: bool = False
+    exit_code: int  # 0 to 255
+    raised: bool = False  # an exception left the main module
     error: JobError | None = None
-    limit: Limit | None = None
+    limit: Limit | None = None  # the limit that the job reports to have hit
     files: Mapping[str, bytes] = field(default_factory=dict)
+    #: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed
     left_out: tuple[LeftOut, ...] = ()
-    results: tuple[bundles.Bundle, ...] = ()
-    value: str | None = None
+    results: tuple[bundles.Bundle, ...] = ()  # what it showed, in the order in which it did
+    value: str | None = None  # the text of its last expression's value
+    #: sizes in bytes of the files that follow the reply, by name and in order. If there are any, there are no `files`.
     behind: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -249,8 +230,8 @@ def reply_pieces(exit_code: int, error: tuple[str, str, str] | None, limit: str 
                  files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (),
                  results: Sequence[bundles.Bundle] = (), value: str | None = None) -> list[bytes]:
     """
-    What ends a job, to be written in this order: a frame, and the files that it has not within. Its error is cut to
-    the length that the daemon accepts.
+    What ends a job, in this order: a frame, and the files that aren't in it. Its error is cut to what the daemon
+    accepts.
     """
     contents = list(files.values()) if sum(map(len, files.values())) > MAX_WITHIN else []
     if error is not None:
@@ -278,14 +259,8 @@ NOTHING_TO_TELL = NOTHING_FRAME[HEADER.size:]
 
 def read_reply(body: bytes, max_files: int, *, display: bool = False) -> JobReply:
     """
-    The reply in *body*, whose bytes are hostile.
-
-    Args:
-        max_files: files that it may bring back, at most.
-        display: it may show things.
-
-    Raises:
-        PeerError: it isn't a reply. No bytes cause any other exception.
+    The reply in *body*, whose bytes are hostile, with *max_files* at most; with *display* it may show things. PeerError
+    if it isn't one, and nothing else.
     """
     if body == NOTHING_TO_TELL:
         return JobReply(0)
@@ -299,10 +274,8 @@ def read_reply(body: bytes, max_files: int, *, display: bool = False) -> JobRepl
 
 def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
     """
-    As `read_reply`, but for malformed bytes it raises any exception.
-
-    Containers are read one by one, so that none appears where it isn't expected. Three bytes of nested arrays become
-    some 200 bytes of objects.
+    As `read_reply`, but for malformed bytes it raises any exception. Containers are read one by one, so that none
+    appears where it isn't expected: three bytes of nested arrays become some 200 bytes of objects.
     """
     decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(body)), max_array_len=0, max_map_len=0,
                                max_ext_len=0, unicode_errors="replace")
@@ -385,10 +358,8 @@ def shown_name(name: str) -> str:
 
 def is_plain_name(name: object) -> bool:
     """
-    Whether *name* is a relative path that may name a file below /workspace.
-
-    It has no empty, "." or ".." component, no NUL or other control character, at most 1024 characters
-    in at most MAX_DEPTH components.
+    Whether *name* is a relative path that may name a file below /workspace: no empty, "." or ".." component, nothing
+    that can't be printed, at most 1024 characters in at most MAX_DEPTH components.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():
         return False

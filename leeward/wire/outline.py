@@ -1,11 +1,9 @@
 """
 Read just enough of a request to refuse it: whether it is a job outside of a session, and its id.
 
-Runs in:   the daemon; pure.
-Trust:     none. A request that isn't clearly such a job has no outline. It is parsed in full instead, which checks
-           everything and gives the exact error. An outline says only that the values are well-formed and within the
-           limits of `decode`. Text in them may be invalid and fields may be wrong: a client that is refused because no
-           worker is free isn't told of those mistakes.
+Trust:     none. A request that isn't clearly such a job has no outline, and is parsed in full, which checks everything
+           and gives the exact error. An outline says only that the values are well-formed and within the limits of
+           `decode`: a client that is refused because no worker is free isn't told of invalid text and wrong fields.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ def whole(payload: bytes | memoryview) -> int:
 
 def unread(payload: Bytes, most: int = _FEW) -> int:
     """
-    As `whole`, for a payload that wasn't surveyed. It may lie in memory that the client shares and changes meanwhile.
-    Also 0 if a field consists of more than *most* values.
+    As `whole`, for a payload that wasn't surveyed, and that the client may change meanwhile; 0 if a field has more than
+    *most* values.
     """
     found: dict[bytes, tuple[int, int]] = {}
     try:
