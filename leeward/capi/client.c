@@ -32,13 +32,11 @@
 static int no_handle(void)
 {
 	static const char NONE[] = "handle: NULL";
-	char reason[LW_FAULT_TEXT];
+	struct lw_fault before = *lw_last_fault();
 
-	if (leeward_last_error_code() != LEEWARD_AWAY)
-		return strncmp(leeward_last_error(), NONE, strlen(NONE)) ? lw_fail(LEEWARD_INVALID, NONE)
-									: lw_fail_as(LEEWARD_INVALID, leeward_last_error());
-	memcpy(reason, leeward_last_error(), strlen(leeward_last_error()) + 1);
-	return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, reason);
+	if (before.code == LEEWARD_AWAY)
+		return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, before.text);
+	return lw_fail_as(LEEWARD_INVALID, strncmp(before.text, NONE, strlen(NONE)) ? NONE : before.text);
 }
 
 static double deadline_of(double seconds)
@@ -104,8 +102,10 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 		return lw_fail(LEEWARD_BUSY, "%d jobs of this handle are in flight", MAX_IN_FLIGHT);
 	if (is_large(length, options) && !handle->link.arena.asked) {
 		failed = ask_for_arena(handle, until);
-		if (failed)
-			return lw_fail_ran(failed, false);
+		if (failed) {
+			lw_last_fault()->may_have_run = false;
+			return failed;
+		}
 	}
 	failed = lw_request_execute(&handle->out, ++handle->last_id, NULL, 0, code, length, options);
 	return failed ? failed : lw_send_written(handle, LW_JOB, until);
@@ -141,7 +141,7 @@ static void sleep_for(double seconds)
 /* After LEEWARD_BUSY: wait, and return true, if the job is to be sent again. */
 static bool again_when_free(const leeward_options *options, struct attempts *attempts)
 {
-	double after = leeward_last_error_retry_after(), pause = next_pause(attempts), until = attempts->until;
+	double after = lw_last_fault()->retry_after, pause = next_pause(attempts), until = attempts->until;
 
 	if (options->no_retry || options->no_retry_busy)
 		return false;
@@ -160,31 +160,28 @@ static bool again_when_free(const leeward_options *options, struct attempts *att
 }
 
 /* Make a new connection. If that fails, the last error stays as it was. */
-static bool reconnect(leeward_handle *handle, const struct attempts *attempts)
+static bool reconnect(leeward_handle *handle)
 {
-	int code = leeward_last_error_code();
-	char text[LW_FAULT_TEXT];
+	struct lw_fault first = *lw_last_fault(); /* it says more than "no daemon" */
 
-	memcpy(text, leeward_last_error(), strlen(leeward_last_error()) + 1);
 	if (!lw_link_connect(&handle->link))
 		return true;
-	/* The error of the first attempt says more than "no daemon". */
-	lw_fail_ran(lw_fail_as(code, text), attempts->may_have_run);
+	*lw_last_fault() = first;
 	return false;
 }
 
 /* After a failure: if the job is to be sent again, wait, make a connection for it, and return true. */
 static bool again(leeward_handle *handle, const leeward_options *options, struct attempts *attempts)
 {
-	int code = leeward_last_error_code();
+	int code = lw_last_fault()->code;
 	double seconds = 0;
 
-	attempts->may_have_run = attempts->may_have_run || leeward_last_error_may_have_run();
-	lw_fail_ran(code, attempts->may_have_run);
+	attempts->may_have_run = attempts->may_have_run || lw_last_fault()->may_have_run;
+	lw_last_fault()->may_have_run = attempts->may_have_run;
 	if (code == LEEWARD_BUSY && handle->link.fd >= 0)
 		return again_when_free(options, attempts);
 	if (code == LEEWARD_BUSY) /* refused with its connection */
-		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle, attempts);
+		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle);
 	if (options->no_retry || lw_calls_waiting_jobs(handle))
 		return false;
 	if (code == LEEWARD_SHUTTING_DOWN)
@@ -198,7 +195,7 @@ static bool again(leeward_handle *handle, const leeward_options *options, struct
 		return false;
 	lw_calls_lose(handle, code); /* a new connection may reach the daemon's successor */
 	sleep_for(seconds);
-	return reconnect(handle, attempts);
+	return reconnect(handle);
 }
 
 const char *leeward_version(void)

@@ -60,7 +60,7 @@ static int refused(const struct lw_reply *reply)
 	else
 		lw_fail(code, "the daemon refused without a reason");
 	free(line.data);
-	lw_fail_until(reply->retry_after);
+	lw_last_fault()->retry_after = reply->retry_after;
 	return code;
 }
 
@@ -218,7 +218,8 @@ static int receive(leeward_handle *handle, bool wait)
 /* Record that the connection was lost, with error *code*, after *sent* bytes of a request. Returns *code*. */
 static int lost(int code, size_t sent)
 {
-	return lw_fail_ran(code, sent && code > LEEWARD_REFUSED);
+	lw_last_fault()->may_have_run = sent && code > LEEWARD_REFUSED;
+	return code;
 }
 
 /* Send the frame in *out*. Returns LEEWARD_OK; 1 if the connection was closed before a byte of the frame was sent, so that it

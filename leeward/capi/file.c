@@ -43,7 +43,8 @@ static int failed_call(const char *path, int number, const struct lw_value *why)
 		reason[length++] = why->data[i] >= ' ' && why->data[i] <= '~' ? (char)why->data[i] : '?';
 	reason[length] = '\0';
 	lw_fail(LEEWARD_FILE, "%s: %s", where, length ? reason : number ? strerror(number) : "the call is invalid");
-	return lw_fail_errno(LEEWARD_FILE, number);
+	lw_last_fault()->number = number;
+	return LEEWARD_FILE;
 }
 
 /* Call *request*, which is ON *path*. Returns a leeward_error; LEEWARD_FILE if the call failed in the sandbox. */
@@ -80,11 +81,11 @@ static int call_for_nothing(const leeward_sandbox *sandbox, const char *path, co
 /* Close a handle of a file that was read or written. It changes no error. */
 static void close_file(const leeward_sandbox *sandbox, const char *path, uint64_t handle)
 {
-	struct lw_fault fault = lw_fault_keep();
+	struct lw_fault fault = *lw_last_fault();
 
 	if (handle && sandbox->handle->link.fd >= 0)
 		call_for_nothing(sandbox, path, LW_REQUEST(file_close, ON(sandbox, path), .handle = handle));
-	lw_fault_restore(&fault);
+	*lw_last_fault() = fault;
 }
 
 /* --- reading ------------------------------------------------------------------ */
@@ -116,7 +117,8 @@ static int too_large(const char *path, uint64_t most)
 
 	lw_quoted(where, sizeof where, path);
 	lw_fail(LEEWARD_FILE, "%s: it has more than %llu bytes", where, (unsigned long long)most);
-	return lw_fail_errno(LEEWARD_FILE, EFBIG);
+	lw_last_fault()->number = EFBIG;
+	return LEEWARD_FILE;
 }
 
 /* Read the next piece of the file into *content*. Returns 1 if there is more, 0 at the end, or a leeward_error. */

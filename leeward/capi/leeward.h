@@ -11,7 +11,8 @@
  *
  * Threads: only one thread at a time may use a handle; several threads may each use a handle of their own. This
  * rule holds for every function below that has no line about threads. A result is independent of the handle: any
- * number of threads may read it, and one of them frees it, also after leeward_disconnect.
+ * number of threads may read it, and one of them frees it, also after leeward_disconnect. So it is with all that a
+ * leeward_free_ function frees.
  *
  * Errors: a function that fails returns NULL or a negative leeward_error; one that has nothing else to return gives
  * LEEWARD_OK if it succeeds. After a failure leeward_last_error_code and leeward_last_error have the code and the text,
@@ -568,9 +569,7 @@ LEEWARD_API leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
  * Errors: as leeward_ping. */
 LEEWARD_API leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle);
 
-/* Free a list of sandboxes. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of sandboxes. NULL is allowed. */
 LEEWARD_API void leeward_free_sandboxes(leeward_sandboxes *sandboxes);
 
 /* Run a program in a sandbox to its end.
@@ -691,9 +690,7 @@ LEEWARD_API leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64
  * Errors: LEEWARD_FILE, LEEWARD_SANDBOX_OVER, LEEWARD_BUSY; else as leeward_ping. */
 LEEWARD_API leeward_content *leeward_file_read(leeward_sandbox *sandbox, const char *path, uint64_t most);
 
-/* Free the content of a file. NULL is allowed.
- *
- * Threads: any. */
+/* Free the content of a file. NULL is allowed. */
 LEEWARD_API void leeward_free_content(leeward_content *content);
 
 /* Write a file of a sandbox, as a whole or not at all. Missing parent folders are made.
@@ -722,9 +719,7 @@ LEEWARD_API leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const c
  * Errors: as leeward_file_read. */
 LEEWARD_API leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, int follow);
 
-/* Free a list of entries. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of entries. NULL is allowed. */
 LEEWARD_API void leeward_free_entries(leeward_entries *entries);
 
 /* Make a folder.
@@ -777,9 +772,7 @@ LEEWARD_API int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path
 LEEWARD_API leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, const char *pattern,
 					     uint32_t most);
 
-/* Free a list of paths. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of paths. NULL is allowed. */
 LEEWARD_API void leeward_free_names(leeward_names *names);
 
 /* Search a file, or all files below a folder, for lines that match a pattern.
@@ -794,9 +787,7 @@ LEEWARD_API void leeward_free_names(leeward_names *names);
 LEEWARD_API leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, const char *pattern,
 					       const char *include, uint32_t flags, uint32_t most);
 
-/* Free what leeward_file_grep gave. NULL is allowed.
- *
- * Threads: any. */
+/* Free what leeward_file_grep gave. NULL is allowed. */
 LEEWARD_API void leeward_free_matches(leeward_matches *matches);
 
 /* Free a result and unmap its memory files. NULL is allowed.
