@@ -211,8 +211,8 @@ _KINDS, _WIDTHS = _first_bytes()
 _STANDS_FOR = b"\xd6\0"
 
 
-def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
-           large: list[tuple[int, int, int]] | None = None) -> None:
+def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: list[tuple[int, int, int]] | None = None,
+           most_values: int = MAX_VALUES, most_entries: int = MAX_ENTRIES) -> None:
     """
     Walk over the values without building any, and refuse a payload beyond the limits above. *large* gets the places of
     at most MAX_LARGE binary values of LARGE_VALUE bytes and more: where each begins, where its content does, and its
@@ -249,14 +249,14 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
             position += 1
             entries = int.from_bytes(payload[position:position + width], "big") if width else byte & 15
             position += width
-            if entries > MAX_ENTRIES:
-                raise PeerError(f"a map or array of {entries} entries; at most {MAX_ENTRIES} are taken")
+            if entries > most_entries:
+                raise PeerError(f"a map or array of {entries} entries; at most {most_entries} are taken")
             outer.append(left)
             if len(outer) > MAX_DEPTH:
                 raise PeerError(f"maps and arrays nested deeper than {MAX_DEPTH}")
             left = entries * 2 if kind == _MAP else entries
-        if values + left > MAX_VALUES:
-            raise PeerError(f"more than {MAX_VALUES} values in a frame")
+        if values + left > most_values:
+            raise PeerError(f"more than {most_values} values in a frame")
         while not left:
             if not outer:
                 if position != len(payload):
@@ -305,6 +305,21 @@ def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
     if len(result) != len(pairs):
         raise PeerError("a map has the same key twice")
     return result
+
+
+def unpack(payload: bytes, most_values: int, most_entries: int, errors: str = "strict",
+           pairs: Callable[[list[tuple[object, object]]], dict[str, object]] = _map) -> Any:
+    """
+    The value in *payload*, of any type, within these bounds and MAX_DEPTH. Invalid text is treated as *errors* says,
+    and *pairs* makes the maps. PeerError if there is none, whatever the bytes are.
+    """
+    try:
+        survey(payload, most_values=most_values, most_entries=most_entries)
+        return unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=pairs, unicode_errors=errors)
+    except PeerError:
+        raise
+    except Exception as error:  # any error means that the bytes are wrong
+        raise PeerError(f"not MessagePack: {type(error).__name__}") from None
 
 
 def decode(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> dict[str, Any]:

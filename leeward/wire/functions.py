@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import msgpack
 
 from leeward.errors import PeerError
+from leeward.wire import frames
+from leeward.wire.frames import MAX_DEPTH as MAX_DEPTH
 
 #: The first byte of a call, and of a piece of an answer. Neither a map nor a job's frame starts with it.
 CALL = ANSWER = 3
@@ -29,8 +31,8 @@ MAX_BODY = 512 << 10
 MAX_OPEN, MAX_CALLS = 16, 10_000
 #: Functions that a job may be given, and characters of a name.
 MAX_NAMES, MAX_NAME = 64, 64
-#: Values in one body, and how deep they are nested.
-MAX_VALUES, MAX_DEPTH = 100_000, 32
+#: Values in one body; they are nested MAX_DEPTH deep.
+MAX_VALUES = 100_000
 #: Characters of an exception's type and text.
 MAX_TYPE, MAX_TEXT = 200, 8 << 10
 #: Bytes that the kernel writes to a pipe in one piece; PIPE_BUF, pipe(7).
@@ -43,9 +45,6 @@ _HEAD = struct.Struct(">BIB")
 _ROOM = PIECE - _LENGTH.size - _HEAD.size
 #: Bytes of a call's frame, at most.
 MAX_CALL = _HEAD.size + MAX_BODY
-
-#: The first byte of a value: arrays and maps of a length in itself, and those whose length follows.
-_ARRAYS, _MAPS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD}), frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 
 
 class FunctionCall(NamedTuple):
@@ -120,51 +119,14 @@ def unpack(data: bytes) -> Any:
     """The value in *data*, whose bytes are hostile. PeerError if there is none, or it is too large, and nothing else."""
     if len(data) > MAX_BODY:
         raise PeerError(f"a value of {len(data)} bytes")
-    decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(data)), max_array_len=0, max_map_len=0,
-                               max_ext_len=0, ext_hook=_no_extension)
-    decoder.feed(data)
-    try:
-        value = _Values(decoder, data).next(0)
-        if decoder.tell() != len(data):
-            raise PeerError("bytes are left over behind a value")
-        return value
-    except PeerError:
-        raise
-    except Exception as wrong:  # any error means that the bytes are wrong
-        raise PeerError(f"a value: {type(wrong).__name__}") from wrong
+    return frames.unpack(data, MAX_VALUES, MAX_VALUES, pairs=_map)
 
 
-def _no_extension(code: int, data: bytes) -> object:
-    raise PeerError(f"an extension of MessagePack: {code}")
-
-
-class _Values:
-    """
-    Decodes values one by one: a few bytes may claim to be an array of four billion entries, or thousands of nested
-    ones.
-    """
-
-    __slots__ = ("_data", "_decoder", "_left")
-
-    def __init__(self, decoder: Any, data: bytes) -> None:
-        self._decoder, self._data, self._left = decoder, data, MAX_VALUES
-
-    def next(self, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
-            raise PeerError(f"more than {MAX_VALUES} values, or nested more than {MAX_DEPTH} deep")
-        first = self._data[self._decoder.tell()]
-        if first in _ARRAYS:
-            return [self.next(depth + 1) for _ in range(self._decoder.read_array_header())]
-        if first in _MAPS:
-            return {self._key(): self.next(depth + 1) for _ in range(self._decoder.read_map_header())}
-        return self._decoder.unpack()
-
-    def _key(self) -> str:
-        key = self.next(MAX_DEPTH)
-        if not isinstance(key, str):
-            raise PeerError(f"a key that is {type(key).__name__}, not text")
-        return key
+def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
+    made = {key: value for key, value in pairs if isinstance(key, str)}
+    if not all(isinstance(key, str) for key, _ in pairs):
+        raise PeerError("a key that isn't text")
+    return made
 
 
 def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:

@@ -30,8 +30,10 @@ from leeward.errors import PeerError
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit
 from leeward.spec.job import Job
 from leeward.wire import bundles
+from leeward.wire.frames import unpack
 
 T = TypeVar("T")
+E = TypeVar("E", Limit, LeftOutReason)
 
 HEADER = struct.Struct(">I")
 
@@ -84,7 +86,8 @@ _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
 #: Of a job that was asked to show things.
 _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
-_NIL = 0xC0
+#: Values of a reply beside its files, about: what was left out, what is shown, and the rest.
+_MOST_BESIDE = 8192
 #: A binary's first byte and length.
 _BINARY, _BINARY_32 = struct.Struct(">BI"), 0xC6
 #: Bytes from which a value is a piece of its own.
@@ -264,66 +267,33 @@ def read_reply(body: bytes, max_files: int, *, display: bool = False) -> JobRepl
     """
     if body == NOTHING_TO_TELL:
         return JobReply(0)
-    try:
-        return _reply(body, max_files, _SHOWN_FIELDS if display else _ALL_FIELDS)
-    except PeerError:
-        raise
-    except Exception as wrong:  # any error means that the bytes are wrong
-        raise PeerError(f"reply of a job: {type(wrong).__name__}") from wrong
-
-
-def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
-    """
-    As `read_reply`, but for malformed bytes it raises any exception. Containers are read one by one, so that none
-    appears where it isn't expected: three bytes of nested arrays become some 200 bytes of objects.
-    """
-    decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(body)), max_array_len=0, max_map_len=0,
-                               max_ext_len=0, unicode_errors="replace")
-    decoder.feed(body)
-    exit_code: int | None = None
-    error: JobError | None = None
-    limit: Limit | None = None
-    files: dict[str, bytes] = {}
-    behind: dict[str, int] = {}
-    left_out: list[LeftOut] = []
-    results: tuple[bundles.Bundle, ...] = ()
-    value: str | None = None
-    missing = set(known)
-    for _ in range(_counted(decoder.read_map_header(), len(known), least=len(_REPLY_FIELDS))):
-        name = decoder.unpack()
-        missing.remove(name)  # each of them once, and nothing else
-        is_nil = body[decoder.tell()] == _NIL
-        if name == "exit":
-            exit_code = decoder.unpack()
-        elif name == "files":
-            for _ in range(_counted(decoder.read_map_header(), max_files)):
-                path = decoder.unpack()
-                files[_plain_name(path)] = _of(bytes, decoder.unpack())
-        elif name == "behind":
-            for _ in range(_counted(decoder.read_map_header(), max_files)):
-                path = decoder.unpack()
-                behind[_plain_name(path)] = _size(decoder.unpack())
-        elif name == "left_out":
-            for _ in range(_counted(decoder.read_array_header(), MAX_LEFT_OUT + 1)):
-                _counted(decoder.read_array_header(), 2, least=2)
-                shown, reason = _of(str, decoder.unpack()), _of(str, decoder.unpack())
-                left_out.append(LeftOut(shown_name(shown), LeftOutReason(reason)))
-        elif name == "results":
-            results = bundles.read(decoder)
-        elif name == "value":
-            value = bundles.value_text(decoder.unpack())
-        elif is_nil:
-            decoder.unpack()
-        elif name == "error":
-            _counted(decoder.read_array_header(), 3, least=3)
-            error = JobError(*(_of(str, decoder.unpack())[:most] for most in (MAX_TYPE, MAX_TEXT, MAX_TEXT)))
-        else:
-            limit = Limit(_of(str, decoder.unpack()))
-    if decoder.tell() != len(body) or missing & _REPLY_FIELDS or (files and behind):
-        raise PeerError("reply of a job: bytes are left over, or fields are missing or contradict each other")
+    most = max(max_files, MAX_LEFT_OUT + 1)
+    fields = unpack(body, 2 * max_files + _MOST_BESIDE, most, "replace")
+    known = _SHOWN_FIELDS if display else _ALL_FIELDS
+    if not isinstance(fields, dict) or not _REPLY_FIELDS <= fields.keys() <= known:
+        raise PeerError("reply of a job: fields are missing, or too many")
+    exit_code, error, limit = fields["exit"], fields["error"], fields["limit"]
     if type(exit_code) is not int or not 0 <= exit_code <= 255:
         raise PeerError("reply of a job: exit code out of range")
-    return JobReply(exit_code, error is not None, error, limit, files, tuple(left_out), results, value, behind)
+    if error is not None:
+        _check(list, error, 3, least=3)
+        error = JobError(*(_of(str, text)[:most] for text, most in zip(error, (MAX_TYPE, MAX_TEXT, MAX_TEXT), strict=True)))
+    files, behind = _check(dict, fields["files"], max_files), _check(dict, fields.get("behind", {}), max_files)
+    if not all(map(is_plain_name, (*files, *behind))) or (files and behind):
+        raise PeerError("reply of a job: a file's name, or files in it and behind it")
+    for content in files.values():
+        _of(bytes, content)
+    for size in behind.values():
+        if type(size) is not int or size < 0:
+            raise PeerError("reply of a job: a file's size")
+    return JobReply(exit_code, error is not None, error, None if limit is None else _one_of(Limit, limit), files,
+                    tuple(map(_left_out, _check(list, fields.get("left_out", []), MAX_LEFT_OUT + 1))),
+                    bundles.checked(fields.get("results", [])), bundles.value_text(fields.get("value")), behind)
+
+
+def _left_out(entry: object) -> LeftOut:
+    name, reason = _check(list, entry, 2, least=2)
+    return LeftOut(shown_name(_of(str, name)), _one_of(LeftOutReason, reason))
 
 
 def _of(kind: type[T], value: object) -> T:
@@ -332,23 +302,19 @@ def _of(kind: type[T], value: object) -> T:
     return value
 
 
-def _size(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise PeerError("reply of a job: a file's size")
-    return value
+def _one_of(kind: type[E], value: object) -> E:
+    try:
+        return kind(_of(str, value))
+    except ValueError:
+        raise PeerError(f"reply of a job: no {kind.__name__}") from None
 
 
-def _plain_name(name: object) -> str:
-    if not is_plain_name(name):
-        raise PeerError("reply of a job: a file's name")
-    assert isinstance(name, str)
-    return name
-
-
-def _counted(count: int, most: int, least: int = 0) -> int:
-    if not least <= count <= most:
-        raise ValueError(f"{count} entries")
-    return count
+def _check(kind: type[T], value: object, most: int, least: int = 0) -> T:
+    found = _of(kind, value)
+    assert isinstance(found, (list, dict))
+    if not least <= len(found) <= most:
+        raise PeerError(f"reply of a job: {len(found)} entries")
+    return found
 
 
 def shown_name(name: str) -> str:
