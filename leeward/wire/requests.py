@@ -1,5 +1,6 @@
 """
-Requests of clients: decodes and encodes them. Here are those about jobs, sessions and the daemon itself.
+Requests of clients: decodes and encodes them. Here are those about jobs, sessions, the
+daemon itself, and egress: what sandboxes tried to reach, and questions that they wait for.
 
 Trust:     a request is hostile. It is checked field by field into a frozen class; a field that isn't named there is
            refused, so a misspelt option is never ignored.
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.errors import BadRequest, VersionMismatch, brief
-from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_requests  # noqa: F401  # they register
+from leeward.wire import egress_asks, fetches, fields, file_requests, sandbox_requests  # noqa: F401  # they register
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.answers import RESULT
 from leeward.wire.frames import VERSION, encode
@@ -231,6 +232,35 @@ class Shutdown(ClientRequest):
     """End the daemon when its jobs are done, as SIGTERM does."""
 
     now: bool = field(fields.flag, "end running jobs at once", default=False)
+
+
+_OPERATORS = "what a rule of `ask` asks for is the operator's to answer"
+
+
+@operation("egress_log", answers={"events": "array of map", "last": "int", "forgotten": "int"}, admits="if it waits")
+class EgressLog(ClientRequest):
+    """Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried."""
+
+    after: int = field(fields.whole, "the number of the last row that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for another one, at most 3,600", default=0.0)
+
+
+@operation("egress_asks", answers={"events": "array of map"}, admits="if it waits", guests=_OPERATORS)
+class EgressAsks(ClientRequest):
+    """Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may."""
+
+    after: int = field(fields.whole, "the number of the last one that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for one, at most 3,600", default=0.0)
+
+
+@operation("egress_answer", answers={"taken": "bool"}, admits="at once", guests=_OPERATORS)
+class EgressAnswer(ClientRequest):
+    """Answer such a question."""
+
+    ask: int = field(fields.whole, "its number")
+    allow: bool = field(fields.flag, "it goes on; else it is refused", default=False)
+    message: str = field(egress_asks.message, "why, for whoever asked: at most 500 printable characters. \"\" is "
+                         "`Denied by leeward (request N)`", default="", shown="\"\"")
 
 
 def request_id(message: Mapping[str, Any]) -> int:
