@@ -1,5 +1,5 @@
 """
-Shows a job's output while the job runs, and the rest at the end; leeward/capi/await.c does the same in C.
+Shows a job's output while the job runs, and the rest at the end; leeward/capi/exchange.c does the same in C.
 
 Trust:     none in the output; a malformed answer ends the connection.
 

@@ -1,9 +1,8 @@
 """
 The fields of requests: a check for each, and the bounds that it applies.
 
-Runs in:   the daemon, and `leeward run`; pure.
-Trust:     none. A value is any that MessagePack can hold. A check takes it with the name of its field, and returns it
-           with the type that the daemon uses, or raises BadRequest.
+Trust:     none. A check takes any value that MessagePack can hold, with the name of its field, and returns it with the
+           type that the daemon uses, or raises BadRequest.
 """
 
 from __future__ import annotations

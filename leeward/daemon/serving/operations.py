@@ -36,13 +36,14 @@ from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec.job import Functions
 from leeward.wire import fetches, outline
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
-from leeward.wire.code_alone import code_alone
-from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
 from leeward.wire.requests import (
     OPERATIONS,
     ArenaOpen,
     Cancel,
+    EgressAnswer,
+    EgressAsks,
+    EgressLog,
     Execute,
     FunctionAnswer,
     FunctionTake,
@@ -107,7 +108,7 @@ class Operations:
         server.watcher.metrics.requests += 1
         if len(payload) >= _LARGE and server.jobs.crowded and self._too_late(outline.whole(payload)):
             return True
-        alone = None if isinstance(payload, memoryview) else code_alone(payload)
+        alone = None if isinstance(payload, memoryview) else outline.code_alone(payload)
         try:
             if alone is not None:
                 message: Mapping[str, Any] = {}

@@ -1,8 +1,7 @@
 """
 The messages between the daemon and a shard.
 
-Runs in:   the daemon and its shards; pure.
-Trust:     both are leeward's own, but both decode bytes of clients. So whatever arrives, a message or PeerError comes
+Trust:     both are leeward's own, but both decode bytes of clients: whatever arrives, a message or PeerError comes
            out.
 
 Each message is a MessagePack array: its name, and its fields as `wire.records` packs them. A message that passes a
@@ -27,20 +26,12 @@ MAX_MESSAGE, INLINE = 128 << 10, 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class ShardStart:
-    """
-    To a shard, first: serve jobs.
+    """To a shard, first: serve jobs."""
 
-    Attributes:
-        config: the configuration without what a shard doesn't serve.
-        number: of the shard, from 1 on.
-        lives: shards that have had this number before.
-        journal: JOURNAL_STREAM of the daemon's environment.
-    """
-
-    config: Config
-    number: int
-    lives: int
-    journal: str
+    config: Config  # the configuration without what a shard doesn't serve
+    number: int  # of the shard, from 1 on
+    lives: int  # shards that have had this number before
+    journal: str  # JOURNAL_STREAM of the daemon's environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +43,19 @@ class ShardGovern:
 
 @dataclass(frozen=True, slots=True)
 class PassConnection:
-    """
-    In both directions, with a descriptor: the receiver serves this connection from now on.
+    """In both directions, with a descriptor: the receiver serves this connection from now on."""
 
-    Attributes:
-        user: the peer's uid.
-        unread: bytes that were received and not served.
-        keeps: whether the client takes no descriptors (`keep_results`).
-    """
-
-    user: int
-    unread: bytes
-    keeps: bool
+    user: int  # the peer's uid
+    unread: bytes  # bytes that were received and not served
+    keeps: bool  # whether the client takes no descriptors (`keep_results`)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardDrain:
-    """
-    To a shard: take no more jobs, end when none runs, at the latest after *seconds*.
-
-    Attributes:
-        part: read no further requests, because another daemon will serve the clients.
-    """
+    """To a shard: take no more jobs, end when none runs, at the latest after *seconds*."""
 
     seconds: float
-    part: bool
+    part: bool  # read no further requests, because another daemon will serve the clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +99,11 @@ class ShardActivity:
 
 @dataclass(frozen=True, slots=True)
 class ShardCounts:
-    """
-    From a shard: its counters.
+    """From a shard: its counters."""
 
-    Attributes:
-        number: of the `AskCounts`.
-        status: MessagePack of the map of `leeward status`.
-        metrics: MessagePack of `telling.metrics.Metrics.counts` and of what is read at that moment.
-    """
-
-    number: int
-    status: bytes
-    metrics: bytes
+    number: int  # of the `AskCounts`
+    status: bytes  # MessagePack of the map of `leeward status`
+    metrics: bytes  # MessagePack of `telling.metrics.Metrics.counts` and of what is read at that moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +142,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """
-    The message that `encode` made.
-
-    Raises:
-        PeerError: these bytes aren't a message.
-    """
+    """The message that `encode` made; PeerError if these bytes aren't one."""
     try:
         name, fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
         message: Message = records.build(_KINDS[name], fields)
@@ -191,12 +158,7 @@ def pack_map(value: Any) -> bytes:
 
 
 def unpack_map(data: bytes) -> dict[str, Any]:
-    """
-    The map that `pack_map` has packed.
-
-    Raises:
-        PeerError: these bytes aren't a map.
-    """
+    """The map that `pack_map` has packed; PeerError if these bytes aren't one."""
     try:
         value = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
