@@ -7,6 +7,10 @@ Trust:     whoever can write a file decides what jobs may do. So a file that ano
 
 Later sources win, key by key: the defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
 LEEWARD_SOCKET, the command line.
+
+Writes the configuration as a file, with the unit and default of every key: `leeward daemon run --print-config`.
+
+Runs in:   the CLI; pure.
 """
 
 from __future__ import annotations
@@ -17,20 +21,32 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.daemon.config import Config, Environment, quotas
-from leeward.daemon.config_checks import user_number
-from leeward.daemon.config_egress import EGRESS, policies, with_network
+from leeward.daemon.config import (
+    EGRESS,
+    EGRESS_COMMENT,
+    EGRESS_KEYS,
+    Config,
+    Environment,
+    policies,
+    quotas,
+    with_network,
+)
 from leeward.daemon.config_keys import (
     ENVIRONMENT_KEYS,
     ENVIRONMENTS,
+    ENVIRONMENTS_COMMENT,
     KEYS,
     PROFILE_KEYS,
     PROFILES,
+    PROFILES_COMMENT,
     QUOTA_KEYS,
     RENAMED,
+    TABLE_COMMENTS,
     TABLES,
     USERS,
+    USERS_COMMENT,
     Key,
+    user_number,
 )
 from leeward.dataclass import replace
 from leeward.errors import BadRequest
@@ -182,15 +198,7 @@ def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if name in TABLES:
-            if not isinstance(value, Mapping):
-                raise _refuse(f"{place}: {name}", f"must be a table, [{name}]")
-            keys = TABLES[name]
-            inner: dict[str, Any] = {}
-            for key, item in value.items():
-                if key not in keys:
-                    raise _refuse(f"{place}: {name}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
-                inner[key] = _checked(keys[key], item, f"{place}: {name}.{key}")
-            changes[name] = replace(getattr(config, name), **inner)
+            changes[name] = replace(getattr(config, name), **_inner(TABLES[name], value, f"{place}: {name}", f"[{name}]"))
         elif name == USERS:
             changes[name] = _users(config.users, value, f"{place}: {name}")
         elif name == ENVIRONMENTS:
@@ -215,17 +223,11 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
         raise _refuse(place, "must hold tables, [users.NAME]")
     users = dict(before)
     for name, quota in value.items():
-        if not isinstance(quota, Mapping):
-            raise _refuse(f"{place}.{name!s:.60}", f"must be a table, [users.{name!s:.60}]")
+        here = f"{place}.{name!s:.60}"
         user = user_number(name)
         if user is None:
-            raise _refuse(f"{place}.{name!s:.60}", "is no user of this host, by name or number")
-        inner = dict(users.get(user, {}))
-        for key, item in quota.items():
-            if key not in QUOTA_KEYS:
-                raise _refuse(f"{place}.{name}.{key!s:.60}", f"unknown; these are known: {', '.join(QUOTA_KEYS)}")
-            inner[key] = _checked(QUOTA_KEYS[key], item, f"{place}.{name}.{key}")
-        users[user] = inner
+            raise _refuse(here, "is no user of this host, by name or number")
+        users[user] = {**users.get(user, {}), **_inner(QUOTA_KEYS, quota, here, f"[users.{name!s:.60}]")}
     return users
 
 
@@ -252,17 +254,21 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
             raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
         if kind == PROFILES and name == SHELL:
             raise _refuse(here, "is as it is: nothing of it can be configured but show_secrets")
-        if not isinstance(given, Mapping):
-            raise _refuse(here, f"must be a table, [{kind}.{name}]")
-        for key in given:
-            if key not in keys:
-                raise _refuse(f"{here}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
-        made = replace(found.get(name) or new(name), **{
-            key: _checked(keys[key], item, f"{here}.{key}") for key, item in given.items()})
+        made = replace(found.get(name) or new(name), **_inner(keys, given, here, f"[{kind}.{name}]"))
         if made.min > made.max:
             raise _refuse(here, f"min={made.min} is above max={made.max}")
         found[name] = made
     return found
+
+
+def _inner(keys: Mapping[str, Key], given: Any, place: str, header: str) -> dict[str, Any]:
+    """Return the checked values of a table, whose [*header*] an error names."""
+    if not isinstance(given, Mapping):
+        raise _refuse(place, f"must be a table, {header}")
+    for key in given:
+        if key not in keys:
+            raise _refuse(f"{place}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
+    return {key: _checked(keys[key], item, f"{place}.{key}") for key, item in given.items()}
 
 
 def _checked(key: Key, value: Any, place: str) -> Any:
@@ -274,3 +280,61 @@ def _checked(key: Key, value: Any, place: str) -> Any:
 
 def _refuse(place: str, why: str) -> BadRequest:
     return BadRequest(f"{place}: {why}")
+
+
+def print_config(config: Config) -> str:
+    """Return *config* as the text of a file that can be loaded again, with every key, its unit and its default."""
+    defaults = Config()  # a default of "" stands for one that depends on the user
+    lines = [
+        "# leeward's configuration. Read from /etc/leeward/leeward.toml, ~/.config/leeward/config.toml and",
+        "# --config FILE; later files win, key by key. Sizes are bytes, or text such as \"512M\".",
+        "# A running daemon reads all of it again on SIGHUP; keys marked [restart] take effect with its next start.",
+        "", *_entries(KEYS, config, defaults)]
+    for table, keys in TABLES.items():
+        lines += [f"# {TABLE_COMMENTS[table]}", f"[{table}]", "",
+                  *_entries(keys, getattr(config, table), getattr(defaults, table))]
+    lines += [USERS_COMMENT, f"[{USERS}]", ""]
+    for user, quota in config.users.items():
+        lines += [f"[{USERS}.{user}]", ""]
+        for name, value in quota.items():
+            lines += _entry(name, QUOTA_KEYS[name], value, getattr(config.quota, name))
+    lines += [ENVIRONMENTS_COMMENT, f"[{ENVIRONMENTS}]", ""]
+    for name, environment in config.environments.items():
+        lines += [f"[{ENVIRONMENTS}.{name}]", "", *_entries(ENVIRONMENT_KEYS, environment, Environment())]
+    lines += [PROFILES_COMMENT, f"[{PROFILES}]", ""]
+    for name, profile in config.profiles.items():
+        lines += [f"[{PROFILES}.{name}]", "", *_entries(PROFILE_KEYS, profile, Profile())]
+    lines += [EGRESS_COMMENT, f"[{EGRESS}]", ""]
+    for name, policy in config.egress.items():
+        from leeward.spec.egress import policy_map  # only where there are policies
+
+        values = policy_map(policy)
+        lines += [f'[{EGRESS}."{name}"]', ""]  # a point in a bare key would make a table in a table
+        for key, comment in EGRESS_KEYS.items():
+            lines += [f"# {comment}", f"{key} = {_toml(values[key])}", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _entries(keys: Mapping[str, Key], values: Any, defaults: Any) -> list[str]:
+    """Return the lines of the values that are set, by the names in *keys*."""
+    return [line for name, key in keys.items() if (value := getattr(values, name)) is not None and value != {}
+            for line in _entry(name, key, value, getattr(defaults, name))]
+
+
+def _entry(name: str, key: Key, value: Any, default: Any) -> list[str]:
+    changed = "" if value == default else f" (default: {_toml(default)})"
+    restart = "" if key.live else " [restart]"
+    return [f"# {key.comment}{restart}{changed}", f"{name} = {_toml(value)}", ""]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A basic string of TOML. Every character that needs an escape gets one by its number.
+        return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

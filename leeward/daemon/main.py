@@ -29,18 +29,15 @@ from functools import partial
 from leeward import __version__, dataclass
 from leeward._native import heap
 from leeward.daemon import descriptors, early
-from leeward.daemon.config import Config, group_id, live, quotas, room
-from leeward.daemon.config_egress import most_listeners
+from leeward.daemon.config import Config, group_id, live, most_listeners, quotas, room
 from leeward.daemon.counting import Counting
-from leeward.daemon.ending import OVERDUE_S, drain_s, see_off
-from leeward.daemon.idle import Idle
+from leeward.daemon.ending import OVERDUE_S, Idle, Signals, drain_s, see_off
 from leeward.daemon.plans import Plans, environments
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards.dealer import Dealer
 from leeward.daemon.shards.merge import own_part
-from leeward.daemon.signals import Signals
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
@@ -50,6 +47,7 @@ from leeward.daemon.telling.status import status
 from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
+from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
 from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
@@ -249,7 +247,7 @@ class Daemon:
         """
         place = self._config.metrics
         if not place:
-            return _nothing
+            return nothing
         listener: Listener | socket.socket
         if place.startswith("/"):
             listener = self._place(place, None)
@@ -345,10 +343,6 @@ class Daemon:
         if self._dealer is not None:
             self._dealer.drain(drain_s(), self._listener.kept, partial(drained, "shards"))
         self._engine.drain(drain_s(), partial(drained, "engine"))
-
-
-def _nothing() -> None:
-    return
 
 
 def _log_the_ring(why: str) -> None:

@@ -117,6 +117,10 @@ def in_any_case(*steps: Callable[[], object]) -> None:
         raise errors[0]
 
 
+def nothing(*_: object) -> None:
+    """The callback where nobody has to be called."""
+
+
 def owner_of(callback: object) -> Any:
     """The object whose bound method *callback* is; None for a plain function."""
     while isinstance(callback, partial):

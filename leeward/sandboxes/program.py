@@ -33,10 +33,8 @@ from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
-from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT, Chunks, OutputChunk
-from leeward.sandboxes.feed import Feed
-from leeward.sandboxes.kept import KeptOutput
 from leeward.sandboxes.states import PROCESS, Life, Moment
+from leeward.sandboxes.streams import ROOM, STDERR, STDOUT, Chunks, Feed, KeptOutput, OutputChunk
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
 from leeward.isolation.cgroup.entry import Usage
-from leeward.loop.barrier import in_any_case
+from leeward.loop.barrier import in_any_case, nothing
 from leeward.loop.reactor import Reactor
 from leeward.loop.stream import JobStart, Ran
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
@@ -82,7 +82,7 @@ class LiveSandbox:
         self._used = Usage()
         self._denied: Counter[str] = Counter()
         self.held = False
-        self.on_program_end: Callable[[int, str, Result], None] = _ignore
+        self.on_program_end: Callable[[int, str, Result], None] = nothing
         self._warm = WarmPlace(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
 
@@ -153,7 +153,7 @@ class LiveSandbox:
         program.begin(child, spent)
         feed = program.feed
         if (asked.stdin or asked.warm) and feed is not None:
-            feed.write(asked.stdin, fed or _ignore, end=not asked.open)
+            feed.write(asked.stdin, fed or nothing, end=not asked.open)
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
@@ -420,9 +420,6 @@ class LiveSandbox:
     def broken(self, error: Exception) -> None:
         """Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox."""
         self.lost(f"a bug of the daemon's: {error}")
-
-
-def _ignore(*_told: object) -> None: ...
 
 
 class FreshJob:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from leeward.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from leeward.daemon.serving.functions import JobExchange
+    from leeward.daemon.serving.waiting import JobExchange
 
 #: Seconds that a call waits for its answer: the default, and the most that a client can ask for.
 WAIT_S, MAX_WAIT_S = 60.0, 3600.0

@@ -35,12 +35,9 @@ from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
-from leeward.daemon.serving.outbox import Outbox
-from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.peers import say_no
-from leeward.daemon.serving.places import asks
-from leeward.daemon.serving.rounds import CONNECTING, STEP
-from leeward.daemon.serving.share import Share
+from leeward.daemon.serving.parcel import Outbox, Parcel
+from leeward.daemon.serving.peers import asks, say_no
+from leeward.daemon.serving.rounds import CONNECTING, STEP, Share
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, PeerError
 from leeward.loop.barrier import in_any_case

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.kept import KeptResults
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
-from leeward.daemon.serving.live_output import LiveOutput
-from leeward.daemon.serving.parcel import Parcel, pack
+from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
+from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
-from leeward.daemon.serving.share import CONNECTION_SHARE, GUEST_TAKEN, Share
+from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case

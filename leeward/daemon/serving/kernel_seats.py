@@ -21,6 +21,7 @@ from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
+from leeward.loop.barrier import nothing
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.stream import JobStart, Ran
 from leeward.run.report import Report
@@ -116,7 +117,7 @@ class KernelSeats:
         seat = self._of(start.session)
         entry = self._desk.get(seat.sandbox, self._owner.user)
         sandbox = entry.sandbox.sandbox
-        call = SandboxCall(self._desk, entry, _nothing)
+        call = SandboxCall(self._desk, entry, nothing)
 
         def over(report: Report) -> None:
             self._answer(start.request, call, entry, report)
@@ -130,7 +131,3 @@ class KernelSeats:
         """Record a job that the fast path has sent and answered."""
         seat = self._of(ran.session)
         self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)
-
-
-def _nothing() -> None:
-    return

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import agent_home, arena, host_view, narrowing
-from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving import agent_home, host_view, inbox, narrowing
 from leeward.daemon.serving.flight import Flight
+from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
+from leeward.daemon.serving.rounds import GUEST_SHARE, Share
 from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes
-from leeward.daemon.serving.share import GUEST_SHARE, Share
+from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
@@ -62,12 +62,7 @@ from leeward.wire.requests import (
     parse_request,
     request_id,
 )
-from leeward.wire.sandbox_requests import (
-    SandboxDock,
-    SandboxList,
-    SandboxOpen,
-    SandboxRequest,
-)
+from leeward.wire.sandbox_requests import SandboxDock, SandboxList, SandboxOpen, SandboxRequest
 from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
@@ -274,7 +269,7 @@ class Operations:
             raise Busy(f"no arena can be made: {error.strerror}") from None
         server.requests += size
         share.requests += size
-        answer = {"slots": arena.SLOTS, "size": arena.SLOT, "arenas": [size]}
+        answer = {"slots": inbox.SLOTS, "size": inbox.SLOT, "arenas": [size]}
         return Parcel(memoryview(encode_ok(request.id, answer)), [Results(fd, size)], weight=1)
 
     def _out_of_slot(self, request: Slot) -> Execute | None:

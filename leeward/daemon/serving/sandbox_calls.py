@@ -3,21 +3,73 @@ The part of a connection that its requests about live sandboxes use: those reque
 connection.
 
 Runs in:   the daemon, on the reactor's one thread.
+
+Fetches that the broker does for a connection, by the policy of a sandbox.
+
+Runs in:   the daemon, on the reactor's one thread. The broker fetches; the daemon sends nothing and resolves nothing.
+Trust:     none in the client, nor in the broker's fields and body of a response: both go to the client, the fields
+           checked, the body unchanged.
+
+A connection's requests about a sandbox's folders: which paths of overlays have changed, their content, going back to an
+earlier state, and hiding names.
+
+Runs in:   the daemon, on the reactor's one thread. A porter in the sandbox carries them out; the daemon opens nothing
+there. Trust:     none in a client, nor in the content of the memory files: they go to the client unchanged.
+
+The opening of a sandbox that shows folders of the host, and the docks on which clients leave descriptors of these.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client: the folders that it names are compared with its descriptors (crossing/opener.py). A
+           connection's own socket takes no descriptor at all. The opener receives those of a dock, in one message, for
+           the one request that names the dock. The daemon itself never has one of them open, and doesn't close those
+           that stay in a dock: how long that takes is up to the client (loop/closing.py).
+
+A dock is a stream, in which a read of no bytes is the end; a client can't put an empty message before a descriptor.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from leeward._native.memfd import memory_file
+from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.dataclass import dataclass
-from leeward.errors import BadRequest
-from leeward.loop.barrier import in_any_case
+from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.loop.barrier import in_any_case, nothing
+from leeward.loop.closing import guarded
 from leeward.loop.reactor import Reactor, Timer
+from leeward.pool.fetches import failed
+from leeward.run.placement import INLINE
+from leeward.run.porter import PorterRefusal
+from leeward.run.report import Arena
+from leeward.run.verdict import bug
 from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
 from leeward.sandboxes.registry import RegistryEntry
+from leeward.spec import folders as rules
+from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
+from leeward.spec.profiles.agent import needless
+from leeward.spec.sandbox import View
+from leeward.spec.stand_ins import DISABLED
+from leeward.wire.answers import encode_ok
+from leeward.wire.sandbox_requests import (
+    OverlayCheckpoint,
+    OverlayDiff,
+    OverlayDiscard,
+    OverlayRead,
+    OverlayRestore,
+    SandboxFetch,
+    SandboxHide,
+)
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
 
 #: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
 ENDING_S = 4.0
@@ -182,3 +234,363 @@ class Holds:
         """End everything that is still held, because the connection is closed."""
         rows, self._rows = self._rows, []
         in_any_case(*(each.end for each in rows if each.lives()))
+
+
+class FetchCall(FileTicket):
+    """
+    A fetch, as a ticket; while it runs the sandbox isn't idle.
+
+    Raises:
+        Busy: the user has as many fetches as are allowed, or there is no broker or no memory.
+        Refused: the sandbox is over.
+    """
+
+    def __init__(self, desk: Desk, owner: Flight, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+        super().__init__(desk, entry)
+        self._owner, self._request = owner, request
+        self._begin()
+        desk.busy(entry)
+        owner.wait(request.id, self)
+
+    def _begin(self) -> None:
+        request, sandbox = self._request, self._entry.sandbox.sandbox
+        lease = sandbox.lease
+        if not sandbox.facts.key.egress:
+            self._desk.reactor.soon(self._disabled)
+            self._take_back = nothing
+            return
+        about: dict[str, object] = {"url": request.url, "method": request.method,
+                                    "headers": [list(each) for each in request.headers]}
+        body: Arena | None = None
+        try:
+            self._fd = memory_file("leeward_results")
+            body = seal([request.body]) if request.body else None
+            fds = [self._fd, *([body.fd] if body is not None else [])]
+            self._take_back = self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
+        except OSError as error:
+            self._drop()
+            raise Busy(f"no memory file can be made: {error.strerror}") from None
+        except LeewardError:
+            self._drop()
+            raise
+        finally:
+            if body is not None:
+                body.close()
+
+    def _disabled(self) -> None:
+        self._answered(failed(DISABLED, "disabled", sent=False))
+
+    def _answered(self, answer: Mapping[str, Any]) -> None:
+        if not self._end():
+            self._drop()
+            return
+        self._owner.deliver(self._request.id, self._parcel(answer))
+
+    def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
+        """Return the answer. A large body is sent beside it in a memory file, which is sealed against changes."""
+        fd = self._take_file()
+        if fd < 0:
+            return Parcel(memoryview(encode_ok(self._request.id, answer)))
+        arena = Arena(fd, 0)
+        try:
+            if "failed" not in answer:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+                arena.size = os.fstat(fd).st_size
+            if arena.size > INLINE:
+                answer = {**answer, "body": [0, 0, arena.size], "arenas": [arena.size]}
+                return Parcel(memoryview(encode_ok(self._request.id, answer)), [arena], weight=1)
+            if "failed" not in answer:
+                answer = {**answer, "body": os.pread(fd, arena.size, 0)}
+        except OSError as error:
+            answer = failed(f"HTTP error: the response can't be handed on: {error.strerror}")
+        arena.close()
+        return Parcel(memoryview(encode_ok(self._request.id, answer)))
+
+
+#: Seconds that a walk, and one piece of a file, may take.
+DIFF_S, READ_S = 60.0, 20.0
+#: Seconds in which the end of a sandbox is known after that of a process in it, and between two looks.
+SETTLE_S, _LOOK_S = 1.0, 0.01
+
+OverlayChange = OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide
+
+
+class OverlayCall(FileTicket):
+    """A request that reads an overlay, as a ticket. It counts as use of the sandbox."""
+
+    def __init__(self, desk: Desk, owner: Flight, request: OverlayDiff | OverlayRead,
+                 entry: RegistryEntry[Held]) -> None:
+        super().__init__(desk, entry)
+        self._owner, self._request = owner, request
+        layer, number = _mounts(entry).layer(request.target), _mounts(entry).number(request.target)
+        order: dict[str, Any] = {"order": "diff", "number": number}
+        if isinstance(request, OverlayRead):
+            order = {"order": "read", "number": number, "path": request.path, "offset": request.offset}
+        if entry.sandbox.sandbox.held:  # it would find a mixture of two states
+            raise Busy("an overlay of the sandbox is being changed")
+        try:
+            self._fd = memory_file("leeward_results")
+            asked = entry.sandbox.sandbox.carry(order, [layer, self._fd], self._answered,
+                                                READ_S if isinstance(request, OverlayRead) else DIFF_S)
+        except (LeewardError, OSError) as error:
+            self._drop()
+            raise Busy(f"the overlay can't be looked at now: {error}") from None
+        self._take_back = asked.cancel
+        desk.busy(entry)
+        owner.wait(request.id, self)
+
+    def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if isinstance(what, LeewardError):
+            PorterFailure(self._desk, self._entry, what, self._refuse)
+            return
+        if not self._end():
+            self._drop()
+            return
+        fd = self._take_file()
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        size = os.fstat(fd).st_size
+        arena = Arena(fd, size)
+        if not size:
+            arena.close()
+        answer = {"size": size, **({"arenas": [size]} if size else {})}
+        self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
+                                                     [arena] if size else [], weight=1 if size else 0))
+
+    def _refuse(self, why: Refused) -> None:
+        self._drop()
+        if self._end():
+            self._owner.refuse(self._request.id, why)
+
+
+class PorterFailure:
+    """
+    Tells why a porter hasn't done its order. Of one that has ended without an answer this is told when the daemon knows
+    whether the sandbox has ended, of which it hears a moment later.
+
+    Args:
+        error: the porter's.
+        tell: is called once, perhaps from inside this call.
+    """
+
+    costs = "connection"
+
+    def __init__(self, desk: Desk, entry: RegistryEntry[Held], error: LeewardError,
+                 tell: Callable[[Refused], None]) -> None:
+        self._desk, self._entry, self._error, self._tell = desk, entry, error, tell
+        self._until = desk.reactor.now() + (0.0 if isinstance(error, PorterRefusal) else SETTLE_S)
+        self._look()
+
+    def _look(self) -> None:
+        why = _why_failed(self._desk, self._entry, self._error)
+        if isinstance(why, SandboxOver) or self._desk.reactor.now() >= self._until:
+            self._tell(why)
+        else:
+            self._desk.reactor.after(_LOOK_S, self._look)
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: a callback has failed."""
+        self._tell(Busy(bug(error)))
+
+
+def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
+    """
+    Make or restore a checkpoint of an overlay, discard changes, or hide names. A running operation is completed even if
+    its connection ends, because a partial result would be worse.
+
+    Raises:
+        BadRequest, Refused: it can't be done.
+    """
+    sandbox, mounts, reactor = entry.sandbox.sandbox, _mounts(entry), desk.reactor
+    call: SandboxCall | None = None
+    fields: dict[str, Any] = {}
+
+    def answered(what: Mapping[str, Any] | LeewardError) -> None:
+        if isinstance(what, LeewardError) and not isinstance(what, Refused):
+            PorterFailure(desk, entry, what, answered)
+        elif call is None or not call.end():
+            return
+        elif isinstance(what, Refused):
+            owner.refuse(request.id, what)
+        else:
+            owner.answer(request.id, fields)
+
+    try:
+        if isinstance(request, SandboxHide):
+            hide_names(sandbox, mounts, request.hide, answered)
+        elif isinstance(request, OverlayCheckpoint):
+            fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
+        elif isinstance(request, OverlayRestore):
+            if request.name not in mounts.kept.get(request.target, ()):
+                mounts.layer(request.target)
+                raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "restore", "name": request.name, "most": sandbox.facts.limits.memory // 2}, answered)
+        else:
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "discard", "paths": list(request.paths)}, answered)
+    except (BadRequest, Refused):
+        raise
+    except LeewardError as error:
+        raise Busy(f"the folders of the sandbox can't be changed now: {error}") from None
+    call = SandboxCall(desk, entry, nothing)
+    owner.wait(request.id, call)
+
+
+def _mounts(entry: RegistryEntry[Held]) -> Mounts:
+    mounts = entry.sandbox.mounts
+    return Mounts((), [], (0, 0), [], 0, []) if mounts is None else mounts
+
+
+def _why_failed(desk: Desk, entry: RegistryEntry[Held], error: LeewardError) -> Refused:
+    try:
+        desk.get(entry.name, entry.user)
+    except SandboxOver as over:
+        return over
+    return RequestRejected(str(error))
+
+
+#: Docks of one connection at once, at most.
+MOST_DOCKS = 2
+
+
+class FolderOpening:
+    """
+    A request whose folders are being opened before its sandbox, as a ticket.
+
+    Args:
+        dock: the dock with the client's descriptors. It is closed here when the opener doesn't need it any more.
+        user: uid and gid of the client.
+        proceed: opens the sandbox with the mounts, which it then owns; returns a function that cancels the opening.
+        refuse: answers the request.
+        view: the sandbox's view of the host, if it isn't the daemon's default.
+        skip_shown: don't mount folders that the view already shows at the same path.
+
+    Raises:
+        Forbidden: the sandbox's processes would have other rights in the folders than the client.
+        BadRequest: mounts that no sandbox can have.
+        Busy: folders can't be opened now.
+    """
+
+    def __init__(self, desk: Desk, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
+                 proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
+                 view: View | None = None, skip_shown: bool = False) -> None:
+        self._close = desk.reactor.closer.close
+        self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
+        self._over = False
+        self._dock: socket.socket | None = dock
+        self._since = time.clock_gettime_ns(FILE_CLOCK)
+        self._take_back: Callable[[], None] | None = None
+        try:
+            if os.geteuid() not in (0, user[0]):
+                raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would open"
+                                " these folders: use a daemon of your own, or one that root runs")
+            rules.check(folders)
+            view = desk.view if view is None else view
+            self._needless = [skip_shown and needless(folder, view) for folder in folders]
+            rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view)
+            rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
+                     "overlay": folder.overlay, "file": folder.file} for folder in folders]
+            self._take_back = desk.opener.open(dock.fileno(), rows, user[0], self._opened).cancel
+        except BaseException:
+            self._leave()
+            raise
+
+    def _opened(self, what: list[int] | LeewardError, found: list[tuple[int, int]]) -> None:
+        self._leave()
+        if isinstance(what, LeewardError):
+            self._refuse(refusal(what))
+            return
+        mounts = Mounts(*self._kept(what, found), self._since, [])
+        if self._over:
+            mounts.close()
+            return
+        try:
+            self._take_back = self._proceed(mounts)
+        except (LeewardError, OSError) as error:
+            mounts.close()
+            self._refuse(refusal(error))
+
+    def _leave(self) -> None:
+        """Close the dock. While the opener still had it, this was not its last descriptor."""
+        dock, self._dock = self._dock, None
+        if dock is not None:
+            self._close(dock)
+
+    def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
+            tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
+        """Return folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed."""
+        rows = []
+        for row in zip(self._folders, trees, found, self._needless, strict=True):
+            if row[3]:
+                os.close(row[1])
+            else:
+                rows.append(row)
+        return tuple(row[0] for row in rows), [row[1] for row in rows], self._user, [row[2] for row in rows]
+
+    def cancel(self) -> None:
+        self._over = True
+        self._leave()
+        take_back, self._take_back = self._take_back, None
+        if take_back is not None:
+            take_back()
+
+
+def refusal(error: Exception) -> Refused:
+    """Return *error* as an answer."""
+    if isinstance(error, Refused):
+        return error
+    return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))
+
+
+class Docks:
+    """
+    The docks of one connection.
+
+    Args:
+        own: adds a number, perhaps negative, to the client's large results that wait: docks have their descriptors.
+        close: closes a socket that may hold descriptors of a client, without waiting for them.
+    """
+
+    def __init__(self, own: Callable[[int], None], close: Callable[[socket.socket], None]) -> None:
+        self._own, self._close = own, close
+        self._last = 0
+        self._docks: dict[int, socket.socket] = {}
+
+    def make(self) -> tuple[int, int]:
+        """
+        Make a dock. Returns its number and the client's end, which the caller owns.
+
+        Raises:
+            Busy: the connection has too many docks, or no descriptor is left.
+        """
+        if len(self._docks) >= MOST_DOCKS:
+            raise Busy(f"this connection has {MOST_DOCKS} docks already")
+        try:
+            here, there = socket.socketpair()
+        except OSError as error:
+            raise Busy(f"no dock can be made: {error.strerror}") from None
+        guarded(here)
+        self._last += 1
+        self._docks[self._last] = here
+        self._own(1)
+        return self._last, there.detach()
+
+    def take(self, number: int) -> socket.socket:
+        """
+        Remove a dock and return the daemon's end, which the caller owns from now on.
+
+        Raises:
+            BadRequest: there is no dock of that number.
+        """
+        dock = self._docks.pop(number, None)
+        if dock is None:
+            raise BadRequest(f"this connection has no dock {number}: mounts need one for each sandbox_open")
+        self._own(-1)
+        return dock
+
+    def close(self) -> None:
+        while self._docks:
+            self._own(-1)
+            self._close(self._docks.popitem()[1])

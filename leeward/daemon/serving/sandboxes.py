@@ -17,14 +17,25 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from leeward.daemon.serving import agent_home, host_view, narrowing
-from leeward.daemon.serving.fetching import FetchCall
-from leeward.daemon.serving.folders import Docks, FolderOpening
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
-from leeward.daemon.serving.overlays import OverlayCall, OverlayChange, change_overlay
-from leeward.daemon.serving.sandbox_calls import Hold, Holds, SandboxCall, SandboxEnding, SandboxOpening, check_limits
+from leeward.daemon.serving.sandbox_calls import (
+    Docks,
+    FetchCall,
+    FolderOpening,
+    Hold,
+    Holds,
+    OverlayCall,
+    OverlayChange,
+    SandboxCall,
+    SandboxEnding,
+    SandboxOpening,
+    change_overlay,
+    check_limits,
+)
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
+from leeward.loop.barrier import nothing
 from leeward.outcome import Outcome
 from leeward.pool.sessions import Cancellable
 from leeward.run.report import Report
@@ -279,7 +290,7 @@ class Sandboxes:
                   stdin=request.stdin, collect=request.collect, display=request.display,
                   limits=adjusted(sandbox.facts.limits, owner.server.config.ceilings, request.limits))
         job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.server.config.ceilings.time))
-        call = SandboxCall(self._desk, entry, _nothing)
+        call = SandboxCall(self._desk, entry, nothing)
 
         def over(report: Report) -> None:
             self._answer(request.id, call, entry, report)
@@ -433,7 +444,7 @@ class Sandboxes:
         feed.write(request.data, taken, end=request.end)
         if told:
             return {"written": told[0]}
-        call = SandboxCall(self._desk, entry, _nothing)
+        call = SandboxCall(self._desk, entry, nothing)
         self._owner.wait(request.id, call)
         return None
 
@@ -485,10 +496,6 @@ def _values(what: object) -> int:
 def _give_up(report: Report) -> None:
     """Close a report that isn't needed any more."""
     report.close()
-
-
-def _nothing() -> None:
-    return
 
 
 #: What serves a request that names a sandbox, given that; by its kind, or one that it is based on.

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
-from leeward.daemon.serving import arena
-from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving import inbox
 from leeward.daemon.serving.connection import Connection
-from leeward.daemon.serving.lent import FILES, LentFiles
+from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.moving import OtherProcesses
+from leeward.daemon.serving.parcel import FILES, LentFiles
 from leeward.daemon.serving.peers import (
     RefusalObserver,
     ServedUsers,
     Unwatched,
+    WaitingClient,
+    WaitingClients,
     admitted,
     groups_of,
     say_no,
 )
-from leeward.daemon.serving.places import WaitingClient, WaitingClients
-from leeward.daemon.serving.rounds import CONNECTING, Rounds
-from leeward.daemon.serving.share import GUEST_SHARE, Share
+from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy
 from leeward.loop.reactor import Reactor, Timer
@@ -254,7 +254,7 @@ class Server:
     @property
     def most_requests(self) -> int:
         """Bytes of request arenas that there may be."""
-        return arena.TOTAL if self._room is None else min(arena.TOTAL, self._room.arenas * RequestArena.size)
+        return inbox.TOTAL if self._room is None else min(inbox.TOTAL, self._room.arenas * RequestArena.size)
 
     def _why_so_few(self) -> str:
         if self._room is None or self.places == self.config.max_connections:

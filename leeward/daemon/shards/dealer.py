@@ -1,4 +1,13 @@
 """
+Counters of the shards, which the daemon asks for, and which come later.
+
+Runs in:   the daemon, on the reactor's thread.
+
+Processes of shards that are to end: they get some time for that, and are killed then.
+
+Runs in:   the daemon, on the reactor's thread.
+Owns:      these processes, and their places among the control groups.
+
 The daemon's side of its shards: it starts them, deals connections to them, and takes connections back.
 
 Runs in:   the daemon, on the reactor's thread.
@@ -20,6 +29,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,18 +38,148 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.channel import ShardChannel, taken
-from leeward.daemon.shards.departures import Departures
-from leeward.daemon.shards.gathering import Gathered, Gathering
 from leeward.daemon.shards.merge import added, of_shard
-from leeward.daemon.shards.messages import Message, PassConnection
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardCounts, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, PeerError
+from leeward.loop.barrier import in_any_case, nothing
 from leeward.loop.reactor import Reactor, Timer
 from leeward.spec.peers import credentials
 from leeward.worker import bare
+
+#: Seconds that the shards have for an answer.
+ANSWER_S = 0.5
+
+#: Takes the counters of the shards that have answered, by their numbers.
+Gathered = Callable[[dict[int, ShardCounts]], None]
+
+
+class Gathering:
+    """All questions that aren't answered yet."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._asks: dict[int, _Question] = {}
+        self._last = 0
+
+    def ask(self, shards: Mapping[int, Callable[[int], object]], done: Gathered) -> Callable[[], None]:
+        """
+        Ask *shards*, by functions that send the question with its number, and call *done* later with those that answer
+        in time. Returns the function that cancels this.
+        """
+        self._last += 1
+        number = self._last
+        asked = self._asks[number] = _Question(set(shards), partial(self._finish, number, done))
+        asked.timer = self._reactor.after(ANSWER_S, asked.finish)
+        for send in shards.values():
+            send(number)
+        self._reactor.soon(asked.look)
+        return partial(self._forget, number)
+
+    def answered(self, shard: int, counts: ShardCounts) -> None:
+        """*shard* has answered."""
+        asked = self._asks.get(counts.number)
+        if asked is not None:
+            asked.answered(shard, counts)
+
+    def lost(self, shard: int) -> None:
+        """*shard* has ended, and answers nothing any more."""
+        for asked in list(self._asks.values()):
+            asked.lost(shard)
+
+    def _finish(self, number: int, done: Gathered, found: dict[int, ShardCounts]) -> None:
+        self._forget(number)
+        done(found)
+
+    def _forget(self, number: int) -> None:
+        asked = self._asks.pop(number, None)
+        if asked is not None:
+            asked.close()
+
+
+class _Question:
+    """One question."""
+
+    def __init__(self, missing: set[int], done: Gathered) -> None:
+        self._missing, self._done = missing, done
+        self._found: dict[int, ShardCounts] = {}
+        self.timer: Timer | None = None
+
+    def answered(self, shard: int, counts: ShardCounts) -> None:
+        self._found[shard] = counts
+        self.lost(shard)
+
+    def lost(self, shard: int) -> None:
+        if shard in self._missing:
+            self._missing.discard(shard)
+            self.look()
+
+    def look(self) -> None:
+        if not self._missing:
+            self.finish()
+
+    def finish(self) -> None:
+        done, self._done = self._done, nothing
+        done(self._found)
+
+    def close(self) -> None:
+        self._done = nothing
+        if self.timer is not None:
+            self.timer.cancel()
+
+
+#: Seconds that a shard has to end, and between two looks whether it has.
+END_S, _LOOK_S = 3.0, 0.05
+
+
+class Departures:
+    """The processes that are on their way out."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._leaving: dict[subprocess.Popen[bytes], Callable[[], None]] = {}
+        self._look: Timer | None = None
+
+    def add(self, process: subprocess.Popen[bytes], leave: Callable[[], None]) -> None:
+        """Reap *process* when it has ended, or kill it after END_S; then call *leave*."""
+        self._leaving[process] = leave
+        self._reactor.after(END_S, partial(self._end, process))
+        self._check()
+
+    def _check(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        for process in list(self._leaving):
+            if process.poll() is not None:
+                self._end(process)
+        if self._leaving:
+            self._look = self._reactor.after(_LOOK_S, self._check)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        leave = self._leaving.pop(process, None)
+        if leave is not None:
+            if process.poll() is None:
+                log.warning("a shard doesn't end: it is killed", pid=process.pid)
+            in_any_case(process.kill, process.wait, leave)
+
+    def close(self) -> None:
+        """Wait for all of them, for END_S together."""
+        deadline = time.monotonic() + END_S
+        for process in list(self._leaving):
+            try:
+                process.wait(max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass  # `_end` kills it
+            self._end(process)
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: a look has failed. The next one follows as usual."""
+        if self._leaving and self._look is None:
+            self._look = self._reactor.after(_LOOK_S, self._check)
+
 
 #: Seconds before another shard is started, doubled each time that it follows soon, up to the second.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
@@ -69,7 +209,7 @@ class Shard:
     requests: int = 0
     busy: bool = False
     counts: messages.ShardCounts | None = None
-    leave: Callable[[], None] = field(default_factory=lambda: _nothing)
+    leave: Callable[[], None] = nothing
     lives: int = 0
     since: float = 0.0
     pause: float = _AGAIN_S
@@ -78,10 +218,6 @@ class Shard:
     @property
     def connections(self) -> int:
         return self.users.total()
-
-
-def _nothing() -> None:
-    return
 
 
 class Dealer:
@@ -220,7 +356,7 @@ class Dealer:
     def _dismiss(self, shard: Shard) -> None:
         """The shard's process is to end. Another one may be started meanwhile."""
         process, shard.process = shard.process, None
-        leave, shard.leave = shard.leave, _nothing
+        leave, shard.leave = shard.leave, nothing
         if process is not None:
             self._departures.add(process, leave)
 

@@ -23,19 +23,18 @@ from typing import Any
 from leeward._native import heap
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config
-from leeward.daemon.ending import OVERDUE_S, see_off
+from leeward.daemon.ending import OVERDUE_S, Signals, see_off
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.channel import ShardChannel, taken
 from leeward.daemon.shards.merge import own_part
-from leeward.daemon.shards.messages import Message, PassConnection, ShardStart, pack_map
-from leeward.daemon.signals import Signals
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardStart, pack_map, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
+from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Timer
 from leeward.pool import ticket
@@ -128,7 +127,7 @@ class ShardProcess:
         try:
             self._send(messages.ShardReady(server.places))
             self._reactor.run(self._overdue)
-            self._reactor.barrier.steps(partial(see_off, self._reactor, server, self._stop_requested, _nothing))
+            self._reactor.barrier.steps(partial(see_off, self._reactor, server, self._stop_requested, nothing))
             self._report()
         finally:
             self._reactor.barrier.steps(signals.close, watchdog.stop, server.close)
@@ -258,10 +257,6 @@ class ShardProcess:
             "workers": pool.workforce.states(), "recycles": pool.workforce.recycled, "queued": len(pool.queue),
             "memory": {str(worker.slot): memory_of(worker) for worker in pool.workforce.workers},
             "runners_made": pool.workforce.runners_made, "connections": len(self._server.connections)}}
-
-
-def _nothing() -> None:
-    return
 
 
 def main(control: int) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from leeward.errors import Busy, LeewardError
-from leeward.sandboxes.layer_changes import LayerChange, keep
-from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.mounting import LayerChange, Mounts, keep
 from leeward.spec.folders import Folder
 
 

@@ -24,8 +24,8 @@ from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving import inbox, operations, server
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.daemon.serving.peers import ServedUsers, admitted
+from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
-from leeward.daemon.serving.share import GUEST_SHARE
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
 from leeward.errors import Busy, Refused

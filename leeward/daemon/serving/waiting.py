@@ -8,19 +8,38 @@ Theory of operation. Each job with functions has an exchange, under the number o
 answered. The client asks for calls with one request at a time, which waits until there are calls or the job is over. So
 the rule of the wire stays: one request, one reply. The number of calls that a job may have open bounds what waits. An
 answer goes to the job that runs at the moment; an answer to no open call is dropped.
+
+The output so far of one connection's jobs, for a client that shows it while they run.
+
+Runs in:   the daemon, on the reactor's one thread.
+Trust:     none in a client; what a job writes is passed on unread.
+
+Theory of operation. The client asks with one request at a time for each job, and says how much of each stream it has.
+The request waits until there is more, or until the job's own request is answered. An answer has 64 KiB of a stream at
+most, so a client that doesn't read holds no more than that for each of its jobs. The result has all output still.
+
+A request that waits for the next ends of jobs, for the next decisions about egress, or for the shards, as a ticket.
+
+Runs in:   the daemon, on the reactor's one thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.errors import BadRequest
+from leeward.loop.reactor import Reactor
 from leeward.pool.sessions import Cancellable
+from leeward.pool.ticket import Ticket
 from leeward.protocols import Protocol
+from leeward.run.output import Output
 from leeward.spec.functions import Functions
-from leeward.wire.requests import FunctionAnswer, FunctionTake
+from leeward.wire.requests import FunctionAnswer, FunctionTake, OutputTake
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
 
 #: Bytes of calls in one answer, if there is more than one.
 _BATCH = 1 << 20
@@ -190,3 +209,150 @@ class Exchanges:
         """Return the answer to *request*."""
         exchange = self._held.get(request.target)
         return {"taken": exchange is not None and exchange.answer(request)}
+
+
+def _output(out: bytes = b"", err: bytes = b"", *, running: bool = False, over: bool = False) -> Mapping[str, Any]:
+    return {"stdout": out, "stderr": err, "running": running, "over": over}
+
+
+class _WaitingTake:
+    """A request that waits for output, as a ticket."""
+
+    def __init__(self, request: OutputTake, output: Output, forget: Callable[[int], object]) -> None:
+        self.request, self.output, self._forget = request, output, forget
+
+    def cancel(self) -> None:
+        self._forget(self.request.target)
+
+    def found(self) -> Mapping[str, Any] | None:
+        out = self.output.since(self.output.out, self.request.stdout)
+        err = self.output.since(self.output.err, self.request.stderr)
+        return _output(out, err, running=True) if out or err else None
+
+
+class LiveOutput:
+    """The live output of one connection's jobs, by the number of the request that asks for the job."""
+
+    def __init__(self, owner: Flight) -> None:
+        self._owner = owner
+        self._waiting: dict[int, _WaitingTake] = {}
+
+    def take(self, request: OutputTake) -> Mapping[str, Any] | None:
+        """
+        Return the answer to *request*, or None if it comes later.
+
+        Raises:
+            BadRequest: another request waits for the same job's output.
+        """
+        target = request.target
+        if target in self._waiting:
+            raise BadRequest("another output_take waits for the output of this job")
+        if target not in self._owner.tickets:
+            return _output(over=True)
+        ticket = self._owner.tickets[target]
+        execution = ticket.execution if isinstance(ticket, Ticket) else None
+        if execution is None or execution.over:
+            return _output()
+        waiting = _WaitingTake(request, execution.output, self._forget)
+        found = waiting.found()
+        if found is None:
+            self._waiting[target] = waiting
+            execution.output.listener = lambda: self._wrote(target)
+            self._owner.wait(request.id, waiting)
+        return found
+
+    def close(self, target: int) -> None:
+        """Answer the waiting request for output of *target*, which is about to be answered itself."""
+        waiting = self._forget(target)
+        if waiting is not None:
+            self._owner.answer(waiting.request.id, _output(over=True))
+
+    def _wrote(self, target: int) -> None:
+        waiting = self._waiting.get(target)
+        found = None if waiting is None else waiting.found()
+        if waiting is not None and found is not None:
+            self._forget(target)
+            self._owner.answer(waiting.request.id, found)
+
+    def _forget(self, target: int) -> _WaitingTake | None:
+        waiting = self._waiting.pop(target, None)
+        if waiting is not None:
+            waiting.output.listener = None
+        return waiting
+
+
+class UserBook(Protocol):
+    """
+    `leeward.daemon.telling.events.EventBook`, `leeward.pool.egress_record.EgressRecord`, or
+    `leeward.pool.asks.AskBook`.
+    """
+
+    def after(self, user: int, number: int) -> Mapping[str, Any]: ...
+    def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class StatusWait:
+    """
+    A request for the status, which waits for the shards.
+
+    Args:
+        ask: asks the shards, calls its argument once, later, and returns what cancels this.
+        answer: is called with the whole status; not if the request is cancelled.
+        broken: ends the connection.
+    """
+
+    costs = "connection"
+
+    def __init__(self, ask: Callable[[Callable[[Mapping[str, Any]], None]], Callable[[], None]],
+                 answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
+        self._answer, self._broken = answer, broken
+        self.cancel = ask(self._send)
+
+    def _send(self, status: Mapping[str, Any]) -> None:
+        self._answer(status)
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: the status couldn't be sent."""
+        self.cancel()
+        self._broken(error)
+
+
+class RecallWait:
+    """
+    One waiting request.
+
+    Args:
+        answer: is called once with the events after *number*, perhaps none, after *seconds* at the latest; not if the
+            request is cancelled.
+        broken: ends the connection.
+    """
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, book: UserBook, user: int, number: int, seconds: float,
+                 answer: Callable[[Mapping[str, Any]], None], broken: Callable[[Exception], None]) -> None:
+        self._book, self._user, self._number = book, user, number
+        self._broken = broken
+        self._answer: Callable[[Mapping[str, Any]], None] | None = answer
+        self._timer = reactor.after(seconds, self._send_rows)
+        # Not at once: the code that records an end hasn't finished, and may record more ends.
+        self._take_back = book.wait(user, lambda: reactor.soon(self._send_rows))
+
+    def _send_rows(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self._timer.cancel()
+            self._take_back()
+            answer(self._book.after(self._user, self._number))
+
+    def cancel(self) -> None:
+        """Stop waiting: the request was cancelled."""
+        if self._answer is not None:
+            self._answer = None
+            self._timer.cancel()
+            self._take_back()
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: a callback has failed, and the answer may or may not have been sent."""
+        self.cancel()
+        self._broken(error)
