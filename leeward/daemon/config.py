@@ -1,12 +1,8 @@
 """
-The daemon's configuration: its values with their defaults, and the changes that a running daemon can apply.
+The daemon's configuration: its values with their defaults, its egress policies, and what a running daemon can change.
 
-Runs in:   the daemon, and `leeward run`. Pure, but for `group_id`, which looks the group up on this host.
-See also:  `config_keys` describes and checks each value, `config_sources` reads the files, `config_print` writes one.
-
-Reads the configuration's tables of egress policies, [egress.NAME], and writes them for --print-config.
-
-Runs in:   the daemon, and `leeward run`; pure. `spec.egress` has the grammar, and is imported only if there is a table.
+Runs in: the daemon, and `leeward run`. `config_keys` describes and checks each value, `config_sources` reads and writes
+files.
 """
 
 from __future__ import annotations
@@ -121,8 +117,8 @@ MOST_ROOM, MOST_ASKED = 256, 1024
 
 def room(config: Config, memory: int) -> int:
     """
-    Return how many workers may be made for sessions in addition to the pool's: as many as fit into *memory* bytes if
-    each uses its limit; or as many as `max_sessions` asks for.
+    Return how many workers for sessions may be made beside the pool's: what fits into *memory* bytes, or
+    `max_sessions`.
     """
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
@@ -174,17 +170,7 @@ EGRESS_KEYS = {
 
 
 def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any]:
-    """
-    Return the policies *before* with those of a file's tables added. A table replaces one of the same name as a whole.
-
-    Args:
-        before: the policies of earlier sources, by name.
-        value: the file's table of tables.
-        place: names the file and the table in errors.
-
-    Raises:
-        BadRequest: a table is invalid; names the key, and says what is wrong.
-    """
+    """Return the policies *before* with a file's tables added, each in place of one of its name; BadRequest names *place*."""
     from leeward.spec.egress import parse_policy
 
     if not isinstance(value, Mapping):
@@ -211,8 +197,8 @@ def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _fitting(policy: Any, place: str) -> Any:
     """
-    Return *policy*. Raises BadRequest if it has more ports than a sandbox may have listeners for, or if its rules don't
-    fit into a message to the broker.
+    Return *policy*; BadRequest if it has more ports than a sandbox's listeners, or rules too long for a message to the
+    broker.
     """
     from leeward.spec.egress import policy_map, ports_of
 

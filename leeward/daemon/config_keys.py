@@ -1,13 +1,8 @@
 """
-The checks of the configuration's values: one for each kind of value.
-
-Runs in:   the daemon, and `leeward run`. Pure, but for users and groups, which are looked up on this host.
-
-A check returns the value as the daemon uses it, and raises ValueError with what the value must be.
-
 Every key of the configuration in one table, with its check, its unit and its comment for --print-config.
 
-Runs in:   the daemon, and `leeward run`; pure data.
+Runs in: the daemon, and `leeward run`; pure, but for users and groups of this host. A check returns the value as the
+daemon uses it; ValueError says what it must be.
 """
 
 from __future__ import annotations
@@ -186,12 +181,8 @@ TRANSPORTS = ("auto", "uring", "socket")
 @dataclass(frozen=True, slots=True)
 class Key:
     """
-    A key of the configuration.
-
-    Attributes:
-        check: checks and converts a value.
-        comment: the text about the key in --print-config.
-        live: whether a running daemon applies a new value on SIGHUP; otherwise it does at its next start.
+    A key: its check, its text in --print-config, and whether a running daemon takes a new value (*live*) or the next
+    one.
     """
 
     check: Check

@@ -1,16 +1,12 @@
 """
-Where the configuration comes from: files, the environment and the command line.
+Where the configuration comes from, and how it is written: files, the environment and the command line.
 
-Runs in:   the daemon, and `leeward run`.
-Trust:     whoever can write a file decides what jobs may do. So a file that another user owns or can write is refused,
-           and so is any unknown key or invalid value: a typing mistake must not loosen anything.
+Runs in: the daemon, `leeward run`, and the CLI.
+Trust: whoever can write a file decides what jobs may do. So a file that another user owns or can write is refused, and
+so is any unknown key or invalid value.
 
-Later sources win, key by key: the defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
+Later sources win, key by key: defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
 LEEWARD_SOCKET, the command line.
-
-Writes the configuration as a file, with the unit and default of every key: `leeward daemon run --print-config`.
-
-Runs in:   the CLI; pure.
 """
 
 from __future__ import annotations
@@ -68,14 +64,8 @@ def load(
     system_file: str = SYSTEM_FILE,
 ) -> Config:
     """
-    Load the configuration from all its sources.
-
-    Args:
-        explicit: the file that --config names; it must exist.
-        overrides: the command line's values, by key.
-
-    Raises:
-        BadRequest: a source is invalid; names file and key, and says what is wrong.
+    Load the configuration from all its sources: *explicit* is the file of --config, which must exist, *overrides* are
+    the command line's values. BadRequest names file and key, and says what is wrong.
     """
     environ = os.environ if environ is None else environ
     uid = os.geteuid() if uid is None else uid
@@ -233,16 +223,7 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
 
 def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key],
            new: Callable[[str], Any], place: str) -> dict[str, Any]:
-    """
-    Return the objects *before* with those of the tables below [*kind*] added.
-
-    Args:
-        before: the objects of earlier sources, by name.
-        value: the tables, by name.
-        keys: the keys that each table may have.
-        new: makes the object of a name with its defaults.
-        place: names the file and the table in errors.
-    """
+    """Return the objects *before* with those of the tables below [*kind*] added; *new* makes the object of a name."""
     if not isinstance(value, Mapping):
         raise _refuse(place, f"must hold tables, [{kind}.NAME]")
     found = dict(before)

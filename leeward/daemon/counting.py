@@ -1,8 +1,4 @@
-"""
-What the daemon counts, for the metrics: its own counts, and those of its shards.
-
-Runs in:   the daemon, on the reactor's thread.
-"""
+"""What the daemon counts, for the metrics: its own counts, and those of its shards."""
 
 from __future__ import annotations
 
@@ -28,12 +24,7 @@ _SUMS = "workers", "memory", "recycles", "queued", "runners_made"
 
 
 class Counting:
-    """
-    Args:
-        connections: returns the number of open connections.
-        uptime: returns seconds since the daemon's start.
-        dealer: of the shards, if there are any.
-    """
+    """Collects the text of the metrics."""
 
     def __init__(self, reactor: Reactor, engine: Engine, metrics: Metrics, *, connections: Callable[[], int],
                  uptime: Callable[[], float], dealer: Dealer | None) -> None:

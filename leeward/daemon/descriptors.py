@@ -1,11 +1,8 @@
 """
 How a daemon divides the descriptors that it may have (RLIMIT_NOFILE).
 
-Runs in:   the daemon; pure but for `limit`.
-
-Workers come first, because a job without a free descriptor fails; then the daemon itself; then results that wait
-for their clients and request arenas. Connections have the rest. So no number of idle clients takes descriptors that a
-job needs. Where the limit is high this changes nothing: `max_connections` is what the configuration says.
+Workers come first, because a job without a free descriptor fails; then the daemon itself; then results that wait for
+clients and request arenas. Connections have the rest, so no number of idle clients takes what a job needs.
 """
 
 from __future__ import annotations
@@ -60,22 +57,7 @@ LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """
-    The shares into which a daemon's descriptors are divided.
-
-    Attributes:
-        limit: descriptors in all.
-        pool: descriptors for workers.
-        connections: the most connections at once; no more than the configuration allows.
-        results: memory files that may wait for their clients.
-        arenas: request arenas.
-        leaves: cgroups of runners that each worker may have, 0 for no bound.
-        surplus: workers that may be made in advance, when others are renewed.
-        room: workers that may be made for sessions.
-        sandboxes: whether runners can be kept open as sandboxes.
-        further: workers that other pools may have.
-        bounds: how many sessions and sandboxes, and how many of these awake, so that all of *room* has descriptors.
-    """
+    """The shares into which a daemon's *limit* descriptors are divided, those of *pool* workers first."""
 
     limit: int
     pool: int
@@ -113,16 +95,9 @@ class Costs(Protocol):
 def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, metrics: bool,
            room: int = 0, further: int = 0, listeners: int = 0) -> Shares:
     """
-    Divide *limit* descriptors.
-
-    Args:
-        asked: connections that the configuration allows.
-        room: workers that may be made for sessions, if there are descriptors left for them when all others have theirs.
-        further: workers that other pools may have, if there are descriptors left for them after those.
-        listeners: the number of listeners for egress of each worker of another pool.
-
-    Raises:
-        Unsupported: *limit* is too low for that many workers.
+    Divide *limit* descriptors; Unsupported if it is too low for *workers*. *asked* are the configuration's connections.
+    *room* workers for sessions, and after them *further* ones of other pools, each with *listeners* for egress, have
+    what is left.
     """
     try:
         roomy = _shares(limit, driver, True, workers, spares, asked, metrics, room, further, listeners)
@@ -167,13 +142,10 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
 
 def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:
     """
-    Compute how many workers for sessions and sandboxes, at most *room*, can be had with *left* descriptors. If there
-    are *each* descriptors for every worker, no other bound holds. If not, most sandboxes have to rest, with *resting*
-    descriptors each, and a session takes the room of several; some sandboxes may be awake, and as many workers of ended
-    sandboxes may be left.
-
-    Returns:
-        The number of workers, their bounds, and the descriptors for them.
+    Return how many workers for sessions, at most *room*, *left* descriptors suffice for, their bounds, and what they
+    take. With *each* descriptors for every worker no other bound holds. If not, most sandboxes have to rest, with
+    *resting* descriptors, a session takes the room of several, and as many workers of ended sandboxes may be left as
+    are awake.
     """
     whole = left // each
     seats = (left - 2 * LEAST_AWAKE * each) // resting
@@ -198,10 +170,7 @@ def limit() -> int:
 
 
 def raise_limit() -> bool:
-    """
-    Raise the hard and the soft limit to MOST. Returns whether the limit was lower, and this process could raise it
-    (CAP_SYS_RESOURCE).
-    """
+    """Raise the limits to MOST (CAP_SYS_RESOURCE). Returns whether they were lower, and that was possible."""
     if limit() == MOST:
         return False
     try:

@@ -1,23 +1,7 @@
 """
-The end of a process that serves clients: they get the time to read their last replies.
+What ends a process that serves clients: signals, and time without use; its clients can read their last replies.
 
-Runs in:   the daemon and its shards.
-
-Ends a daemon that nobody uses, after the configuration's `idle_exit`.
-
-Runs in:   the daemon, on the reactor's thread.
-
-Theory of operation. One timer checks ten times within the idle time; requests don't touch it. If the number of
-requests has changed since the last check, or something runs or waits, the idle time begins anew. So the daemon ends
-between 1 and 1.1 times the idle time after it was last used. An open connection without requests doesn't keep it
-running: its client connects again by itself.
-
-Signals as events of the reactor.
-
-Runs in:   the daemon, its shards, and `leeward run`.
-
-Each signal writes a byte to a socketpair that the reactor watches, so a signal is never handled in the middle of
-another callback. After SIGCHLD dead orphans are reaped, which come to a subreaper at any time.
+Runs in: the daemon, its shards, and `leeward run`.
 """
 
 from __future__ import annotations
@@ -54,11 +38,8 @@ def drain_s() -> float:
 
 def see_off(reactor: Reactor, server: Server, requested: float, stop_listening: Callable[[], None]) -> None:
     """
-    Give the clients time to read their last replies. Then read nothing more, and refuse the requests that were read.
-
-    Args:
-        requested: when the order to end came, by CLOCK_MONOTONIC.
-        stop_listening: called before the last requests are refused.
+    Give clients time to read their last replies, of which the end was *requested* by CLOCK_MONOTONIC; then refuse what
+    was read.
     """
     give_up = max(time.monotonic() + FLUSH_S, requested + SETTLE_S)
     while not server.flushed and time.monotonic() < give_up:
@@ -78,12 +59,12 @@ LOOKS = 10
 
 class Idle:
     """
-    The timer that ends an idle daemon.
+    Ends a daemon that nobody uses for *seconds*, 0 is never; *activity* returns its number of requests, and whether it
+    is busy.
 
-    Args:
-        seconds: returns the configuration's present `idle_exit`; 0 is never.
-        activity: returns the number of requests so far, and whether anything runs or waits.
-        end: ends the daemon.
+    One timer checks LOOKS times within that time; requests don't touch it. So the daemon ends between 1 and 1.1 times
+    the idle time after its last use. An open connection without requests doesn't keep it: its client connects again by
+    itself.
     """
 
     def __init__(self, reactor: Reactor, seconds: Callable[[], float], activity: Callable[[], tuple[int, bool]],
@@ -124,7 +105,11 @@ _REAP_S, _AGAIN_S = 0.05, 1.0
 
 
 class Signals:
-    """Calls *arrived* with the name of each signal of ENDING that comes, until `close` restores the handlers from before."""
+    """
+    Calls *arrived* with the name of each signal of ENDING, until `close` restores the handlers from before. Each signal
+    writes a byte to a socketpair that the reactor watches, so none is handled in the middle of a callback. SIGCHLD has
+    dead orphans reaped, which come to a subreaper at any time.
+    """
 
     def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
         self._reactor, self._arrived = reactor, arrived

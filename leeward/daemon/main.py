@@ -1,20 +1,16 @@
 """
 The daemon, put together: socket, engine, server, signals, metrics, the service manager.
 
-Runs in:   the daemon.
+Theory of operation. Everything happens on the reactor's thread. The first SIGTERM, SIGINT or `shutdown` of a client
+starts a drain: clients are still served, new jobs are refused, running jobs have DRAIN_S and are then stopped, which
+their results say. Then replies are flushed, requests that came meanwhile are refused, and socket and workers are
+removed. A further signal doesn't change the drain; only a `shutdown` that asks for haste does. A signal that comes
+while the engine starts ends the start.
 
-Theory of operation. Everything happens on the reactor's thread, the handling of signals included. The
-first SIGTERM, SIGINT or `shutdown` of a client starts a drain: clients are still served, new jobs are refused
-because the daemon shuts down, running jobs have DRAIN_S and are then stopped, which their results say. Then replies are
-flushed, requests that came meanwhile are refused, and the socket and the workers are removed. Another such signal, also
-a second Ctrl-C, doesn't change the drain; only a `shutdown` that asks for haste does. A signal that comes while the
-engine starts ends the start.
+A socket of a service manager's stays open for the next daemon. Then a drain also means to accept no connection and read
+no new request: the next daemon serves them.
 
-A socket that a service manager has passed stays open for the next daemon. Then a drain also means to accept no
-connection and to read no new request: clients that connect or send meanwhile are served by the next daemon.
-
-SIGHUP reads the configuration again, unless it reports the end of the terminal on which the daemon was started:
-then it ends the daemon as SIGTERM does.
+SIGHUP reads the configuration again, unless it reports the end of the daemon's terminal: then it is as SIGTERM.
 """
 
 from __future__ import annotations
@@ -62,12 +58,8 @@ _LARGE_BLOCK = 1 << 20
 
 class Daemon:
     """
-    One daemon, from its socket to its end.
-
-    Args:
-        load: reads the configuration again.
-        manager: the service manager that started us.
-        bootstrap: the zygote that was started before, if any.
+    One daemon, from its socket to its end. *load* reads the configuration again; *bootstrap* is a zygote started
+    before.
     """
 
     def __init__(self, config: Config, load: Callable[[], Config], manager: Manager,
@@ -93,12 +85,7 @@ class Daemon:
             pool.running or len(pool.queue) or pool.sessions or pool.seats for pool in self._engine.pools)
 
     def run(self, ready: Callable[[], None]) -> None:
-        """
-        Serve until the daemon is told to end; *ready* is called when the first job can be taken.
-
-        Raises:
-            LeewardError: the socket's place can't be used, or a layer can't be set.
-        """
+        """Serve until the daemon is told to end; *ready* is called when jobs can be taken. LeewardError if it can't start."""
         config = self._config
         given = self._manager.listener()
         listener = self._listener = self._place(config.socket, group_id(config)) if given is None else Inherited(given)
@@ -146,12 +133,7 @@ class Daemon:
             self._reactor.barrier.steps(observer.close)
 
     def _divide(self, driver: Driver) -> None:
-        """
-        Divide the descriptors among workers, connections and results.
-
-        Raises:
-            Unsupported: the limit on descriptors is too low.
-        """
+        """Divide the descriptors among workers, connections and results; Unsupported if the limit is too low."""
         config = self._config
         asked = room(config, budget.memory())
         divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
@@ -239,12 +221,7 @@ class Daemon:
     # --- metrics --------------------------------------------------------------
 
     def _export(self) -> Callable[[], None]:
-        """
-        Serve metrics at the place that the configuration names. Returns the function that ends this.
-
-        Raises:
-            BadRequest: the daemon can't listen at that place.
-        """
+        """Serve metrics where the configuration says, BadRequest if that can't be. Returns the function that ends this."""
         place = self._config.metrics
         if not place:
             return nothing
@@ -310,12 +287,7 @@ class Daemon:
         self._shut_down()
 
     def _shut_down(self, now: bool = False) -> None:
-        """
-        Drain, unless that has begun.
-
-        Args:
-            now: end running jobs at once, also if a drain has begun.
-        """
+        """Drain, unless that has begun; *now* ends running jobs at once, also in a drain."""
         if not self._ending:
             self._ending, self._stop_requested = True, time.monotonic()
             if not hasattr(self, "_server"):
@@ -366,14 +338,8 @@ def has_terminal() -> bool:
 def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None,
         bootstrap: Bootstrap | None = None) -> None:
     """
-    Run the daemon that *config* describes, until it is told to end.
-
-    Args:
-        load: reads the configuration again, on SIGHUP.
-        bootstrap: the result of `early.start`, if it was called.
-
-    Raises:
-        LeewardError: the daemon can't start; nothing of it is left.
+    Run the daemon that *config* describes, until it is told to end; LeewardError if it can't start, and nothing of it
+    is left. *load* reads the configuration again, on SIGHUP; *bootstrap* is the result of `early.start`.
     """
     manager = Manager(os.environ, os.getpid())
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))

@@ -1,8 +1,4 @@
-"""
-The user whose daemon this is.
-
-Runs in:   the daemon.
-"""
+"""The user whose daemon this is."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from functools import cache
 @cache
 def home() -> str:
     """
-    Return the user's home folder, or "" if the host has no entry of that user. The first call comes before the loop
-    runs, because a name service may be slow; the result is kept.
+    Return the user's home folder, "" if the host has none. The first call comes before the loop: a name service may be
+    slow.
     """
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir

@@ -1,17 +1,9 @@
 """
-The settings of each pool of a daemon, made from the configuration and the pool's key.
-
-Runs in:   the daemon, on the reactor's thread.
+The settings of each pool of a daemon, made from the configuration and the pool's key, and environments by their names.
 
 Only this module interprets a pool's key. A further kind of pool needs a field of PoolKey, the fields of the wire that
-fill it in, and a step here that turns it into Settings. `pool/begin.py` makes the view from these settings, and
+fill it in, and a step here that turns it into Settings. `pool/begin.py` makes the view from them, and
 `pool/confinement.py` the locks.
-
-Finds the environments that `leeward env` has made, by name, when a pool begins.
-
-Runs in:   the daemon, on the reactor's thread. It reads two small files and checks some folders. It starts no
-           interpreter, because the manifest has what the interpreter would report.
-Trust:     the folder and its content belong to the daemon's user or root, and nobody else may write there.
 """
 
 from __future__ import annotations
@@ -52,13 +44,7 @@ NETWORK_NAME = "network"
 
 
 class Plans:
-    """
-    Makes the settings of pools.
-
-    Args:
-        config: returns the configuration in force.
-        settings: the settings of the daemon's first pool.
-    """
+    """Makes the settings of pools. *settings* are those of the daemon's first pool."""
 
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
         self._config, self._settings = config, settings
@@ -81,11 +67,8 @@ class Plans:
 
     def __call__(self, key: PoolKey) -> Settings:
         """
-        Return the settings of the pool of *key*.
-
-        Raises:
-            BadRequest: there is no profile, environment or policy of a name in the key.
-            PoolFailed: the environment can't be used on this host.
+        Return the settings of *key*'s pool; BadRequest for an unknown name, PoolFailed for an environment that can't be
+        used.
         """
         config = self._config()
         settings = replace(self._settings, limits=config.limits, quotas=quotas(config, os.geteuid()),
@@ -151,8 +134,8 @@ class Plans:
 
 def _for_guests(profile: Profile, config: Config) -> Profile:
     """
-    A built-in profile without a table in the configuration, reduced for daemons that serve guests: no limit without a
-    ceiling is above [limits], and it has a terminal only if the configuration allows one (docs/decisions/0005).
+    A built-in profile that no table configures, for daemons with guests: no limit without a ceiling is above [limits],
+    and a terminal only if the configuration allows one (docs/decisions/0005).
     """
     return replace(profile, terminal=profile.terminal and config.terminal, limits={
         limit: value if limit in ADJUSTABLE else min(value, getattr(config.limits, limit))
@@ -169,10 +152,7 @@ def _default_folder() -> str:
 
 
 def environments(config: Config) -> dict[str, object]:
-    """
-    Return the fields for clients that ask for packages: the folder of environments, the interpreter, and pip's policy
-    and index.
-    """
+    """Return what clients that ask for packages need: the folder of environments, the interpreter, pip's policy and index."""
     return {"folder": _folder(config), "size": config.environments_size, "egress": config.environments_egress,
             "index": config.environments_index, "python": interpreter.base_executable(),
             "version": list(sys.version_info[:2])}
@@ -193,10 +173,9 @@ _MOST_NAMED = 32
 
 class Stored:
     """
-    The environments in a folder.
-
-    Args:
-        folder: path of the folder; "" for none.
+    The environments that `leeward env` has made in *folder*, "" for none. A search reads two small files and starts no
+    interpreter: the manifest has what that would report. Folder and content belong to the daemon's user or root, and
+    nobody else may write there.
     """
 
     def __init__(self, folder: str) -> None:
@@ -204,12 +183,7 @@ class Stored:
         self._held: dict[str, int] = {}
 
     def find(self, name: str) -> tuple[Named, HostPython] | None:
-        """
-        Return the environment *name*, and its interpreter; None if there is no environment of that name.
-
-        Raises:
-            PoolFailed: the environment can't be used.
-        """
+        """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
         try:
             data = self._read(name_path(self._folder, name)) if self._folder else None
             if data is None:
@@ -248,10 +222,7 @@ class Stored:
         return other or replace(own, executable=executable, env=env)
 
     def _hold(self, env: str) -> None:
-        """
-        Lock the environment's folder, so that `leeward env prune` doesn't remove it, until this daemon ends or has used
-        many others since.
-        """
+        """Lock the folder against `leeward env prune`, until this daemon ends or has used many others since."""
         if env in self._held:
             self._held[env] = self._held.pop(env)
             return

@@ -1,8 +1,6 @@
 """
 The daemon's event loop in the shim, over io_uring, or over epoll where the kernel refuses io_uring.
 
-Runs in:   the daemon.
-
 `NativeReactor` does the same as `Reactor`, and inherits its timers and its turn. In addition a turn delivers
 connections' bytes, and a short job may take the fast path (fast_path.py).
 """
@@ -30,16 +28,7 @@ _STARTED, _READY, _DATA, _DONE = native.STARTED, native.READY, native.DATA, nati
 
 
 class NativeReactor(Reactor):
-    """
-    A `Reactor` in the shim.
-
-    Args:
-        io: "uring", "socket", or "auto" for the first of these that the kernel allows.
-        fast_path: whether short jobs take the fast path.
-
-    Raises:
-        Unsupported: *io* is "uring", and the kernel doesn't allow io_uring.
-    """
+    """A `Reactor` in the shim. *io*: "uring" (Unsupported if the kernel doesn't allow it), "socket", or "auto"."""
 
     def __init__(self, io: str, *, fast_path: bool = True) -> None:
         self._io = io
@@ -53,8 +42,8 @@ class NativeReactor(Reactor):
 
     def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
         """
-        For tests of the fast path: set how long a turn goes on after a job's start and after its answer, because with
-        the shim's own times the order of events would be left to chance.
+        For tests: how long a turn goes on after a job's start and its answer, as else chance would decide the order of
+        events.
         """
         self._loop.linger(after_start_ns, after_answer_ns)
 
@@ -238,13 +227,7 @@ class NativeReactor(Reactor):
 
 
 class NativeStream:
-    """
-    A connection whose bytes the shim moves.
-
-    Attributes:
-        since: the turn in which the stream was made.
-        fast_path_allowed: the last value that the shim was given.
-    """
+    """A connection whose bytes the shim moves, made in the turn *since*."""
 
     __slots__ = ("_loop", "_number", "_reactor", "fast_path_allowed", "fd", "receiver", "since")
 

@@ -1,13 +1,9 @@
 """
 The daemon's event loop: descriptors and deadlines, one thread, no more.
 
-Runs in:   the daemon, and `leeward run`, as the base class of native.py.
-Always:    an Exception in a callback ends the callback's owner, and not the loop: barrier.py.
-Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
-           docs/decisions/ has the figures.
-
-The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim.
-The loop of this module, in Python over epoll, is the reference for tests: the same tests run on both.
+The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim. The
+loop of this module, in Python over epoll, is the reference for tests: the same tests run on both. It is ours because
+one round trip by asyncio's streams costs 46 us, by epoll 15; docs/decisions/ has the figures.
 """
 
 from __future__ import annotations
@@ -62,12 +58,7 @@ class _Cancelled:
 
 
 class Timer:
-    """
-    A call at a later time. It runs once, unless `cancel` is called before.
-
-    Attributes:
-        call: None after the timer was cancelled or has run.
-    """
+    """A call at a later time. It runs once, unless `cancel` is called before; `call` is None after either."""
 
     __slots__ = ("_cancelled", "call", "when")
 
@@ -129,20 +120,13 @@ def _nobody(_: str) -> None:
 
 class Reactor:
     """
-    Calls back when a descriptor is ready or a time has come.
+    Calls back when a descriptor is ready or a time has come. Descriptors stay the caller's: `forget` one before closing
+    it.
 
-    Attributes:
-        fast_path: the fast path of short jobs, where there is one.
-        refused: why there is no io_uring though it was wanted; else "".
-        left_ring: called with the reason when a ring that served fails and epoll takes its place.
-        closer: closes clients' sockets.
-        rouse: if it isn't None, called when work begins: it wakes the watchdog's thread, which sleeps until then.
-        barrier: handles the exceptions of callbacks.
-        stopped: `stop` was called, and `run` was not called since.
-        now: returns the time, CLOCK_MONOTONIC seconds, so a change of the wall clock has no effect. Code that a
-            reactor serves measures by this clock and by no other: a simulated reactor has simulated time.
-
-    Descriptors stay the caller's: `forget` one before closing it.
+    `refused`: why there is no io_uring though it was wanted, or ""; `left_ring` is called with the reason when a ring
+    that served fails and epoll takes its place; `rouse`, if set, wakes the watchdog's thread when work begins. `now` is
+    CLOCK_MONOTONIC: code that a reactor serves measures by this clock and no other, as a simulated reactor has
+    simulated time.
     """
 
     now = staticmethod(time.monotonic)
@@ -212,10 +196,8 @@ class Reactor:
 
     def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
         """
-        Pass the bytes that *sock* receives to *receiver*. The socket must not block, and the caller still owns it.
-
-        Args:
-            reading: whether it is read from the start; `Stream.read` changes that.
+        Pass the bytes of *sock*, which must not block and stays the caller's, to *receiver*; from the start if
+        *reading*.
         """
         return ReferenceStream(self, sock, receiver, reading)
 
@@ -235,8 +217,8 @@ class Reactor:
 
     def pulse(self) -> tuple[int, float]:
         """
-        For any thread, while the reactor is open: the number of waits that are over, and the time by the clock of `now`
-        at which the present wait ends; 0.0 while callbacks run.
+        For any thread: the number of waits that are over, and when the present one ends by `now`; 0.0 while callbacks
+        run.
         """
         return self._turns, self._waits_until
 
@@ -340,8 +322,8 @@ class Reactor:
 
     def _drop_cancelled(self) -> None:
         """
-        Drop cancelled timers that are next, and all cancelled timers if they are most of the heap: a job's time limit
-        may be an hour, and the job takes a millisecond.
+        Drop cancelled timers that are next, and all if they are most of the heap: a limit may be an hour, a job a
+        millisecond.
         """
         timers, cancelled = self._timers, self._cancelled
         if cancelled.count > _CANCELLED and 2 * cancelled.count > len(timers):

@@ -1,10 +1,8 @@
 """
 A client's connection as a stream of bytes in both directions.
 
-Runs in:   the daemon.
-
-The interface that the server's connections use, and its reference implementation: the reactor reports readiness, then
-Python makes a system call. native.py implements it by the shim, where Python makes no system call.
+The interface that the server's connections use, and its reference implementation, where the reactor reports readiness
+and Python makes a system call. native.py implements it by the shim.
 """
 
 from __future__ import annotations
@@ -34,14 +32,8 @@ _CHUNK = 1 << 16
 @dataclass(frozen=True, slots=True)
 class JobStart:
     """
-    A job that the fast path has started.
-
-    Attributes:
-        request: the client's number of the request.
-        runner: the number of the runner that has the job.
-        session: the client's number of the session, or 0.
-        started: CLOCK_MONOTONIC seconds.
-        unsent: bytes of the job's frame that the pipe didn't take.
+    A job that the fast path has started at a time by CLOCK_MONOTONIC; *session* is 0 for a fresh one. *unsent*: bytes
+    of its frame that the pipe didn't take.
     """
 
     request: int
@@ -54,15 +46,7 @@ class JobStart:
 
 @dataclass(slots=True)
 class Ran:
-    """
-    A session's job that the fast path has started and answered: it has finished without details.
-
-    Attributes:
-        request, runner, session: as in `JobStart`.
-        started, ended: CLOCK_MONOTONIC seconds.
-        cpu_time: seconds.
-        memory_peak: bytes.
-    """
+    """A session's job that the fast path has started and answered; it has finished without details."""
 
     request: int
     runner: int
@@ -87,12 +71,8 @@ class Stream(Protocol):
 
     def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
-        Send *data* and *fds*. Returns the number of bytes taken; or None: *data* must then stay unchanged until `sent`
-        is called.
-
-        Raises:
-            BlockingIOError: there is no room; `room` is called when there is.
-            OSError: the stream is broken.
+        Send *data* and *fds*. Returns how many bytes were taken; None if *data* must stay unchanged until `sent` is
+        called. BlockingIOError if there is no room until `room` is called; else OSError if the stream is broken.
         """
 
     @property

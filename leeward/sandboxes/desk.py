@@ -1,12 +1,10 @@
 """
 The daemon's live sandboxes: opened, found, extended, ended.
 
-Runs in:   the daemon, on the reactor's thread.
-
 Theory of operation. The registry has each user's sandboxes and when they end; the pool provides workers; one timer ends
-sandboxes whose time is over. A request that waits for a sandbox (a program that runs, a read) counts as use of it,
-between `busy` and `free`. Every end of a sandbox goes through `_end`: the registry stores the reason, requests that
-wait are answered, and the seat is given back.
+sandboxes whose time is over. A request that waits for a sandbox counts as use of it, between `busy` and `free`. Every
+end of a sandbox goes through `_end`: the registry stores the reason, requests that wait are answered, and the seat is
+given back.
 """
 
 from __future__ import annotations
@@ -56,18 +54,9 @@ class Held:
 
 class Desk:
     """
-    Opens, finds and ends the sandboxes of all users.
-
-    Args:
-        terms: returns what is the same for all sandboxes of *pool*.
-        wall: returns seconds since the epoch.
-        own: returns the places of the host that no sandbox is given.
-        book: records the ends of processes and sandboxes.
-        reserve: returns the bytes that stay free in file systems of the host to which sandboxes can write; 0 for no
-            bound.
-
-    Attributes:
-        seated: called with the number of each sandbox's runner, the sandbox's id, and its client's settings for egress.
+    Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
+    *reserve* the bytes that stay free in file systems to which sandboxes can write. `seated` is called with the number
+    of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
@@ -97,21 +86,9 @@ class Desk:
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
              terms: SandboxTerms | None = None) -> str:
         """
-        Open a sandbox for *user*; *on_open* is called once, after this call, with the sandbox's id or with the
-        error.
-
-        Args:
-            most: sandboxes that the user may have, 0 for the registry's bound.
-            patience: seconds that the request may wait for a worker.
-            mounts: folders of the host to mount. The desk owns them from now on, unless this raises.
-            pool: the pool that provides the worker, if it isn't the daemon's usual one.
-            terms: the terms of that pool's sandboxes.
-
-        Returns:
-            The sandbox's id, by which `give_up` can end it before it is open.
-
-        Raises:
-            Busy, ShuttingDown, BadRequest: the sandbox can't be opened.
+        Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
+        with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
+        are that pool's. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
@@ -175,12 +152,7 @@ class Desk:
     # --- finding --------------------------------------------------------------------
 
     def get(self, name: str, user: int) -> RegistryEntry[Held]:
-        """
-        The entry of the sandbox *name* of *user*; the time of its last use is set to now.
-
-        Raises:
-            SandboxOver: *user* has no such sandbox that can be used.
-        """
+        """The sandbox *name* of *user*, used now; SandboxOver if there is none that can be used."""
         entry = self._registry.get(name, user)
         if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
             raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
@@ -192,23 +164,15 @@ class Desk:
         return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
 
     def admit_terminal(self, user: int) -> None:
-        """
-        Check that *user* may open one more terminal.
-
-        Raises:
-            Busy: *user* has too many terminals open.
-        """
+        """Check that *user* may open one more terminal; Busy if not."""
         taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
         if taken >= MOST_TERMINALS_OF_USER:
             raise Busy(f"your sandboxes have {taken} terminals open, all that a user may have")
 
     def hold_input(self, user: int, size: int) -> Callable[[int], None]:
         """
-        Count *size* bytes of input that a process of *user* hasn't read yet. The caller must call the returned function
-        once, when the process has read them or never will; it ends the count, whatever its argument.
-
-        Raises:
-            Busy: other processes of the user have left too much input unread.
+        Count *size* bytes of unread input of *user*'s processes, Busy if these are too many, until the returned
+        function is called: once, when the process has read them or never will.
         """
         held = self._input.get(user, 0)
         if held and held + size > MOST_INPUT_OF_USER:

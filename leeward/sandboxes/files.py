@@ -1,15 +1,14 @@
 """
 File calls of a live sandbox's clients, done one after the other by a process in it.
 
-Runs in:   the daemon, on the reactor's thread.
-Trust:     none in that process (inside/file_calls.py): other processes of the sandbox may have it killed, stopped or
-           starved, and its answers may be anything.
+Trust: none in that process (inside/file_calls.py): others of the sandbox may kill, stop or starve it, and its answers
+may be anything.
 
 Theory of operation. The first call starts the process, which is kept. Each call is answered once: by the process, or as
 failed when the process ends during the call or the call's time is up. In the last case the process is given up as well.
-When the sandbox ends no answer comes from here, because the end of the sandbox answers its requests. The process
-has a time limit of its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn
-while it runs goes on, and its answer is dropped.
+When the sandbox ends no answer comes from here, because its end answers its requests. The process has a time limit of
+its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn while it runs goes on,
+and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -125,13 +124,8 @@ class LiveFiles:
 
     def ask(self, call: Mapping[str, Any], size: int, answered: Answered) -> FileCall:
         """
-        Queue *call*; *answered* is called once, perhaps before this returns.
-
-        Args:
-            size: about how many bytes the call has.
-
-        Raises:
-            Busy: too many calls wait already, or no process can be started.
+        Queue *call*, of about *size* bytes; *answered* is called once, perhaps before this returns. Busy if too many
+        wait, or no process can be started.
         """
         if len(self._waiting) >= MOST_CALLS or (self._waiting and self._size + size > MOST_BYTES):
             raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
@@ -148,12 +142,7 @@ class LiveFiles:
     # --- its process ----------------------------------------------------------------
 
     def _begin(self) -> None:
-        """
-        Start the process.
-
-        Raises:
-            Busy: the process can't be started.
-        """
+        """Start the process; Busy if it can't be."""
         self._happen(FilesEvent.ASKED)
         self._turn += 1
         turn = self._turn
@@ -173,10 +162,7 @@ class LiveFiles:
         self._pump()
 
     def _lost(self, turn: int, why: str) -> None:
-        """
-        The process has ended. If it had never started, the waiting calls fail, because another process
-        would fail, too.
-        """
+        """The process has ended. If it had never started, the waiting calls fail, because another one would fail, too."""
         if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
             return
         never = FilesStage.STARTING is self.stage

@@ -1,13 +1,7 @@
 """
-Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, and mounted.
+Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, mounted, and changed.
 
-Runs in:   the daemon, on the reactor's thread.
-Owns:      descriptors: the detached mounts of the folders (trees), until they are attached or given up; afterwards the
-           folders with the layers of overlays.
-
-Changes of an overlay's layers, which are made while nothing runs in the sandbox.
-
-Runs in:   the daemon, on the reactor's thread.
+Owns: the detached mounts of the folders (trees), until they are attached or given up; then the folders with layers.
 
 Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts the overlay, changes the
 layer and mounts it again. Meanwhile no process may be in the sandbox. The change is refused while a process runs that a
@@ -49,23 +43,13 @@ MOUNT_S, MOST_HIDDEN = 5.0, 2048
 @dataclass(slots=True)
 class Mounts:
     """
-    The mounts of a sandbox.
+    The mounts of a sandbox. It owns `trees`, one for each folder; `layers`, once mounted, one for each overlay; and
+    `covers`, from which hidden names are covered, once a home is mounted.
 
-    Attributes:
-        trees: one for each of *folders*; this object owns them.
-        user: uid and gid of the client.
-        found: device and inode of each folder.
-        since: a time before the folders were opened, in nanoseconds since the epoch by the clock of file systems.
-        layers: descriptors of the folders with the layers, one for each overlay among *folders*, in order, once they
-            are mounted; this object owns them.
-        kept: names of the copies of each overlay, by its target.
-        hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
-        home: a home of the sandbox's own, if it has one, and what is hidden and protected; None for neither.
-        covers: a descriptor of the sandbox's folder from which hidden names are covered, once a home is mounted; this
-            object owns it. -1 without a home.
-        hidden: how many names were hidden since the sandbox was opened.
-        changing: an overlay is being copied or changed. There is one such operation at a time, because the files that
-            it makes on the way have fixed names.
+    `user` is the client's uid and gid, `found` device and inode of each folder, `since` a time before they were opened,
+    in ns by the clock of file systems. `kept` has the names of each overlay's copies by target. `hides` are names that
+    a view of the host doesn't show; None for other views. `changing`: an overlay is being copied or changed, one at a
+    time, because the files that this makes on the way have fixed names.
     """
 
     folders: tuple[Folder, ...]
@@ -83,10 +67,8 @@ class Mounts:
 
     def layer(self, target: str) -> int:
         """
-        A descriptor, still owned here, of the folder with the layers of the overlay at *target*.
-
-        Raises:
-            BadRequest: there is no overlay at *target*.
+        A descriptor, still owned here, of the folder with the layers of the overlay at *target*; BadRequest if there is
+        none.
         """
         overlays = [folder.target for folder in self.folders if folder.overlay]
         if target not in overlays or len(self.layers) != len(overlays):
@@ -99,12 +81,7 @@ class Mounts:
         return [folder.target for folder in self.folders].index(target)
 
     def check_still(self) -> None:
-        """
-        Check that no overlay is being copied or changed.
-
-        Raises:
-            Busy: one is.
-        """
+        """Check that no overlay is being copied or changed; Busy if one is."""
         if self.changing:
             raise Busy("an overlay of the sandbox is being kept or changed")
 
@@ -134,12 +111,9 @@ class Mounts:
 
 class Mounting:
     """
-    Mounts *mounts* in the runner *place*. The porter, which mounts them, is a copy of the keeper. It is made while the
-    opener maps the owners of the folders' files, which are then in its order.
-
-    Args:
-        scratch: the writable folders of the view.
-        done: called once, perhaps before this returns: with None, or with the error if the mounts couldn't be made.
+    Mounts *mounts* in the runner *place*, by a porter, a copy of the keeper, which is made while the opener maps the
+    owners of the folders' files. *scratch* are the view's writable folders. *done* is called once, perhaps before this
+    returns: with None or the error.
     """
 
     def __init__(self, opener: Opener, place: LiveRunner, mounts: Mounts, scratch: Sequence[str],
@@ -220,11 +194,8 @@ class CoverPlace(Protocol):
 def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
                answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
     """
-    Hide *names* in an open sandbox, by the same means as the names that were hidden at its opening.
-
-    Raises:
-        BadRequest: the sandbox has no home of its own, names lie in none of its mounts, or too many were hidden in it.
-        LeewardError: the porter can't be started.
+    Hide *names* in an open sandbox, as at its opening. BadRequest without a home of its own, for names in none of its
+    mounts, or too many; LeewardError if the porter can't be started.
     """
     if mounts.covers < 0:
         raise BadRequest("hide is for sandboxes with a home of their own")
@@ -252,21 +223,10 @@ Answered = Callable[[Mapping[str, Any] | LeewardError], None]
 
 def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
     """
-    Copy the upper folder of the overlay at *target*. Processes may go on meanwhile. The copy is called *name* or, if
-    that is empty, by the first number that is free.
-
-    Args:
-        most: bytes of memory that the sandbox may have.
-        answered: is called once, unless this raises.
-
-    Returns:
-        The name.
-
-    Raises:
-        BadRequest: no overlay is at *target*.
-        RequestRejected: the overlay has MOST_KEPT copies.
-        Busy: another copy or change is under way.
-        LeewardError: the porter can't be started.
+    Copy the upper folder of the overlay at *target*, while processes may go on. Returns the copy's name: *name* or, if
+    empty, the first free number. *most* is the sandbox's memory; *answered* is called once, unless this raises.
+    BadRequest if there is no overlay, RequestRejected if it has MOST_KEPT copies, Busy during another change,
+    LeewardError if the porter can't be started.
     """
     layer, names = mounts.layer(target), mounts.names(target)
     mounts.check_still()
@@ -290,15 +250,9 @@ def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int
 
 class LayerChange:
     """
-    Does *order* with the overlay at *target* once the sandbox's leftover processes have ended.
-
-    Args:
-        answered: is called once, not from inside this call.
-
-    Raises:
-        BadRequest: no overlay is at *target*.
-        RequestRejected: processes run that clients have started.
-        Busy: another change, or a copy, is under way.
+    Does *order* with the overlay at *target* once the sandbox's leftover processes have ended; *answered* is called
+    once, later. BadRequest if there is no overlay, RequestRejected while clients' processes run, Busy during another
+    change.
     """
 
     costs = "session"

@@ -1,18 +1,16 @@
 """
 One process of a live sandbox, as its clients see it: its output, its stdin, its end.
 
-Runs in:   the daemon, on the reactor's thread.
+Theory of operation. A program that is *run* keeps what it writes within its output limit, and its one client gets a
+report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
+and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read and
+each wait of a client is answered once: when there is something to report, when its time has passed, or when the sandbox
+is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is kept: in
+the report, or as the last chunks.
 
-Theory of operation. A program that is *run* keeps what it writes within its output limit, and its one client gets
-a report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
-and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read
-and each wait of a client is answered once: when there is something to report, when its time has passed, or when the
-sandbox is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is
-kept: in the report, or as the last chunks.
-
-A limit on processor time is enforced by checks. The next check is made when the program can have used up what is left,
-if it runs all the time on all processors that it may have. So a program that waits most of the time is checked seldom,
-and one that computes is ended METER_S late at most, plus the delay of the event loop.
+A limit on processor time is enforced by checks. The next one is made when the program can have used up what is left, if
+it runs all the time on all processors that it may have. So one that waits most of the time is checked seldom, and one
+that computes is ended METER_S late at most, plus the delay of the event loop.
 """
 
 from __future__ import annotations
@@ -57,19 +55,9 @@ _AGAIN_S = 0.1
 @dataclass(frozen=True, slots=True)
 class Order:
     """
-    What program a process is to run, and its limits.
-
-    Attributes:
-        argv: the program and its arguments.
-        title: what lists show.
-        folder: the folder in which it starts.
-        time: seconds that it may run; None for as long as its sandbox lives.
-        output: bytes of its output that clients get; None for no limit.
-        cuts: more output is cut; else it ends the process.
-        kept: its output is kept for the report; else clients read it in chunks.
-        terminal: it is on a terminal, whose one stream is stdout.
-        cpu_time: processor seconds that it may use, with all that descends from it; None for no bound.
-        processors: how many processors it can use at once.
+    What program a process is to run, with its *title* in lists. None for *time*, *output* bytes and processor seconds
+    (*cpu_time*, with descendants) is no limit. *cuts*: output beyond the limit is cut, else it ends the process.
+    *kept*: it is for the report, else clients read it in chunks. A *terminal*'s one stream is stdout.
     """
 
     argv: tuple[str, ...]
@@ -95,18 +83,8 @@ class _Waits:
 
 class LiveProgram:
     """
-    A process that clients have started, from its start until it is forgotten.
-
-    Args:
-        usage: returns what the whole sandbox has used.
-        over: called once, at the end, with the report.
-        degraded: as in results.
-
-    Attributes:
-        order: the program, and its limits.
-        number: in its sandbox, from 1 on.
-        started: the time of the start, by the reactor's clock.
-        report: how the process ended; None until then.
+    A process that clients have started, from its start until it is forgotten. *usage* returns what the whole sandbox
+    has used; *over* is called once with the report.
     """
 
     costs = "job"
@@ -270,11 +248,8 @@ class LiveProgram:
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *wake* once: when there is a chunk after the number *after* (None: only when the process has ended), or
-        when *seconds* have passed.
-
-        Returns:
-            A function that cancels the wait.
+        Call *wake* once: when there is a chunk after the number *after* (None: when the process has ended), or when
+        *seconds* have passed. Returns what cancels this.
         """
         waits = _Waits(after, wake)
         self._waits.append(waits)
@@ -321,8 +296,8 @@ class LiveProgram:
 
     def kill(self) -> None:
         """
-        End the process and its descendants for a client, also the descendants that are left after the process's end.
-        The report will give the exit status that the kernel gives.
+        End the process and its descendants, also those left after its end, for a client; the exit status is the
+        kernel's.
         """
         if self._child is None:
             return
@@ -367,8 +342,8 @@ class LiveProgram:
 
     def denied(self) -> Mapping[str, int]:
         """
-        How often each system call was refused to the process so far, by the call's name. Empty once the process is
-        over: then its result has the numbers.
+        How often each system call was refused so far, by name. Empty once the process is over: its result has the
+        numbers.
         """
         return {} if self._child is None or Life.OVER is self.life else self._child.denied()
 

@@ -1,12 +1,9 @@
 """
-The table of all sandboxes: whose they are, when they end, and why those ended that are over.
+The table of all sandboxes: whose they are, when they end, and why those ended that are over. Pure: times are passed.
 
-Runs in:   the daemon; pure: the caller passes times, and a function that gives random bytes.
-Trust:     none in a client. An id finds a sandbox only together with the uid that opened it. The ids of another
-           user's sandbox, of one that never existed and of one that was forgotten give the same answer.
-
-The first characters of an id say which daemon made it, so that a sandbox of an earlier daemon is distinguished from
-one that never existed. The other 22 characters are 110 random bits.
+Trust: an id finds a sandbox only together with the uid that opened it. The ids of another user's sandbox, of one that
+never existed and of one that was forgotten give the same answer. Its first characters say which daemon made it, which
+tells a sandbox of an earlier daemon from one that never existed. The other 22 are 110 random bits.
 """
 
 from __future__ import annotations
@@ -35,12 +32,7 @@ MOST_OF_ONE = 1024
 
 @dataclass(slots=True)
 class Ending:
-    """
-    The record of a sandbox that is over.
-
-    Attributes:
-        when: seconds since the epoch.
-    """
+    """The record of a sandbox that is over, since *when*, in seconds since the epoch."""
 
     user: int
     reason: Reason
@@ -56,14 +48,8 @@ class Ending:
 @dataclass(slots=True)
 class RegistryEntry(Generic[T]):
     """
-    A sandbox that lives.
-
-    Attributes:
-        idle: seconds without use after which it ends.
-        until: the end of its lifetime, by the reactor's clock.
-        used: when it was last used, by the same clock.
-        calls: how many requests wait for it; it isn't idle while there are any.
-        serial: its place in the order in which sandboxes were opened, from 1 on.
+    A sandbox that lives: it ends at *until*, or after *idle* seconds without use since *used*, by the reactor's clock,
+    but not idle while *calls* wait for it. *serial* is its place in the order of opening, from 1 on.
     """
 
     name: str
@@ -87,13 +73,7 @@ class RegistryEntry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """
-    The sandboxes of all users by their ids, and those that are over, for a while.
-
-    Args:
-        random: returns as many random bytes as its argument says.
-        since: when this daemon started, in seconds since the epoch. The sandboxes of earlier daemons ended before.
-    """
+    """The sandboxes of all users by their ids, and those that are over, for a while. *since*: this daemon's start."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom, since: float = 0.0) -> None:
         self._random, self._since = random, since
@@ -117,15 +97,7 @@ class Registry(Generic[T]):
         return "".join(ID_ALPHABET[byte & 31] for byte in self._random(count))
 
     def admit(self, user: int, most: int = 0) -> None:
-        """
-        Check that *user* may have one more sandbox.
-
-        Args:
-            most: sandboxes that the user may have, 0 for MOST_OF_ONE.
-
-        Raises:
-            Busy: the user has that many already.
-        """
+        """Check that *user* may have one more sandbox than *most*, 0 for MOST_OF_ONE; Busy if not."""
         have, most = self._of.get(user, 0), most or MOST_OF_ONE
         if have >= most:
             raise Busy(f"user {user} has {have} sandboxes open already, the most that one user may have")
@@ -139,12 +111,7 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str, user: int) -> RegistryEntry[T]:
-        """
-        The entry of the sandbox *name* of *user*.
-
-        Raises:
-            SandboxOver: this user has no such sandbox.
-        """
+        """The sandbox *name* of *user*; SandboxOver if this user has none."""
         entry = self._live.get(name)
         if entry is not None and entry.user == user:
             return entry

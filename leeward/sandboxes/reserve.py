@@ -1,14 +1,11 @@
 """
 Ends sandboxes that can write to a folder of the host whose file system has too little space left.
 
-Runs in:   the daemon: on the reactor's thread, and on a thread for each file system and user, since statfs(2) of one that
-           doesn't answer waits for ever.
-Theory of operation. A thread asks its file system every LOOK_S, and leaves the answer where the loop finds it. The loop
-           looks as often, and starts no call that could wait. An answer that is missing for LATE_S counts as one that
-           there is no space left; so does a file system that tells no size.
-Bound:     what sandboxes write between two looks. MOST threads for each user but root, also of those that wait.
-Leaves:    whose bytes they are: all sandboxes that can write to the file system end.
-Source:    statfs(2), fstatvfs(3)
+Theory of operation. A thread for each file system and user asks it every LOOK_S, since statfs(2) of one that doesn't
+answer waits for ever, and leaves the answer where the loop finds it, which looks as often. An answer that is missing
+for LATE_S counts as no space left; so does a file system that tells no size. All sandboxes that can write there end,
+whoever wrote. What is written between two looks is the bound. Each user but root has MOST threads, also of those that
+wait.
 """
 
 from __future__ import annotations
@@ -31,14 +28,8 @@ MOST = 16
 
 class FreeSpace:
     """
-    The free space of one file system.
-
-    Args:
-        fd: a descriptor in it, owned from now on.
-
-    Attributes:
-        said: when it was told last, by `time.monotonic`, and how many bytes.
-        names: the sandboxes that can write there.
+    The free space of one file system, by a descriptor in it, owned from now on. *said*: when it was told last, by
+    `time.monotonic`, and the bytes; *names*: the sandboxes that can write there.
     """
 
     def __init__(self, fd: int) -> None:
@@ -71,9 +62,8 @@ class FreeSpace:
 
 class Reserve:
     """
-    Args:
-        least: returns the bytes that have to stay free; 0 for no bound.
-        end: called with the id of each sandbox that has to end, and why.
+    *least* returns the bytes that have to stay free, 0 for no bound; *end* gets the id of a sandbox that has to end,
+    and why.
     """
 
     def __init__(self, reactor: Reactor, least: Callable[[], int], end: Callable[[str, str], None]) -> None:
@@ -84,10 +74,8 @@ class Reserve:
 
     def watch(self, name: str, user: int, mounts: Mounts) -> None:
         """
-        Watch the file systems of the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*.
-
-        Raises:
-            Busy: that are too many for this user, or there are no descriptors or threads.
+        Watch the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*. Busy if these are
+        in too many file systems for this user, or there are no descriptors or threads.
         """
         if not self._least():
             return

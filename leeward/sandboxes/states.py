@@ -1,8 +1,4 @@
-"""
-The states of a sandbox and of a process in it, as tables.
-
-Runs in:   the daemon; pure.
-"""
+"""The states of a sandbox and of a process in it, as tables."""
 
 from __future__ import annotations
 

@@ -1,16 +1,7 @@
 """
-Output of a process that no client has taken yet: numbered chunks, in the order in which they were read.
+The streams of a process in a sandbox: output that no client has taken yet, output kept for its report, and input.
 
-Runs in:   the daemon; pure.
-
-The output of a process within its output limit: in memory at first, and in a memory file when it gets large.
-
-Runs in:   the daemon. No process of a sandbox ever holds the file, so it can be sealed.
-Source:    memfd_create(2), fcntl(2)
-
-Input of clients for one process's stdin, written as fast as the pipe accepts it.
-
-Runs in:   the daemon. Never blocks: a process that doesn't read delays only its own writers.
+No process of a sandbox ever holds the file of kept output, so it can be sealed. memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations
@@ -48,12 +39,8 @@ STDOUT, STDERR = 1, 2
 @dataclass(frozen=True, slots=True)
 class OutputChunk:
     """
-    A piece of a process's output, as it was read.
-
-    Attributes:
-        number: from 1 on, without gaps.
-        stream: STDOUT or STDERR.
-        time: when the daemon read it, in seconds of its host's CLOCK_MONOTONIC.
+    A piece of a process's output, as it was read at *time*, by the host's CLOCK_MONOTONIC. Numbers are without gaps,
+    from 1 on.
     """
 
     number: int
@@ -63,10 +50,7 @@ class OutputChunk:
 
 
 class Chunks:
-    """
-    A bounded queue of chunks. A reader reports the number of the last chunk that it has, and the chunks up to that
-    number are dropped.
-    """
+    """A bounded queue of chunks. A reader tells the number of the last one that it has, and those up to it are dropped."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
@@ -85,10 +69,7 @@ class Chunks:
         return self._last
 
     def put(self, stream: int, time: float, data: bytes) -> None:
-        """
-        Add *data*, which was read from *stream* at *time*, as a chunk of its own. Small chunks aren't joined, because
-        each has its own time.
-        """
+        """Add *data* as a chunk of its own. Small ones aren't joined, because each has its own time."""
         self._last += 1
         self._waiting.append(OutputChunk(self._last, stream, time, data))
         self.size += len(data) + _EACH
@@ -99,10 +80,7 @@ class Chunks:
             self.size -= len(self._waiting.popleft().data) + _EACH
 
     def after(self, number: int, most: int = MOST_READ) -> list[OutputChunk]:
-        """
-        The chunks after the number *number*, up to *most* bytes together. The first of them is returned even if it is
-        larger.
-        """
+        """The chunks after the number *number*, up to *most* bytes together; the first of them also if it is larger."""
         found: list[OutputChunk] = []
         for chunk in self._waiting:
             if chunk.number > number:
@@ -124,16 +102,9 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_
 
 class KeptOutput:
     """
-    Both streams of one process, and the limit that they share.
-
-    Args:
-        limit: bytes of both streams together.
-        inline: bytes of both together that are kept in memory; more are moved to a memory file.
-        cuts: keep the beginning and the end of longer output.
-
-    Attributes:
-        exceeded: the process wrote more than *limit*, and isn't to go on.
-        omitted: bytes of stdout and of stderr that `take` has left out.
+    Both streams of one process, which share a *limit* of bytes: in memory up to *inline* bytes, then in a memory file.
+    *cuts*: the beginning and the end of longer output are kept. `exceeded`: the process wrote more, and isn't to go on;
+    `omitted`: bytes of stdout and of stderr that `take` has left out.
     """
 
     def __init__(self, limit: int, inline: int = PLACEMENTS["auto"].output, *, cuts: bool = False) -> None:
@@ -152,12 +123,7 @@ class KeptOutput:
         return self._ends is not None and sum(self._sizes) >= self._limit
 
     def put(self, stream: int, data: bytes) -> None:
-        """
-        Keep what the process wrote to *stream*, 1 or 2, as far as the limit goes.
-
-        Raises:
-            OSError: no descriptor or no memory is left for the file.
-        """
+        """Keep what the process wrote to *stream*, 1 or 2, as far as the limit goes; OSError if there is no file for it."""
         left, at = self._limit - sum(self._sizes), stream - 1
         if len(data) > left:
             if self._ends is not None:
@@ -191,10 +157,8 @@ class KeptOutput:
 
     def take(self) -> tuple[bytes, bytes, Arena | None]:
         """
-        stdout and stderr, or the sealed memory file that has both if they are large. This object no longer has them.
-
-        Raises:
-            OSError: no descriptor or no memory is left for the file, or it can't be sealed.
+        stdout and stderr, or the sealed memory file of both if they are large, which are the caller's now. OSError if
+        it can't be made or sealed.
         """
         ends, self._ends = self._ends, None
         if ends is not None:
@@ -253,10 +217,8 @@ class Feed:
 
     def write(self, data: bytes | memoryview, taken: Taken, *, end: bool = False) -> None:
         """
-        Write *data*, and close the pipe after it if *end* is true. *taken* is called once, perhaps before this returns.
-
-        Raises:
-            Busy: too many bytes wait to be written already.
+        Write *data*, and close the pipe after it if *end*; *taken* is called once, perhaps at once. Busy if too much
+        waits.
         """
         if self._waiting and self._size + len(data) > MOST_INPUT:
             raise Busy(f"{self._size} bytes wait to be read by the process already")

@@ -1,10 +1,6 @@
 """
 The home of a sandbox, with the names that it hides, protects or pins, and the egress policies that a request may
 narrow.
-
-Runs in:   the daemon; pure but for the daemon's own user.
-Trust:     none in a client. Its home is a folder of the sandbox's own, and the names that it hides, protects or pins
-           lie in its own mounts.
 """
 
 from __future__ import annotations
@@ -27,15 +23,9 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> HomePlan | None:
     """
-    Return the home that *request* asks for, or None. A request for the profile `agent` always asks for a home. With a
-    profile that has none, names can be protected and pinned.
-
-    Args:
-        spec: the spec of the profile.
-
-    Raises:
-        BadRequest: the request has fields about a home with a profile that has none, or asks for a home that can't be
-            made.
+    Return the home that *request* asks for, or None; BadRequest if the profile has none, or it can't be made. A request
+    for `agent` always asks for one. With a profile without homes names can be protected and pinned. *spec* is the
+    profile's.
     """
     if not may_have_home(request.profile, config.profiles):
         if request.user or request.hide:
@@ -50,16 +40,10 @@ def plan(request: SandboxOpen, spec: SandboxSpec | None, config: Config) -> Home
 
 def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: Config) -> Mapping[str, Any]:
     """
-    Return the policies of egress that *request* may narrow: those of the configuration. For profiles with a home the
-    daemon's own user may also narrow a policy `agent`, unless the configuration has a policy of that name: without a
-    sandbox this user can reach as much. For other users `agent` stands for the policy that `allow_network` gives to
-    all, and they have to narrow it: a sandbox without a policy of its own would get the pool's, which is meant for the
-    daemon's
-        user.
-
-    Raises:
-        Forbidden: another user asks for `agent`, and the configuration has neither that policy nor `allow_network`, or
-            has a policy in place of what that stands for; or the user's request has no policy.
+    Return the policies of egress that *request* may narrow: the configuration's. For profiles with a home the daemon's
+    own user may also narrow a policy `agent`, unless the configuration has one: without a sandbox this user reaches as
+    much. For others `agent` stands for what `allow_network` gives to all, and they have to narrow it, as a sandbox
+    without a policy of its own would get the pool's, meant for the daemon's user. Forbidden without these.
     """
     if request.egress != AGENT or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
         return config.egress

@@ -1,22 +1,16 @@
 """
 One client's connection: when its requests are read, when its answers are sent, and when it ends.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A client that sends half a frame, floods, stops reading, or
-           vanishes loses only its own connection, and the jobs that it asked for.
-Waits:     never. Sockets are non-blocking, and one turn of the loop serves a user
-           a bounded amount before the others have theirs: rounds.py.
+A client that sends half a frame, floods, stops reading, or vanishes loses only its own connection and jobs. Nothing
+here waits: sockets are non-blocking, and one turn of the loop serves a user a bounded amount (rounds.py).
 
-Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), the operations that
-requests ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`outbox`:
-parcels in order).
-It is read while its pending payloads are served and its output is short; otherwise the
-kernel's buffer fills and the client waits. Every request gets one reply, in the order in
-which they are ready, unless the connection ends first. When it ends, for whatever
-reason, its tickets are cancelled and its sessions closed, since no client is left to take the results. A peer that
-breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
-the start of the next one is unknown. CONNECTION is the table of its states; a
-pair that is missing there is a bug of ours.
+Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), operations that requests
+ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`parcel`: parcels in
+order). It is read while its payloads are served and its output is short; otherwise the kernel's buffer fills and the
+client waits. Every request gets one reply, in the order in which they are ready, unless the connection ends first: then
+its tickets are cancelled and its sessions closed. A peer that breaks the protocol gets one refusal with id 0 and is
+closed, since the start of the next frame is unknown. CONNECTION is the table of states; a pair that is missing is a bug
+of ours.
 
 One sweep a second checks the deadlines of all connections: a timer for each request would cost more than the request.
 """
@@ -170,8 +164,8 @@ class Connection:
 
     def idle(self, now: float) -> float:
         """
-        Seconds for which the connection has been idle and may be closed to make room; 0.0 if it has jobs, sessions or
-        output, holds a sandbox or what runs in one, has sent a request recently, or is closed.
+        Seconds for which the connection has been idle and may be closed to make room; 0.0 if anything of it runs, waits
+        or is held, it was used recently, or is closed.
         """
         if self._state is _CLOSED or self._flight.sessions or self._holds or self._inbox.held or self.unfinished:
             return 0.0
@@ -180,8 +174,8 @@ class Connection:
 
     def lazy(self, now: float) -> float:
         """
-        Seconds for which the client has read nothing of the large results that wait for it, or has used none that are
-        kept for it; 0.0 if none waits.
+        Seconds for which the client has read none of its waiting large results, or used none that are kept; 0.0 if none
+        waits.
         """
         since = self._output.unread_since
         return now - (self._heard if since is None else since) if self._flight.unread else 0.0
@@ -277,8 +271,8 @@ class Connection:
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
         """
-        Whether *request* is to be served by another process, to which the connection moves. A *long* one isn't dealt
-        to a shard, because the move copies its bytes.
+        Whether another process is to serve *request*, and the connection moves there. Not for a *long* one: a move
+        copies its bytes.
         """
         return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
@@ -401,9 +395,9 @@ class Connection:
         """
         Read the requests that have been sent and no further ones, and close the connection when all are answered.
 
-        A client that sends later finds the connection closed before a byte was read, and connects again. A client that
-        has just connected is about to send, and not every client would try again: unless *at_once*, the daemon waits
-        for its first request, and for the rest of a frame that has begun.
+        A client that sends later finds it closed before a byte was read, and connects again. One that has just
+        connected is about to send, and might not try again: unless *at_once*, its first request, and the rest of a
+        frame, are awaited.
         """
         if self._state is _CLOSED:
             return
@@ -416,8 +410,8 @@ class Connection:
 
     def _shut_when_done(self) -> None:
         """
-        Shut the receiving side of a parting connection, unless the client still has to send the rest of a frame, an
-        answer to a call of its jobs, or a request for the rest of a result.
+        Shut the receiving side of a parting connection, unless its client owes the rest of a frame or a further
+        request.
         """
         if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
             self._shut()

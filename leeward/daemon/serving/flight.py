@@ -1,10 +1,8 @@
 """
 The requests of one connection that have no answer yet, and the answers that they get.
 
-Runs in:   the daemon, on the reactor's one thread.
-
 Each request has one answer. It is in `tickets` from its acceptance to its answer, and the code that answers it removes
-it first. The sessions of the connection are here as well: a job that is withdrawn ends the session in which it runs.
+it first. The connection's sessions are here as well: a job that is withdrawn ends the session in which it runs.
 """
 
 from __future__ import annotations
@@ -33,22 +31,9 @@ if TYPE_CHECKING:
 
 class Flight:
     """
-    The requests in flight of one connection.
-
-    Attributes:
-        tickets: the tickets by the client's number of the request; None if the request has nothing to cancel.
-        sessions: the sessions of this connection.
-        sandboxes: the connection's requests about its user's sandboxes.
-        exchanges: the function calls of its jobs.
-        live: output of its jobs that is shown while they run.
-        kept: memory files of answers, if the client can't receive descriptors.
-        unread: large results that wait for this client, docks among them.
-        weights: bytes of those requests of a guest's that are large.
-        server: has what all connections share.
-        share: what the user's connections share.
-        link: the connection.
-        fd: its descriptor.
-        user: its user's uid.
+    The requests in flight of one connection, *link*: `tickets` by the client's number, None if there is nothing to
+    cancel; `unread` counts large results that wait for the client, docks among them; `weights` are bytes of a guest's
+    large requests.
     """
 
     costs = "connection"
@@ -92,24 +77,14 @@ class Flight:
         return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))
 
     def check(self) -> None:
-        """
-        Check whether another request may be accepted.
-
-        Raises:
-            Busy: the connection has as many unanswered requests as it may.
-        """
+        """Check whether another request may be accepted; Busy if the connection has as many in flight as it may."""
         count = len(self.tickets) - self.exchanges.taking
         if count >= self.server.config.connection_requests:
             raise Busy(f"{count} requests of this connection are in flight already, all that one may have"
                        " (connection_requests)")
 
     def check_weight(self, size: int) -> None:
-        """
-        Check whether a guest may have a request of *size* bytes.
-
-        Raises:
-            Busy: with *size* more bytes this guest's unanswered requests would be above the bound.
-        """
+        """Check whether a guest may have *size* more bytes of unanswered requests; Busy if not."""
         taken = self.share.taken
         if taken and taken + size > GUEST_TAKEN:
             raise Busy(f"requests of {taken} bytes of yours have no answer yet; a guest may have {GUEST_TAKEN}")
@@ -121,12 +96,7 @@ class Flight:
             self.share.taken += size
 
     def check_job(self) -> None:
-        """
-        Check whether another job may be accepted.
-
-        Raises:
-            Busy: as `check`; or too many results wait to be read.
-        """
+        """Check whether another job may be accepted; Busy as `check`, or if too many results wait to be read."""
         self.check()
         unread = self.server.unread_results(self.share)
         if unread and not (self.server.close_laziest(self.fd) and not self.server.unread_results(self.share)):
@@ -149,8 +119,8 @@ class Flight:
 
     def interrupt(self, target: int) -> bool:
         """
-        Raise KeyboardInterrupt in the job of request *target*, or cancel the request if the job hasn't begun. Returns
-        whether it was in flight.
+        Raise KeyboardInterrupt in the job of *target*, or cancel it if it hasn't begun. Returns whether it was in
+        flight.
         """
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))

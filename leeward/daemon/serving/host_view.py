@@ -1,9 +1,4 @@
-"""
-Checks who may have a sandbox of the profile `shell`, and adds the names of files that are hidden from it.
-
-Runs in:   the daemon; pure but for the daemon's own user.
-Trust:     none in a client. What it says of its folders only makes more names hidden.
-"""
+"""Checks who may have a sandbox of the profile `shell`, and adds the names of files that are hidden from it."""
 
 from __future__ import annotations
 
@@ -22,11 +17,8 @@ from leeward.wire.sandbox_requests import SandboxOpen
 
 def check(request: SandboxOpen, user: int, config: Config) -> bool:
     """
-    Whether *request* of *user* asks for a view of the host.
-
-    Raises:
-        Forbidden: the daemon has other rights than the user, or the operator shows no secrets.
-        BadRequest: a field that the profile doesn't have, or that only this profile has.
+    Whether *request* asks for a view of the host. Forbidden if the daemon has other rights than *user*, or the operator
+    shows no secrets; BadRequest for fields that don't go with the profile.
     """
     if request.profile != NAME:
         if request.cwd or request.show_secrets:
@@ -52,12 +44,7 @@ def check(request: SandboxOpen, user: int, config: Config) -> bool:
 
 
 def key_of(request: Execute | SessionOpen) -> PoolKey:
-    """
-    Return the key of the pool for a job or a session.
-
-    Raises:
-        BadRequest: the profile `shell`, which needs a live sandbox, because secrets are hidden when one is opened.
-    """
+    """Return the key of a job's or session's pool; BadRequest for `shell`, which hides secrets when a sandbox is opened."""
     if request.profile == NAME:
         raise BadRequest(f"the profile {NAME!r} is for live sandboxes: Sandbox(profile={NAME!r}), or"
                          f" leeward exec --profile {NAME} -- 'LINE'")

@@ -1,17 +1,9 @@
 """
-Bytes that one client has sent and that aren't served yet: complete requests, and one incomplete frame.
+What one client has sent and isn't served yet: requests, an incomplete frame, and large requests in a memory file.
 
-Runs in:   the daemon.
-Trust:     none in a client. The bytes of unfinished frames are bounded for all connections together, and for those of
-           one guest; how long a frame may take is `FRAME_S`.
-
-The request arena: a memory file of one connection, whose client writes large requests into it.
-
-Runs in:   the daemon.
-Trust:     none in the content, which the client may rewrite at any moment: a request is copied out once,
-           by read(2), and only the copy is decoded. None in the file: its size is sealed before the
-           client gets it, and it is never mapped here, so no change of the file can kill the daemon.
-Source:    memfd_create(2), fcntl(2) on file sealing
+The bytes of unfinished frames are bounded for all connections, and for those of one guest; a frame has FRAME_S. A
+request in the arena may change at any moment: it is copied out once, by read(2), and only the copy is decoded. The
+file's size is sealed, and it is never mapped here, so no change of it can kill the daemon. memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations
@@ -44,12 +36,8 @@ _CHUNK = 1 << 16
 
 class Inbox:
     """
-    The unserved input of one connection.
-
-    Attributes:
-        held: bytes of the unfinished frame that have been searched.
-        pending: payloads of complete requests, the oldest first.
-        since: when the unfinished frame began, if there is one.
+    The unserved input of one connection: `held` bytes of a frame that began at `since`, and `pending` payloads, oldest
+    first.
     """
 
     __slots__ = ("_reader", "_rest", "_server", "_share", "held", "pending", "since")
@@ -63,12 +51,7 @@ class Inbox:
         self.since: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
-        """
-        Add received bytes, and look for requests in the first of them.
-
-        Raises:
-            PeerError, Busy: as `look`.
-        """
+        """Add received bytes, and `look` for requests in the first of them."""
         self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
         self.look(now)
 
@@ -78,24 +61,15 @@ class Inbox:
         return bool(self.pending or self._rest)
 
     def next(self, now: float) -> bytes | memoryview | None:
-        """
-        Remove and return the oldest complete request; None if there is none.
-
-        Raises:
-            PeerError, Busy: as `look`.
-        """
+        """Remove and return the oldest complete request; None if there is none. Raises as `look`."""
         while not self.pending and self._rest:
             self.look(now)
         return self.pending.popleft() if self.pending else None
 
     def look(self, now: float) -> None:
         """
-        Look for requests in the next bytes: a small number of them, or the rest of the frame that has begun. 64 KiB may
-        be 4,000 requests, and to find them all takes as long as to serve many.
-
-        Raises:
-            PeerError: the bytes aren't a frame, so the start of the next frame is unknown.
-            Busy: too many bytes of unfinished frames are held already, or there is no memory for this one.
+        Look for requests in the next bytes: a small number of them, or the rest of a frame, as 64 KiB may be 4,000
+        requests. PeerError if the bytes aren't a frame; Busy if there is no room or memory for one.
         """
         data = self._rest[:max(_LOOK, self._reader.lacks)]
         self._rest = self._rest[len(data):]
@@ -161,10 +135,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 @functools.cache
 def _private() -> memoryview:
-    """
-    A buffer of the daemon's own, in which copies of requests are decoded one after the other. It is reused, because
-        fresh pages for each request would cost more than the copy.
-    """
+    """Our buffer, in which copies of requests are decoded in turn: fresh pages for each would cost more than the copy."""
     return memoryview(mmap.mmap(-1, SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
@@ -189,12 +160,7 @@ class Look:
     @overload
     def __getitem__(self, at: slice, /) -> bytes: ...
     def __getitem__(self, at: int | slice, /) -> int | bytes:
-        """
-        Read one byte, or the bytes of a slice, from the file. A slice that exceeds these bytes is shortened.
-
-        Raises:
-            IndexError: there is no such byte.
-        """
+        """Read one byte (IndexError if there is none), or a slice as far as these bytes go, from the file."""
         if isinstance(at, int):
             return self[at:at + 1][0]
         start, end, _ = at.indices(self._length)
@@ -205,12 +171,7 @@ class Look:
 
 
 class RequestArena:
-    """
-    The request arena of one connection.
-
-    Attributes:
-        size: bytes of the file.
-    """
+    """The request arena of one connection: a memory file of *size* bytes, into which its client writes large requests."""
 
     size = SLOTS * SLOT
 
@@ -219,12 +180,7 @@ class RequestArena:
 
     @classmethod
     def make(cls) -> tuple[RequestArena, int]:
-        """
-        Make an arena. Returns it, and the descriptor for its client, which the caller owns.
-
-        Raises:
-            OSError: no descriptor or no memory is left.
-        """
+        """Make an arena. Returns it, and the descriptor for its client, which the caller owns; OSError if there is none."""
         fd = memory_file("leeward_requests")
         try:
             os.ftruncate(fd, cls.size)
@@ -237,10 +193,8 @@ class RequestArena:
 
     def take(self, slot: int, length: int) -> memoryview:
         """
-        Return a copy of *length* bytes in *slot*, valid until the next call for any arena.
-
-        Raises:
-            BadRequest: there is no such slot, or it has fewer bytes.
+        Return a copy of *length* bytes in *slot*, valid until the next call for any arena; BadRequest if they aren't
+        there.
         """
         _check_slot(slot, length)
         copy = _private()[:length]
@@ -254,11 +208,8 @@ class RequestArena:
 
     def look(self, slot: int, length: int) -> Look:
         """
-        Return the bytes in *slot*, without a copy: only for checks whose result may be wrong, because the client may
-        change the bytes.
-
-        Raises:
-            BadRequest: there is no such slot, or a slot can't have so many bytes.
+        Return the bytes in *slot* uncopied, for checks that may be wrong, as the client may change them; BadRequest as
+        `take`.
         """
         _check_slot(slot, length)
         return Look(self._reader, slot * SLOT, length)

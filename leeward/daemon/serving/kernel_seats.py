@@ -1,14 +1,11 @@
 """
 The kernels that one connection has bound: requests of code alone that reach a kernel by a number, on the fast path.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A number is the connection's, and a sandbox is found by its id and the connection's uid at
-           each request, as for requests that name it.
-
 Theory of operation. The fast path knows a session by its connection and a number. A client binds a kernel to such a
-number, and sends it code as to a session. After each of these jobs the kernel is offered to the fast path, for this
-connection; any other request to the kernel, from any connection, withdraws it first (`run/lease.py`). The first job of
-a kernel always goes through Python, and brings the variables with which its sandbox was opened.
+number, and sends it code as to a session; the sandbox is found by id and uid each time. After each of these jobs the
+kernel is offered to the fast path, for this connection; any other request to the kernel, from any connection, withdraws
+it first (`run/lease.py`). The first job always goes through Python, and brings the variables with which its sandbox was
+opened.
 """
 
 from __future__ import annotations
@@ -60,13 +57,7 @@ class KernelSeats:
         self._last = FIRST_SEAT
 
     def bind(self, request: KernelBind, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        """
-        Bind a kernel to a number. Returns the answer to *request*.
-
-        Raises:
-            SessionOver: the sandbox has no such kernel.
-            Busy: the connection has bound as many as it may.
-        """
+        """Bind a kernel to a number, and return the answer; SessionOver without such a kernel, Busy if too many are bound."""
         entry.sandbox.sandbox.kernel(request.kernel)
         if len(self._seats) >= MOST_SEATS:
             self._seats = {number: seat for number, seat in self._seats.items() if self._is_there(seat)}
@@ -91,11 +82,8 @@ class KernelSeats:
 
     def by_name(self, request: Execute) -> SandboxExecute:
         """
-        Return *request* as a `sandbox_execute` that names the kernel.
-
-        Raises:
-            SessionOver: the connection has bound no kernel to that number.
-            BadRequest: the request has other fields than its code.
+        Return *request* as a `sandbox_execute`; SessionOver if its number is bound to none, BadRequest if it has more
+        than code.
         """
         seat = self._of(request.session)
         if request != Execute(request.id, session=request.session, code=request.code):

@@ -1,9 +1,4 @@
-"""
-Policies of egress that clients send: checked, and put within the operator's (decision 0061).
-
-Runs in:   the daemon; pure. Its imports are made when a client sends a policy, since most daemons get none.
-Trust:     none in the policies.
-"""
+"""Policies of egress that clients send: checked, and put within the operator's (decision 0061)."""
 
 from __future__ import annotations
 
@@ -28,22 +23,14 @@ _MOST = 160 << 10
 def of(request: SandboxOpen, operators: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """
     Return the policies under which a sandbox runs and fetches, as `policy_map` makes them; None if the client sends
-    none, and the operator's policy holds unchanged.
-
-    Raises:
-        BadRequest: a policy is invalid, names a secret that the operator's doesn't have, or there is no policy to
-            narrow.
+    none, and the operator's holds. BadRequest if one is invalid, has a secret beyond the operator's, or nothing to
+    narrow.
     """
     return _narrowed(request.egress, request.policy, request.fetch_policy, operators)
 
 
 def of_code(egress: str, policy: Mapping[str, Any], operators: Mapping[str, Any]) -> dict[str, Any] | None:
-    """
-    Return the policy under which a job or a session runs, as `of` does; they have no fetches.
-
-    Raises:
-        BadRequest: as `of`.
-    """
+    """Return the policy under which a job or a session runs, as `of` does; they have no fetches."""
     found = _narrowed(egress, policy, {}, operators)
     return None if found is None else found[0]
 

@@ -1,9 +1,8 @@
 """
 The operations of the wire: one method for each kind of request of a connection.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A request that can't be decoded ends its connection; one that can't be fulfilled is
-           refused. A guest, whom the group lets in, gets a share of what is bounded for all, and can't end the daemon.
+A request that can't be decoded ends its connection; one that can't be fulfilled is refused. A guest, whom the group
+lets in, gets a share of what is bounded for all, and can't end the daemon.
 """
 
 from __future__ import annotations
@@ -76,12 +75,7 @@ _HEAVY = 1 << 16
 
 
 class Operations:
-    """
-    The operations of one connection.
-
-    Attributes:
-        copied: bytes that were copied out of the arena.
-    """
+    """The operations of one connection. *copied* counts bytes that were copied out of the arena."""
 
     costs = "connection"
 
@@ -94,10 +88,7 @@ class Operations:
         self.copied = 0
 
     def serve(self, payload: bytes | memoryview) -> bool:
-        """
-        Answer one request, or arrange that it is answered later. Returns False if another process has to do that, to
-        which the connection moves.
-        """
+        """Answer one request, now or later. Returns False if another process has to, to which the connection moves."""
         server, flight = self._server, self._flight
         server.watcher.metrics.requests += 1
         if len(payload) >= _LARGE and server.jobs.crowded and self._too_late(outline.whole(payload)):
@@ -150,11 +141,8 @@ class Operations:
 
     def _admit(self, operation: Operation) -> None:
         """
-        Check whether a request for *operation* may be served now.
-
-        Raises:
-            Forbidden: the client is a guest, and *operation* is none for guests.
-            Busy: there is no room for another request, or for another result.
+        Check whether a request may be served now; Forbidden to guests where the operation says so, Busy if there is no
+        room.
         """
         if operation.guests and self._share.guest:
             raise Forbidden(operation.guests.format(user=self._share.user))
@@ -165,8 +153,8 @@ class Operations:
 
     def _too_late(self, number: int) -> bool:
         """
-        Refuse the job of request *number*, if it would have to wait for too long, before the request is decoded; a
-        flood of large requests would otherwise be decoded only to be refused. *number* is 0 for other requests.
+        Refuse job *number*, 0 if it is none, undecoded if it would wait for too long: a flood would be decoded to be
+        refused.
         """
         if not number or number in self._flight.tickets:
             return False
@@ -273,10 +261,7 @@ class Operations:
         return Parcel(memoryview(encode_ok(request.id, answer)), [Results(fd, size)], weight=1)
 
     def _out_of_slot(self, request: Slot) -> Execute | None:
-        """
-        Return the request in a slot of the arena, decoded from our own copy; None if it was refused before it was
-        copied.
-        """
+        """Return the request in a slot, decoded from our own copy; None if it was refused before it was copied."""
         if self._arena is None:
             raise BadRequest("this connection has no arena; ask for one")
         if self._server.jobs.crowded and request.id == outline.unread(

@@ -1,39 +1,7 @@
 """
-Results made ready to be sent: one frame, and sealed memory files for what is large.
+Answers on their way: frames, and sealed memory files for what is large, until the client has taken or dropped them.
 
-Runs in:   the daemon.
-Owns:      the descriptors of a parcel, until it is sent or dropped.
-
-Answers that one client hasn't read yet.
-
-Runs in:   the daemon.
-
-Memory files of results that stay in the daemon: a client that can't receive descriptors reads them by requests.
-
-Runs in:   the daemon, on the reactor's one thread.
-Owns:      the descriptors of these files, until the client drops them or is gone.
-Trust:     none in a client. A read is bounded by the size of one answer, by the file's own size, and by the bounds on
-           a connection's requests.
-
-Theory of operation. Some programs read their sockets in a way that loses descriptors: Node's streams, or a relay in
-between. Such a client says so once (`keep_results`). Its answers are the same, except for the descriptors. The files
-stay in a table under the number of the answered request, and `kept_read` copies from them with pread(2). So the client
-sets the pace, and bytes that it hasn't asked for aren't in the daemon's memory. Each file counts as a large result that
-waits to be read: with too many of them new jobs are refused. A client that reads nothing for as long as an unread reply
-may wait is closed, and its files with it.
-
-Results in memory files that a guest has, or is about to get: their memory counts until the guest closes them.
-
-Runs in:   the daemon, on the reactor's one thread.
-Source:    fcntl(2), F_SETLEASE: a write lease can be had only on a file that nobody else has open or mapped.
-
-Theory of operation. The daemon has written the pages of such a file, so the kernel charges them to the daemon for as
-long as any process holds the file: also the receiver, by a descriptor, by a mapping, or in a message that it hasn't
-received yet. No event reports the last close. But an attempt to take a write lease tells whether the file is open
-elsewhere. So the receiver gets one open file, the daemon keeps another one of the same file, and tries the lease with
-it when the user wants another job. Both are read-only, and the descriptor that wrote is closed.
-
-Only a guest's files are counted: the owner and root use their own memory.
+Owns: the descriptors of these files.
 """
 
 from __future__ import annotations
@@ -67,10 +35,8 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_S
 @dataclass(slots=True)
 class Parcel:
     """
-    Bytes to send, with the memory files whose descriptors go with the first of them.
-
-    Attributes:
-        weight: how many large things wait in it: memory files, and a large frame.
+    Bytes to send, with memory files whose descriptors go with the first of them. *weight*: how many large things wait
+    in it.
     """
 
     frame: memoryview
@@ -84,12 +50,7 @@ class Parcel:
 
 
 def seal(pieces: Iterable[bytes]) -> Arena:
-    """
-    Make a sealed memory file that contains *pieces* one after the other.
-
-    Raises:
-        OSError: no descriptor or no memory is left.
-    """
+    """Make a sealed memory file of *pieces*, one after the other; OSError if no descriptor or memory is left."""
     fd = memory_file("leeward_results")
     try:
         size = 0
@@ -107,14 +68,8 @@ def seal(pieces: Iterable[bytes]) -> Arena:
 
 def pack(number: int, report: Report, results: str = "auto") -> Parcel:
     """
-    Return the answer to request *number*, whose report has a result. It owns the report's arenas from now on.
-
-    Args:
-        results: how collected files travel, one of placement.RESULTS.
-
-    Raises:
-        OSError: a memory file for collected files can't be made, and they have no room in a reply.
-        ValueError: the result is larger than a reply may be.
+    Return the answer to request *number*, with the report's result and arenas. *results* is one of placement.RESULTS.
+    OSError if files have no room in a reply nor a memory file; ValueError if the result is larger than a reply may be.
     """
     result = report.result
     assert result is not None
@@ -139,10 +94,7 @@ def pack(number: int, report: Report, results: str = "auto") -> Parcel:
 def _files(report: Report, arenas: list[Arena], most: int) -> dict[str, Place | bytes] | None:
     """
     Put collected files into a further memory file of *arenas* if they have more than *most* bytes, or don't fit into a
-    reply. If no memory file can be made, they go into the reply if they fit.
-
-    Returns:
-        The files whose content isn't to be taken from *report*.
+    reply; if none can be made, into the reply if they fit. Returns the files whose content isn't taken from *report*.
     """
     result, apart = report.result, report.files
     assert result is not None
@@ -191,15 +143,8 @@ _TOGETHER = 1 << 16
 
 class Outbox:
     """
-    The parcels that wait for the client, in the order in which they are sent.
-
-    Args:
-        own: adds a number, perhaps negative, to the count of large results that wait here.
-        now: the reactor's clock.
-
-    Attributes:
-        size: bytes that wait.
-        unread_since: when the kernel last took a byte of the waiting answers; None if none waits.
+    The parcels that wait for the client, in order, *size* bytes of them. *own* adds to the count of large results that
+    wait. *unread_since*: when the kernel last took a byte of them; None if none waits.
     """
 
     __slots__ = ("_flying", "_now", "_own", "_parcels", "size", "unread_since")
@@ -221,12 +166,7 @@ class Outbox:
         self._own(parcel.weight)
 
     def flush(self, stream: Stream) -> None:
-        """
-        Send as many bytes as *stream* takes.
-
-        Raises:
-            OSError: the client is gone.
-        """
+        """Send as many bytes as *stream* takes; OSError if the client is gone."""
         while self._parcels and not self._flying:
             parcel = self._first()
             try:
@@ -250,10 +190,7 @@ class Outbox:
             self._took(self._parcels[0], count)
 
     def close(self) -> None:
-        """
-        Drop everything except the parcel that the kernel may still be sending, which is dropped when the kernel reports
-        its end.
-        """
+        """Drop everything but the parcel that the kernel may still be sending, which is dropped when that ends."""
         while len(self._parcels) > self._flying:
             self._give_up(self._parcels.pop())
 
@@ -294,14 +231,12 @@ class Outbox:
 
 class KeptResults:
     """
-    The kept results of one connection.
+    The results of one connection whose memory files stay here; *wanted* if its client has asked for that.
 
-    Args:
-        own: adds a number, perhaps negative, to the count of large results that wait.
-        now: the reactor's clock.
-
-    Attributes:
-        wanted: whether the client has said that it can't receive descriptors.
+    Some programs read sockets in a way that loses descriptors: Node's streams, or a relay in between. Such a client
+    says so once (`keep_results`). The files stay in a table under the number of the answered request, and `kept_read`
+    copies from them with pread(2), so the client sets the pace. Each file counts as a large result that waits: with too
+    many new jobs are refused, and a client that reads nothing for as long as a reply may be unread is closed.
     """
 
     __slots__ = ("_files", "_now", "_own", "_since", "wanted")
@@ -331,12 +266,7 @@ class KeptResults:
         return parcel
 
     def read(self, request: KeptRead) -> bytes:
-        """
-        Return a piece of a file; an empty one beyond its end.
-
-        Raises:
-            BadRequest: there is no such file.
-        """
+        """Return a piece of a file, empty beyond its end; BadRequest if there is no such file."""
         files = self._files.get(request.target, [])
         if request.arena >= len(files):
             raise BadRequest(f"no memory file {request.arena} of an answer to request {request.target} is kept")
@@ -362,10 +292,7 @@ class KeptResults:
         return bool(self._files) and self._now() - self._since > seconds
 
     def close(self) -> None:
-        """
-        Close all files, and keep none from now on: further answers may follow the one whose sending showed that the
-        client is gone.
-        """
+        """Close all files, and keep none from now on: answers may follow the one that showed that the client is gone."""
         self.wanted = False
         for request in list(self._files):
             self._drop(request)
@@ -379,10 +306,13 @@ _LENT_LOOK, _LENT_LOOK_S = 256, 0.05
 
 class LentFiles:
     """
-    The files that one guest holds.
+    Results in memory files that one guest has, or is about to get: `size` bytes count until the guest closes them.
 
-    Attributes:
-        size: bytes of memory that the files take, as of the last check.
+    The daemon wrote the pages, so the kernel charges them to it for as long as any process holds the file, also by a
+    mapping or in a message on its way. No event reports the last close, but an attempt to take a write lease tells
+    whether the file is open elsewhere (F_SETLEASE in fcntl(2)). So the receiver gets one open file, the daemon keeps
+    another of the same file, both read-only, and tries the lease when the user wants another job. The owner and root
+    use their own memory.
     """
 
     __slots__ = ("_files", "_looked", "size")

@@ -1,16 +1,7 @@
 """
-Decides which users the daemon serves, and logs the users that it refuses.
+Who is served: users, their groups, refusals, and the owner's clients that wait a moment for a place.
 
-Runs in:   the daemon.
-Source:    unix(7), SO_PEERCRED and SO_PEERGROUPS
-
-The owner's clients that were accepted while all places are taken: they wait a moment for a place.
-
-Runs in:   the daemon, on the reactor's one thread.
-
-They aren't refused at once for this reason: a new connection loses its place only when it has sent nothing for a
-quarter of a second. So a burst of silent connections could take all places, that of an idle client of the owner
-included, and every client that connected then, the owner's too, would be refused for that time.
+SO_PEERCRED and SO_PEERGROUPS are in unix(7).
 """
 
 from __future__ import annotations
@@ -37,14 +28,7 @@ _MOST_GROUPS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ServedUsers:
-    """
-    The users that a daemon serves.
-
-    Attributes:
-        uid: the daemon's own user, who is served like root.
-        group: the group whose members are served as guests.
-        quotas: the quotas of the users, as of the daemon's start.
-    """
+    """The users that a daemon serves: its own, root, and members of *group* as guests; quotas are those of its start."""
 
     uid: int
     group: int | None = None
@@ -52,12 +36,7 @@ class ServedUsers:
 
 
 def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
-    """
-    Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*.
-
-    Args:
-        groups: returns the peer's groups.
-    """
+    """Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*."""
     return peer in (own, 0) or (group is not None and group in groups())
 
 
@@ -72,13 +51,7 @@ def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
 
 
 class RefusalObserver(Protocol):
-    """
-    Counts and records refusals.
-
-    Attributes:
-        metrics: where requests are counted.
-        events: the last ends of each user's jobs and sandboxes.
-    """
+    """Counts and records refusals."""
 
     @property
     def metrics(self) -> Metrics: ...
@@ -120,12 +93,7 @@ _LOOK_S = 0.05
 
 @dataclass(slots=True)
 class WaitingClient:
-    """
-    A client of the owner that waits for a place.
-
-    Attributes:
-        until: the time at which the client is refused, by the reactor's clock.
-    """
+    """A client of the owner that waits for a place, until a time by the reactor's clock."""
 
     sock: socket.socket
     pid: int
@@ -135,11 +103,11 @@ class WaitingClient:
 
 class WaitingClients:
     """
-    The clients that wait for a place.
+    The owner's clients that came while all places were taken. *admit* serves one if there is a place, and says whether.
 
-    Args:
-        admit: serves a client if there is a place now, and returns whether there was one.
-        refuse: refuses a client.
+    They aren't refused at once, as a new connection loses its place only when it has sent nothing for a quarter of a
+    second: a burst of silent ones could take all places, and every client, the owner's too, would be refused for that
+    time.
     """
 
     def __init__(self, reactor: Reactor, admit: Callable[[WaitingClient], bool],

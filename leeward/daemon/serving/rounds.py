@@ -1,22 +1,14 @@
 """
 Decides whose requests are served next: users take turns, so do a user's connections, and each gets a bounded amount.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a guest, who may flood over all connections that a guest may have.
+Theory of operation. The cost of a request is counted in units: one for the request, and one for each UNIT bytes to be
+decoded. A user has an allowance of units for each turn of the loop, whatever the number of connections. Requests are
+served at once while some of it is left. The others wait in a ring of users, each with a ring of connections, and are
+served in the following turns. A turn ends its round after ROUND_S, and the next goes on with the next user. So the
+length of a turn grows with the number of flooding users and not with that of their connections.
 
-Theory of operation. The cost of a request is counted in units: one for the request, and one for each UNIT bytes that
-have to be decoded. A user has an allowance of units for each turn of the loop, whatever the number of connections.
-Requests are served at once while some of it is left. The others wait in a ring of users, each with a ring of
-connections, and are served in the following turns. A turn ends its round after ROUND_S, and the next turn goes on with
-the next user. So the length of a turn, for which the events of all others wait, grows with the number of flooding users
-and not with that of their connections.
-
-A guest also has a budget of requests and of bytes for each second. The daemon doesn't read from a guest whose budget is
-used up: the kernel's buffers fill, and the guest waits. The budget is kept when the guest's last connection is gone.
-
-What the connections of one user share, and the parts of the daemon's bounds that one user or connection may have.
-
-Runs in:   the daemon.
+A guest also has a budget of requests and bytes for each second. The daemon doesn't read from a guest whose budget is
+used up: the kernel's buffers fill, and the guest waits. It is kept when the guest's last connection is gone.
 """
 
 from __future__ import annotations
@@ -47,15 +39,10 @@ _IDLE = 256
 @dataclass(slots=True, eq=False)
 class Budget:
     """
-    The budget of one user.
-
-    Attributes:
-        turn: units for each turn of the loop.
-        rated: it is a guest's, and has a bound for each second as well. turns, left: the turn of the loop that was the
-            last to serve this user, and what is left of its allowance. requests, size: what was left of the bound for a
-            second at *counted*; negative values are a debt of at most one second.
-        waiting: the connections that have requests, by descriptor; the first one is served next.
-        connections: the number of connections that the user has open.
+    The budget of one user: *turn* units for each turn of the loop, of which *left* were left in the last one that
+    served the user, *turns*. A guest's is *rated*: *requests* and *size* are what was left of the bound for a second at
+    *counted*, negative for a debt of at most one second. *waiting* are connections with requests by descriptor, the
+    next one first.
     """
 
     turn: int
@@ -80,12 +67,7 @@ class Budget:
 
 
 class Rounds:
-    """
-    The budgets of all users, and the requests that wait for their turn.
-
-    Args:
-        reactor: the loop, whose turns renew the allowances.
-    """
+    """The budgets of all users, and the requests that wait for their turn."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -117,12 +99,8 @@ class Rounds:
 
     def charge(self, budget: Budget, requests: int, size: int = 0, came: int = 0) -> None:
         """
-        Count what was done for a user.
-
-        Args:
-            requests: its cost in small requests.
-            size: bytes that were decoded.
-            came: bytes that were received, or copied out of an arena.
+        Count *requests* small ones, of which *size* bytes were decoded and *came* bytes received or copied out of an
+        arena.
         """
         budget.left = max(budget.left - requests - size // UNIT, -DEBT * budget.turn)
         if budget.rated:
@@ -224,12 +202,8 @@ CONNECTION_SHARE = 2
 @dataclass(slots=True)
 class Share:
     """
-    The state that the connections of one user share.
-
-    Attributes:
-        budget: how much of this user's requests may be served now.
-        taken: bytes of a guest's requests that have no answer yet.
-        free: no quota limits this user, so their jobs may take the fast path.
+    What the connections of one user share. *taken*: bytes of a guest's unanswered requests; *free*: no quota limits the
+    user.
     """
 
     user: int

@@ -1,30 +1,12 @@
 """
-The part of a connection that its requests about live sandboxes use: those requests that wait, and what ends with the
-connection.
+Requests about live sandboxes that wait, as tickets, and what ends with their connection.
 
-Runs in:   the daemon, on the reactor's one thread.
-
-Fetches that the broker does for a connection, by the policy of a sandbox.
-
-Runs in:   the daemon, on the reactor's one thread. The broker fetches; the daemon sends nothing and resolves nothing.
-Trust:     none in the client, nor in the broker's fields and body of a response: both go to the client, the fields
-           checked, the body unchanged.
-
-A connection's requests about a sandbox's folders: which paths of overlays have changed, their content, going back to an
-earlier state, and hiding names.
-
-Runs in:   the daemon, on the reactor's one thread. A porter in the sandbox carries them out; the daemon opens nothing
-there. Trust:     none in a client, nor in the content of the memory files: they go to the client unchanged.
-
-The opening of a sandbox that shows folders of the host, and the docks on which clients leave descriptors of these.
-
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client: the folders that it names are compared with its descriptors (crossing/opener.py). A
-           connection's own socket takes no descriptor at all. The opener receives those of a dock, in one message, for
-           the one request that names the dock. The daemon itself never has one of them open, and doesn't close those
-           that stay in a dock: how long that takes is up to the client (loop/closing.py).
-
-A dock is a stream, in which a read of no bytes is the end; a client can't put an empty message before a descriptor.
+The broker fetches, a porter in the sandbox reads and changes overlays, the opener opens folders: the daemon opens and
+resolves nothing, and passes bodies on unchanged. The folders that a client names are compared with its descriptors
+(crossing/opener.py). A connection's own socket takes none: the opener receives those of a dock, in one message, for the
+one request that names the dock. The daemon never has one open, and doesn't close those that stay in a dock: how long
+that takes is up to the client (loop/closing.py). A dock is a stream, in which a read of no bytes is the end; a client
+can't put an empty message before a descriptor.
 """
 
 from __future__ import annotations
@@ -83,12 +65,7 @@ _ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
 def check_limits(limits: Mapping[str, Any]) -> None:
-    """
-    Check the limits in a request for a process.
-
-    Raises:
-        BadRequest: one of the limits can't be set for a process.
-    """
+    """Check the limits in a request for a process; BadRequest if one can't be set there."""
     for name in limits:
         if name not in _ADJUSTABLE:
             raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
@@ -123,8 +100,8 @@ class SandboxOpening:
 
 class SandboxEnding:
     """
-    A request that ends a sandbox, as a ticket. It is answered once, when no process of the sandbox is left, and at the
-    latest after `ENDING_S`, because a process can hang in the kernel while its file system doesn't answer.
+    A request that ends a sandbox. It is answered once no process is left, at the latest after ENDING_S: a process can
+    hang in the kernel while its file system doesn't answer.
     """
 
     costs = "connection"
@@ -151,9 +128,8 @@ class SandboxEnding:
 
 class FileTicket:
     """
-    A request that somebody else carries out, into a memory file which the answer has with it: what a fetch and a look at
-    an overlay have in common, as tickets. Owns the file until the answer takes it, and the mark that the sandbox isn't
-    idle.
+    A request that somebody else carries out, into a memory file which the answer has with it. Owns the file until the
+    answer takes it, and the mark that the sandbox isn't idle.
     """
 
     costs = "connection"
@@ -196,13 +172,7 @@ class FileTicket:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """
-    One thing that ends with the connection.
-
-    Attributes:
-        lives: whether it hasn't ended, and is still held.
-        end: ends it.
-    """
+    """One thing that ends with the connection, if it still lives and is held."""
 
     lives: Callable[[], bool]
     end: Callable[[], None]
@@ -210,9 +180,8 @@ class Hold:
 
 class Holds:
     """
-    What ends with one connection: sandboxes that it has opened as `held`, and processes and kernels that it has started
-    so. The kernel closes the connections of a program that has ended, by whatever signal, so the daemon ends here what a
-    command line has started, without help of that program.
+    What ends with one connection: sandboxes, processes and kernels that it has opened as `held`. The kernel closes the
+    connections of a program that has ended, by whatever signal, so this needs no help of the program.
     """
 
     __slots__ = ("_most", "_rows")
@@ -238,11 +207,8 @@ class Holds:
 
 class FetchCall(FileTicket):
     """
-    A fetch, as a ticket; while it runs the sandbox isn't idle.
-
-    Raises:
-        Busy: the user has as many fetches as are allowed, or there is no broker or no memory.
-        Refused: the sandbox is over.
+    A fetch; while it runs the sandbox isn't idle. Busy if the user has too many, or there is no broker or memory;
+    Refused if the sandbox is over.
     """
 
     def __init__(self, desk: Desk, owner: Flight, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
@@ -366,12 +332,8 @@ class OverlayCall(FileTicket):
 
 class PorterFailure:
     """
-    Tells why a porter hasn't done its order. Of one that has ended without an answer this is told when the daemon knows
-    whether the sandbox has ended, of which it hears a moment later.
-
-    Args:
-        error: the porter's.
-        tell: is called once, perhaps from inside this call.
+    Calls *tell* once, perhaps at once, with why a porter hasn't done its order. If it ended without an answer, that
+    waits until the daemon knows whether the sandbox has ended, of which it hears a moment later.
     """
 
     costs = "connection"
@@ -396,11 +358,8 @@ class PorterFailure:
 
 def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
     """
-    Make or restore a checkpoint of an overlay, discard changes, or hide names. A running operation is completed even if
-    its connection ends, because a partial result would be worse.
-
-    Raises:
-        BadRequest, Refused: it can't be done.
+    Make or restore a checkpoint of an overlay, discard changes, or hide names; BadRequest or Refused if it can't be
+    done. It is completed even if its connection ends, because a partial result would be worse.
     """
     sandbox, mounts, reactor = entry.sandbox.sandbox, _mounts(entry), desk.reactor
     call: SandboxCall | None = None
@@ -457,20 +416,10 @@ MOST_DOCKS = 2
 
 class FolderOpening:
     """
-    A request whose folders are being opened before its sandbox, as a ticket.
-
-    Args:
-        dock: the dock with the client's descriptors. It is closed here when the opener doesn't need it any more.
-        user: uid and gid of the client.
-        proceed: opens the sandbox with the mounts, which it then owns; returns a function that cancels the opening.
-        refuse: answers the request.
-        view: the sandbox's view of the host, if it isn't the daemon's default.
-        skip_shown: don't mount folders that the view already shows at the same path.
-
-    Raises:
-        Forbidden: the sandbox's processes would have other rights in the folders than the client.
-        BadRequest: mounts that no sandbox can have.
-        Busy: folders can't be opened now.
+    A request whose folders are being opened before its sandbox. *proceed* opens that with the mounts, which it then
+    owns, and returns what cancels it; *view* is the sandbox's if it isn't the default; folders that it shows anyway
+    aren't mounted if *skip_shown*. Forbidden if the sandbox would have other rights in them than *user*, BadRequest for
+    mounts that no sandbox can have, Busy if they can't be opened now. The *dock* with the descriptors is closed here.
     """
 
     def __init__(self, desk: Desk, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
@@ -546,11 +495,8 @@ def refusal(error: Exception) -> Refused:
 
 class Docks:
     """
-    The docks of one connection.
-
-    Args:
-        own: adds a number, perhaps negative, to the client's large results that wait: docks have their descriptors.
-        close: closes a socket that may hold descriptors of a client, without waiting for them.
+    The docks of one connection, on which its client leaves descriptors of folders; they count as its large results
+    (*own*).
     """
 
     def __init__(self, own: Callable[[int], None], close: Callable[[socket.socket], None]) -> None:
@@ -559,12 +505,7 @@ class Docks:
         self._docks: dict[int, socket.socket] = {}
 
     def make(self) -> tuple[int, int]:
-        """
-        Make a dock. Returns its number and the client's end, which the caller owns.
-
-        Raises:
-            Busy: the connection has too many docks, or no descriptor is left.
-        """
+        """Make a dock. Returns its number and the client's end, which the caller owns; Busy if there are too many."""
         if len(self._docks) >= MOST_DOCKS:
             raise Busy(f"this connection has {MOST_DOCKS} docks already")
         try:
@@ -578,12 +519,7 @@ class Docks:
         return self._last, there.detach()
 
     def take(self, number: int) -> socket.socket:
-        """
-        Remove a dock and return the daemon's end, which the caller owns from now on.
-
-        Raises:
-            BadRequest: there is no dock of that number.
-        """
+        """Remove a dock and return our end, which the caller owns from now on; BadRequest if there is none of that number."""
         dock = self._docks.pop(number, None)
         if dock is None:
             raise BadRequest(f"this connection has no dock {number}: mounts need one for each sandbox_open")

@@ -1,11 +1,9 @@
 """
 The requests of one connection about live sandboxes.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A sandbox is found by its id together with the connection's uid, so an id is worth nothing
-           to another user. Sandboxes belong to the user and not to the connection, and outlive it. When a connection
-           ends, a program that it *runs* is killed, and one that it has *started* lives on. What it has opened or
-           started as `held` ends with it (`holds`).
+A sandbox is found by its id together with the connection's uid, so an id is worth nothing to another user. It belongs
+to the user and outlives the connection. When that ends, a program that it *runs* is killed, one that it has *started*
+lives on, and what it has opened or started as `held` ends with it (`holds`).
 """
 
 from __future__ import annotations
@@ -108,22 +106,14 @@ class Sandboxes:
         self.seats = KernelSeats(desk, owner, self._answer)
 
     def find(self, name: str) -> RegistryEntry[Held]:
-        """
-        Return the sandbox *name* of this connection's user.
-
-        Raises:
-            SandboxOver: the user has none, or it is over.
-        """
+        """Return the sandbox *name* of this connection's user; SandboxOver if there is none."""
         return self._desk.get(name, self._owner.user)
 
     def page(self, request: SandboxList) -> Mapping[str, Any]:
         return page(self._desk, self._owner.user, request.after)
 
     def file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
-        """
-        Answer a call to files in the sandbox; no path is opened here. A call that waits counts as use of its sandbox. It
-        goes on when its connection ends, and its answer is then dropped.
-        """
+        """Answer a call to files in the sandbox; no path is opened here. It goes on when its connection ends, unanswered."""
         at_once: list[Mapping[str, Any] | None] = []
         call: SandboxCall | None = None
 
@@ -258,12 +248,7 @@ class Sandboxes:
         owner.wait(request.id, call)
 
     def execute_bound(self, request: Execute) -> None:
-        """
-        Run code in a bound kernel that didn't take the fast path.
-
-        Raises:
-            Refused, BadRequest: it can't be done.
-        """
+        """Run code in a bound kernel that didn't take the fast path; Refused or BadRequest if it can't be done."""
         by_name = self.seats.by_name(request)
         entry = self._desk.get(by_name.sandbox, self._owner.user)
         self.execute(by_name, entry, partial(self.seats.offer, request.session))

@@ -1,8 +1,4 @@
-"""
-The socket server: accepts clients, and holds the state that all of them share.
-
-Runs in:   the daemon, on the reactor's one thread.
-"""
+"""The socket server: accepts clients, and holds the state that all of them share."""
 
 from __future__ import annotations
 
@@ -72,30 +68,12 @@ def no_place(key: PoolKey) -> Branch:
 
 class Server:
     """
-    Serves clients on listening sockets, or on sockets that it is given.
+    Serves clients on a listening socket, or on sockets that it is given. *place* returns what serves requests for
+    another pool than *jobs*, and raises if there is none; without *shares* only the configuration bounds connections.
 
-    Args:
-        jobs: runs the clients' jobs.
-        status: returns the fields of `leeward status`.
-        shut_down: called when a client asks the daemon to end; its argument says whether at once.
-        users: the users to serve.
-        watcher: records refusals.
-        shares: how the descriptors are divided; None if only the configuration bounds connections.
-        terms: the settings that live sandboxes have in common.
-        place: returns the object that serves requests for another pool than *jobs*; raises BadRequest or Refused if
-            there is none.
-
-    Attributes:
-        held: bytes of unfinished frames of all connections.
-        arenas: memory files and large frames in parcels that haven't been sent.
-        requests: bytes of request arenas.
-        most_results: memory files, and large frames, that may wait for their clients.
-        egress: the record of the connections that sandboxes tried to make.
-        asks: connections that wait for the operator's answer.
-        as_armed: jobs get the limits with which their runners were armed.
-        fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
-        exchange: the other processes of the daemon; None if there are no shards.
-        dealt: connections that shards have.
+    `held` are bytes of unfinished frames of all connections, `requests` those of arenas, `arenas` memory files and
+    large frames in unsent parcels, at most `most_results`. `as_armed`: jobs get the limits with which their runners
+    were armed. `exchange` are the daemon's other processes, which have `dealt` connections; None without shards.
     """
 
     exchange: OtherProcesses | None = None
@@ -195,8 +173,8 @@ class Server:
 
     def _rest_is_others(self, uid: int) -> int:
         """
-        The number of connections that the guest has, if fewer than that are free; otherwise 0. A guest gets another
-        connection only if at least as many are free, so that some are left for each guest who comes later.
+        The number of connections that the guest has, if fewer than that are free; else 0. So some are left for each
+        guest who comes later.
         """
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
@@ -262,10 +240,7 @@ class Server:
         return f", all that a limit of {self._room.limit} descriptors leaves room for"
 
     def make_room(self) -> bool:
-        """
-        Close the connection that has been idle for longest, a guest's before the owner's, so that the owner can always
-        connect.
-        """
+        """Close the longest idle connection, a guest's before the owner's, so that the owner can always connect."""
         now = self.reactor.now()
         if not self._idle and now > self._looked + _LOOK_S:  # a client that connects in a loop causes one search only
             self._looked = now
@@ -280,8 +255,8 @@ class Server:
 
     def close_laziest(self, fd: int) -> bool:
         """
-        Close the connection whose client has left large results unread for longest, if that is for LAZY_S; never the
-        connection *fd*. Returns whether one was closed.
+        Close the connection, not *fd*, that has left large results unread for longest, LAZY_S at least. Returns whether
+        there was one.
         """
         now = self.reactor.now()
         if now <= self._looked_for_lazy + _LOOK_S:  # a client that asks in a loop causes one search only
@@ -316,11 +291,8 @@ class Server:
 
     def adopt(self, sock: socket.socket, user: int | None = None, reading: bool = True) -> Connection:
         """
-        Serve a connected client without checking its user. The socket belongs to the server from now on.
-
-        Args:
-            user: the peer's uid; the daemon's own if None.
-            reading: whether it is read from the start; otherwise from the end of `Connection.resume` on.
+        Serve a connected client, *user*'s or the daemon's own, unchecked; the socket is the server's from now on.
+        Without *reading* it is read from the end of `Connection.resume` on.
         """
         sock.setblocking(False)
         user = self.uid if user is None else user
@@ -364,10 +336,7 @@ class Server:
             lent.lend(result)
 
     def unread_results(self, share: Share) -> str:
-        """
-        Return a message that says which results have to be read before another job of *share*'s user may start; "" if
-        none.
-        """
+        """Return which results have to be read before another job of *share*'s user may start, as a message; "" if none."""
         most = self.most_results
         if self.arenas >= most:
             return f"{most} large results wait for clients that don't read them"
@@ -421,10 +390,8 @@ class Server:
 
     def part(self, all_of_them: bool = False) -> None:
         """
-        Accept no more connections, and close those of the clients, which then connect to the next daemon.
-
-        Args:
-            all_of_them: also clients that haven't sent a request yet, or are in the middle of a frame.
+        Accept no more connections, and close those of the clients, which then connect to the next daemon; *all_of_them*
+        also if they haven't sent a request yet, or half a frame.
         """
         self._parted, self._all_parted = True, all_of_them
         self.reactor.barrier.steps(self.stop_listening, *(

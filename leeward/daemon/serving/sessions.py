@@ -1,9 +1,6 @@
 """
-The sessions of one connection.
-
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A session is looked up among those of the connection that asks, so another's number
-           means nothing; it ends with the connection, and after a time without a job in any case.
+The sessions of one connection: another connection's number means nothing, and all end with it, or after a time without
+a job.
 """
 
 from __future__ import annotations
@@ -89,12 +86,7 @@ class Leases:
         return held
 
     def open(self, request: SessionOpen) -> None:
-        """
-        Open a session; the answer comes later.
-
-        Raises:
-            Refused, BadRequest: it can't be done.
-        """
+        """Open a session; the answer comes later. Refused or BadRequest if it can't be done."""
         owner, config = self._owner, self._owner.server.config
         if len(self._held) >= config.connection_sessions:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
@@ -160,13 +152,8 @@ class Leases:
 
     def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
         """
-        Run a job in its session; it may be answered before this returns.
-
-        Args:
-            functions: the client's functions that the job may call.
-
-        Raises:
-            SessionOver, Busy, ShuttingDown, BadRequest: it can't be run.
+        Run a job in its session; it may be answered before this returns. SessionOver, Busy, ShuttingDown or BadRequest
+        if it can't be run.
         """
         held = self._of(request.session)
         for name in request.limits:

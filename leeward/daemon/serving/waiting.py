@@ -1,26 +1,13 @@
 """
-The functions that jobs of one connection may call: the calls that wait for the client, and the answers that come.
+Requests that wait for what others of the connection do: calls of functions, live output, ends of jobs, the status.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client, none in a job. A call's head was checked by `run/functions.py`, and no body is read here.
+Theory of operation. Each job with functions has an exchange, under the number of its request, until that is answered.
+The client asks for calls with one request at a time, which waits until there are calls or the job is over: one request,
+one reply. The number of calls that a job may have open bounds what waits. An answer goes to the job that runs at the
+moment; one to no open call is dropped. A call's head was checked by `run/functions.py`; no body is read here.
 
-Theory of operation. Each job with functions has an exchange, under the number of its request, until the request is
-answered. The client asks for calls with one request at a time, which waits until there are calls or the job is over. So
-the rule of the wire stays: one request, one reply. The number of calls that a job may have open bounds what waits. An
-answer goes to the job that runs at the moment; an answer to no open call is dropped.
-
-The output so far of one connection's jobs, for a client that shows it while they run.
-
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client; what a job writes is passed on unread.
-
-Theory of operation. The client asks with one request at a time for each job, and says how much of each stream it has.
-The request waits until there is more, or until the job's own request is answered. An answer has 64 KiB of a stream at
-most, so a client that doesn't read holds no more than that for each of its jobs. The result has all output still.
-
-A request that waits for the next ends of jobs, for the next decisions about egress, or for the shards, as a ticket.
-
-Runs in:   the daemon, on the reactor's one thread.
+For output the client says how much of each stream it has, one request at a time for each job, and gets 64 KiB of a
+stream at most, so one that doesn't read holds no more. The result has all output still.
 """
 
 from __future__ import annotations
@@ -68,12 +55,8 @@ class JobExchange:
 
     def begin(self, answer: Callable[[int, bool, bytes], bool], broken: Callable[[], None]) -> None:
         """
-        Called when the job begins.
-
-        Args:
-            answer: to be called with the answer to a call: its number, whether it is an exception, and its body.
-                Returns whether the call still waits.
-            broken: to be called if a call's body is malformed.
+        Called when the job begins: *answer* takes a call's number, whether it is an exception, and the body, and
+        returns whether the call still waits; *broken* is for a malformed body.
         """
         self._answer, self._broken = answer, broken
 
@@ -100,10 +83,8 @@ class JobExchange:
 
     def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
         """
-        Return the waiting calls of the job. If there are none, return None, and call *answer* once, later.
-
-        Raises:
-            BadRequest: another request waits for the calls.
+        Return the waiting calls; None if there are none, and *answer* is called once, later. BadRequest if another
+        request waits.
         """
         if self._taker is not None:
             raise BadRequest("another function_take waits for the calls of this job")
@@ -174,10 +155,8 @@ class Exchanges:
 
     def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
         """
-        Return the functions of the job of *request*, or None. The caller has to call `close` later.
-
-        Args:
-            standing: seconds for which the job's clock may be stopped, if the client asks for that.
+        Return the functions of the job of *request*, or None; the caller has to `close` it. Its clock may stand
+        *standing* seconds.
         """
         if not asked:
             return None
@@ -192,10 +171,8 @@ class Exchanges:
 
     def take(self, request: FunctionTake) -> Mapping[str, Any] | None:
         """
-        Return the answer to *request*, or None if it comes later.
-
-        Raises:
-            BadRequest: another request waits for the same job's calls.
+        Return the answer to *request*, or None if it comes later; BadRequest if another request waits for the same
+        calls.
         """
         exchange = self._held.get(request.target)
         if exchange is None:
@@ -239,10 +216,8 @@ class LiveOutput:
 
     def take(self, request: OutputTake) -> Mapping[str, Any] | None:
         """
-        Return the answer to *request*, or None if it comes later.
-
-        Raises:
-            BadRequest: another request waits for the same job's output.
+        Return the answer to *request*, or None if it comes later; BadRequest if another request waits for the same
+        output.
         """
         target = request.target
         if target in self._waiting:
@@ -282,10 +257,7 @@ class LiveOutput:
 
 
 class UserBook(Protocol):
-    """
-    `leeward.daemon.telling.events.EventBook`, `leeward.pool.egress_record.EgressRecord`, or
-    `leeward.pool.asks.AskBook`.
-    """
+    """`telling.events.EventBook`, `pool.egress_record.EgressRecord`, or `pool.asks.AskBook`."""
 
     def after(self, user: int, number: int) -> Mapping[str, Any]: ...
     def wait(self, user: int, wake: Callable[[], None]) -> Callable[[], None]: ...
@@ -293,12 +265,8 @@ class UserBook(Protocol):
 
 class StatusWait:
     """
-    A request for the status, which waits for the shards.
-
-    Args:
-        ask: asks the shards, calls its argument once, later, and returns what cancels this.
-        answer: is called with the whole status; not if the request is cancelled.
-        broken: ends the connection.
+    A request for the status, which waits for the shards: *ask* calls its argument once, later, and returns what cancels
+    it.
     """
 
     costs = "connection"
@@ -318,14 +286,7 @@ class StatusWait:
 
 
 class RecallWait:
-    """
-    One waiting request.
-
-    Args:
-        answer: is called once with the events after *number*, perhaps none, after *seconds* at the latest; not if the
-            request is cancelled.
-        broken: ends the connection.
-    """
+    """A request for the events after *number*: *answer* is called once, perhaps with none, after *seconds* at the latest."""
 
     costs = "connection"
 

@@ -1,26 +1,13 @@
 """
-Counters of the shards, which the daemon asks for, and which come later.
+The daemon's side of its shards: it starts them, deals connections to them, takes connections back, and ends them.
 
-Runs in:   the daemon, on the reactor's thread.
-
-Processes of shards that are to end: they get some time for that, and are killed then.
-
-Runs in:   the daemon, on the reactor's thread.
-Owns:      these processes, and their places among the control groups.
-
-The daemon's side of its shards: it starts them, deals connections to them, and takes connections back.
-
-Runs in:   the daemon, on the reactor's thread.
-Owns:      the shards' processes and channels.
-Waits:     never, but at the daemon's end, for a bounded time.
+Owns: the shards' processes and channels, and their places among the control groups.
 
 Theory of operation. Every connection is accepted, and its user checked, by the daemon, which counts it until it is
 closed: bounds and quotas on connections hold for all processes together. Only users without quotas are served by
-shards, so that quotas on jobs are counted in one process, the daemon. A connection that has begun with a fresh job
-goes to the process with the fewest of such connections. `serving/moving.py` has the move itself.
-
-A shard that dies takes its connections with it, and another one is started. While there is none the daemon serves
-every connection by itself.
+shards, so that quotas on jobs are counted in one process. A connection that has begun with a fresh job goes to the
+process with the fewest of such connections; `serving/moving.py` has the move. A shard that dies takes its connections
+with it, and another one is started; without any the daemon serves all by itself.
 """
 
 from __future__ import annotations
@@ -66,8 +53,8 @@ class Gathering:
 
     def ask(self, shards: Mapping[int, Callable[[int], object]], done: Gathered) -> Callable[[], None]:
         """
-        Ask *shards*, by functions that send the question with its number, and call *done* later with those that answer
-        in time. Returns the function that cancels this.
+        Ask *shards*, by functions that send a question's number, and call *done* later with the answers that come in
+        time. Returns what cancels this.
         """
         self._last += 1
         number = self._last
@@ -190,15 +177,8 @@ _SOON_S = 30.0
 @dataclass(slots=True, eq=False)
 class Shard:
     """
-    One shard, and its successors.
-
-    Attributes:
-        places: connections that it takes at once; 0 until it is ready.
-        users: its connections, by uid.
-        busy: a job runs or waits there.
-        counts: its last counters.
-        leave: removes its place among the control groups.
-        lives: how many of them were started.
+    One shard, and its successors: *lives* were started. It takes *places* connections, 0 until it is ready, and has
+    those of *users* by uid; *leave* removes its place among the control groups.
     """
 
     number: int
@@ -222,14 +202,9 @@ class Shard:
 
 class Dealer:
     """
-    Args:
-        annex: lets a process of the daemon, given its number and pid, make control groups of its own; returns the
-            function that removes their place.
-        journal: JOURNAL_STREAM of the daemon's environment.
-
-    Attributes:
-        shards: by number, from 1 on.
-        ended: counters of shards that have ended, as `ShardCounts.metrics`, as far as they are known.
+    The shards by number, from 1 on. *annex* lets a process, given its number and pid, make control groups, and returns
+    what removes their place. *ended* has the counters of ended shards, as `ShardCounts.metrics`, as far as they are
+    known.
     """
 
     costs = "shard"
@@ -422,8 +397,8 @@ class Dealer:
 
     def gather(self, done: Gathered) -> Callable[[], None]:
         """
-        Ask the shards for their counters, and call *done* later with those that came in time. Returns the function that
-        cancels this.
+        Ask the shards for their counters, and call *done* later with those that came in time. Returns what cancels
+        this.
         """
         return self._gathering.ask({shard.number: partial(_ask, shard.channel) for shard in self.shards.values()
                                     if shard.places and shard.channel is not None}, done)
@@ -499,11 +474,6 @@ def _entry(control: int) -> str:
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """
-    Start the process of a shard, which waits for `ShardStart`. Returns it, and our end of its channel.
-
-    Raises:
-        OSError: it can't be started.
-    """
+    """Start the process of a shard, which waits for `ShardStart`, or OSError. Returns it, and our end of its channel."""
     places = [path for path in sys.path if path and os.path.isdir(os.path.join(path, "structlog"))]
     return bare.start(_entry, places, os.environ)

@@ -1,8 +1,4 @@
-"""
-How the pool is divided among the processes of a daemon, and how their counts are added up.
-
-Runs in:   the daemon and its shards; pure.
-"""
+"""How the pool is divided among the processes of a daemon, and how their counts are added up."""
 
 from __future__ import annotations
 
@@ -36,10 +32,8 @@ def of_shard(config: Config) -> Config:
 
 def added(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
     """
-    The sums of the numbers of two maps, key by key, also in maps within them.
-
-    Raises:
-        PeerError: a value of *other* isn't of the same kind, or there are more than *depth* maps in one another.
+    The sums of two maps' numbers, key by key, also in maps within them; PeerError for other kinds, or above *depth*
+    maps.
     """
     if not depth:
         raise PeerError("too many maps in one another")

@@ -1,17 +1,10 @@
 """
-The messages between the daemon and a shard.
+The messages between the daemon and a shard, and their channel: whole messages, with descriptors, and never a wait.
 
-Runs in:   the daemon and its shards; pure.
-Trust:     both are leeward's own, but both decode bytes of clients. So whatever arrives, a message or PeerError comes
-           out.
+Trust: both are leeward's own, but both decode bytes of clients: whatever arrives, a message or PeerError comes out.
 
-Each message is a MessagePack array: its name, and its fields as `wire.records` packs them. A message that passes a
-connection on has the connection's descriptor with it, and a memory file of unread bytes if these are many.
-
-The channel between the daemon and a shard: whole messages, with descriptors, and never a wait.
-
-Runs in:   the daemon and its shards, on the reactor's thread.
-Owns:      the socket, and descriptors that have arrived until it passes them to its owner.
+Each message is a MessagePack array: its name, and its fields as `wire.records` packs them. One that passes a connection
+on has its descriptor with it, and a memory file of unread bytes if these are many.
 """
 
 from __future__ import annotations
@@ -40,13 +33,8 @@ MAX_MESSAGE, INLINE = 128 << 10, 16 << 10
 @dataclass(frozen=True, slots=True)
 class ShardStart:
     """
-    To a shard, first: serve jobs.
-
-    Attributes:
-        config: the configuration without what a shard doesn't serve.
-        number: of the shard, from 1 on.
-        lives: shards that have had this number before.
-        journal: JOURNAL_STREAM of the daemon's environment.
+    To shard *number*, first: serve jobs. *config* is without what a shard doesn't serve, *lives* counts its
+    predecessors.
     """
 
     config: Config
@@ -64,14 +52,7 @@ class ShardGovern:
 
 @dataclass(frozen=True, slots=True)
 class PassConnection:
-    """
-    In both directions, with a descriptor: the receiver serves this connection from now on.
-
-    Attributes:
-        user: the peer's uid.
-        unread: bytes that were received and not served.
-        keeps: whether the client takes no descriptors (`keep_results`).
-    """
+    """In both directions, with a descriptor: the receiver serves it from now on. *keeps*: the client takes no descriptors."""
 
     user: int
     unread: bytes
@@ -80,12 +61,7 @@ class PassConnection:
 
 @dataclass(frozen=True, slots=True)
 class ShardDrain:
-    """
-    To a shard: take no more jobs, end when none runs, at the latest after *seconds*.
-
-    Attributes:
-        part: read no further requests, because another daemon will serve the clients.
-    """
+    """To a shard: take no more jobs, end when none runs, at the latest after *seconds*; *part*: read no further requests."""
 
     seconds: float
     part: bool
@@ -133,12 +109,8 @@ class ShardActivity:
 @dataclass(frozen=True, slots=True)
 class ShardCounts:
     """
-    From a shard: its counters.
-
-    Attributes:
-        number: of the `AskCounts`.
-        status: MessagePack of the map of `leeward status`.
-        metrics: MessagePack of `telling.metrics.Metrics.counts` and of what is read at that moment.
+    From a shard: its counters for `AskCounts` *number*, as MessagePack of `leeward status` and of `Metrics.counts` with
+    *now*.
     """
 
     number: int
@@ -182,12 +154,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """
-    The message that `encode` made.
-
-    Raises:
-        PeerError: these bytes aren't a message.
-    """
+    """The message that `encode` made; PeerError if these bytes aren't one."""
     try:
         name, fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
         message: Message = records.build(_KINDS[name], fields)
@@ -203,12 +170,7 @@ def pack_map(value: Any) -> bytes:
 
 
 def unpack_map(data: bytes) -> dict[str, Any]:
-    """
-    The map that `pack_map` has packed.
-
-    Raises:
-        PeerError: these bytes aren't a map.
-    """
+    """The map that `pack_map` has packed; PeerError if these bytes aren't one."""
     try:
         value = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
@@ -226,11 +188,8 @@ _TURN = 64
 
 class ShardChannel:
     """
-    One end of a channel.
-
-    Args:
-        heard: called with each message and its descriptors, which it owns then.
-        ended: called once with the reason when the channel is of no more use; not after `close`.
+    One end of a channel. *heard* gets each message and its descriptors, which it owns then; *ended* is called once with
+    the reason when the channel is of no more use, not after `close`.
     """
 
     costs = "shard"
@@ -250,10 +209,7 @@ class ShardChannel:
     def pass_on(self, connection: socket.socket, message: PassConnection) -> bool:
         """
         Send *message* with the descriptor of *connection*, which stays the caller's. Returns False if the channel has
-        ended.
-
-        Raises:
-            OSError: no memory file could be made for the unread bytes.
+        ended; OSError if there is no memory file for the unread bytes.
         """
         if len(message.unread) <= INLINE:
             return self.send(message, [connection.fileno()])
@@ -311,10 +267,8 @@ class ShardChannel:
 
 def taken(message: PassConnection, fds: Sequence[int]) -> tuple[socket.socket, bytes]:
     """
-    The connection that came with *message*, and its unread bytes. Closes the memory file.
-
-    Raises:
-        OSError: the bytes can't be read; nothing stays open.
+    The connection that came with *message*, and its unread bytes; OSError if they can't be read, and nothing stays
+    open.
     """
     connection = socket.socket(fileno=fds[0])
     try:

@@ -1,12 +1,9 @@
 """
 A shard: one more process of the daemon, with an event loop, a zygote and a part of the pool, for fresh jobs.
 
-Runs in:   a shard.
-Trust:     as the daemon: it decodes bytes of clients. It has no listener, and no other pool than that of fresh jobs.
-
 Theory of operation. The daemon passes connections, and gets back those that ask for anything else. The shard ends when
-the daemon tells it to drain, or when the channel ends with the daemon. It handles no signal: a service manager or
-terminal sends the same signal to the daemon.
+the daemon tells it to drain, or with the channel. It has no listener, and handles no signal: whoever sends one sends it
+to the daemon, too.
 """
 
 from __future__ import annotations
@@ -57,11 +54,7 @@ _LARGE_BLOCK = 1 << 20
 
 
 class ShardProcess:
-    """
-    Args:
-        sock: the shard's end of its channel.
-        start: the first message.
-    """
+    """A shard, by its end of the channel and the first message."""
 
     costs = "shard"
     in_shard = True
@@ -82,12 +75,7 @@ class ShardProcess:
         self._channel: ShardChannel | None = None
 
     def run(self) -> None:
-        """
-        Serve until the daemon says otherwise, or is gone.
-
-        Raises:
-            LeewardError: the shard can't start; nothing of it is left.
-        """
+        """Serve until the daemon says otherwise, or is gone; LeewardError if it can't start, and nothing of it is left."""
         config = self._config
         ticket.interleave(self._number, config.shards, self._lives)
         bootstrap = begin(early.settings(own_part(config, self._number)))

@@ -1,20 +1,12 @@
 """
-Writes lines of the log with their fields to systemd's journal, in the journal's own protocol.
+The daemon's log: as text or JSON, one line an event, or with fields to systemd's journal.
 
-Runs in:   the daemon, where standard error is the journal's. `packed` is pure.
-Trust:     values are what `log.clean` made of them; names are ours.
-Source:    systemd.io/JOURNAL_NATIVE_PROTOCOL, systemd.journal-fields(7)
+Trust: values may come from jobs and clients. Control characters are escaped, so that no value can forge a line or drive
+a terminal, and every length is bounded.
 
-`journalctl -u leeward LEEWARD_USER=1000` then finds what a user was refused.
-
-The daemon's log: as text or JSON, one line an event.
-
-Runs in:   the daemon.
-Trust:     values may come from jobs and clients. Control characters are escaped, so that
-           no value can forge a line or drive a terminal, and every length is bounded.
-Waits:     never. If the reader stops reading, or the disk is full, lines are lost, and jobs go on. The lost lines are
-           counted, and the number is logged when writing works again.
-Library:   structlog makes the lines, with a wrapper class and processors of our own.
+It never waits: if the reader stops reading, or the disk is full, lines are lost, and their number is logged later.
+structlog makes the lines, with a wrapper class and processors of our own. The journal's protocol is that of
+systemd.io/JOURNAL_NATIVE_PROTOCOL; `journalctl -u leeward LEEWARD_USER=1000` finds what a user was refused.
 """
 
 from __future__ import annotations
@@ -192,13 +184,7 @@ class Log:
         self.adjust("info", as_json=False)
 
     def set_up(self, level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
-        """
-        Write to *fd*, from *level* on.
-
-        Args:
-            journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
-                journal with their fields.
-        """
+        """Write to *fd*, from *level* on; to the journal with fields if *fd* is the *journal_stream* (JOURNAL_STREAM)."""
         self.adjust(level, as_json)
         if self._journal is not None:
             self._journal.close()

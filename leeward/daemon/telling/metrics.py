@@ -1,10 +1,8 @@
 """
-The daemon's counters for Prometheus, and the text in which they are exposed.
+The daemon's counters for Prometheus, and the text format, version 0.0.4, in which they are exposed.
 
-Runs in:   the daemon; pure. `exporter` serves it, `observer` and the server count into it.
-Trust:     no client and no job chooses a label: the values are from fixed lists, so that
-           nobody can make the number of series grow.
-Source:    the text format, version 0.0.4, of prometheus.io/docs/instrumenting/exposition_formats
+No client and no job chooses a label: the values are from fixed lists, so that nobody can make the number of series
+grow.
 """
 
 from __future__ import annotations
@@ -75,15 +73,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """
-    Values that are read when the metrics are requested.
-
-    Attributes:
-        workers: the number of workers by state.
-        memory: bytes of memory by worker.
-        egress: the number of the record's rows by verdict.
-        egress_bytes: bytes from sandboxes ("sent") and to them ("received").
-    """
+    """Values that are read when the metrics are requested: workers by state, memory by worker, rows by verdict, and so on."""
 
     workers: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -179,12 +169,7 @@ class Metrics:
 
     @classmethod
     def of(cls, counts: Mapping[str, Any]) -> Metrics:
-        """
-        The counters that `counts` returned, or the sums of several.
-
-        Raises:
-            KeyError, TypeError, ValueError: they aren't such counters.
-        """
+        """The counters that `counts` returned, or sums of several; KeyError, TypeError or ValueError if they aren't such."""
         made = cls()
         for name in _NUMBERS:
             setattr(made, name, counts[name])

@@ -1,20 +1,13 @@
 """
-The security log: what was denied, limited or refused, and which user caused it.
+Counts and records what happens: metrics and the security log, which says what was denied, limited or refused to whom.
 
-Runs in:   the daemon; pure, except for the sink. Times are arguments.
-Trust:     a job chooses how often it is denied what, a client how often it is refused. No record has a text
-           of theirs, and the number of records is bounded three times:
+Trust: a job chooses how often it is denied what, a client how often it is refused. No record has a text of theirs, and
+their number is bounded. Of one call of one job there is a record for the first, the tenth, the hundredth time and so
+on, and one at its end for the rest: each denied call is counted in exactly one. Of one event, reason and user OWN_BURST
+records may come at once and OWN_RATE a second after that, so that one user's flood doesn't hide what others do; of all
+together BURST and RATE. Further ones are added up in a record `records left out` every SUMMARY_S.
 
-    of one call of one job there is a record for the first, the tenth, the hundredth time and so on,
-    and one at the job's end for the rest: each denied call is counted in exactly one of them;
-
-    of one event, for one reason and by one user, OWN_BURST records may come at once and OWN_RATE a second after that,
-    so that a flood by one user doesn't hide what others do; of all kinds together, BURST and RATE. Further ones are
-    added up by event, reason and user, and reported by a record `records left out` every SUMMARY_S.
-
-Counts and records what happens: metrics and the security log, put together.
-
-Runs in:   the daemon. Engine and server call it, always after the client was answered.
+Engine and server call the observer always after the client was answered.
 """
 
 from __future__ import annotations
@@ -80,14 +73,7 @@ class Digest:
 
     def record(self, now: float, event: str, reason: str, user: int, fields: Mapping[str, object],
                count: int = 1) -> None:
-        """
-        Pass one record to the sink, or count it as left out.
-
-        Args:
-            now: seconds, by a clock that never goes back.
-            fields: further fields.
-            count: the number of occurrences, for `records left out`.
-        """
+        """Pass one record of *count* occurrences to the sink, or count it as left out."""
         key = (event, reason, user)
         own = self._bucket_of(key, now)
         if own.has_one(now) and self._all.has_one(now):
@@ -136,12 +122,7 @@ class _Call:
 
 @dataclass(slots=True)
 class Offender:
-    """
-    A job that was denied system calls, and its records.
-
-    Attributes:
-        about: fields of each of its records.
-    """
+    """A job that was denied system calls, and its records, each of which has the fields *about*."""
 
     user: int
     about: dict[str, object]
@@ -196,15 +177,8 @@ def _sent(ticket: Ticket) -> _Sent:
 
 class Observer:
     """
-    Counts events in the metrics, and records them in the security log.
-
-    Args:
-        metrics: the counters.
-        path: of the security log; "" for *sink*.
-        sink: takes the records if there is no security log; by default they go to the daemon's own log.
-
-    Raises:
-        BadRequest: the security log can't be written.
+    Counts events in *metrics*, and records them in the security log at *path*, or in *sink* without one, by default the
+    daemon's log.
     """
 
     def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "", sink: Sink | None = None) -> None:
@@ -220,12 +194,7 @@ class Observer:
         self.open(path)
 
     def open(self, path: str) -> None:
-        """
-        Open *path*, and write to it from now on.
-
-        Raises:
-            BadRequest: it can't be written; nothing has changed.
-        """
+        """Write records to *path* from now on; BadRequest if it can't be written, and nothing has changed."""
         file = _File(path) if path else None
         if self._file is not None:
             self._file.close()
