@@ -46,7 +46,6 @@ def room_for_descriptors() -> None:
 
 @point("daemon.settings")
 def settings(config: Config) -> Settings:
-    """Return the engine's settings in *config*."""
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         layout_jobs=config.layout_jobs, layout_time=config.layout_time, fresh_layout=config.fresh_layout,

@@ -32,7 +32,6 @@ OVERDUE_S = 1.5
 
 @point("daemon.drain")
 def drain_s() -> float:
-    """Seconds that running jobs have."""
     return DRAIN_S
 
 
@@ -95,7 +94,6 @@ class Idle:
         self.watch()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a check has failed. The next check follows as usual."""
         self.watch()
 
 
@@ -135,7 +133,6 @@ class Signals:
         self._reaping = None if reap_orphans(alone=True) else self._reactor.after(_AGAIN_S, self._reap)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a look has failed. The next one follows as usual."""
         self._reaping = None
 
     def close(self) -> None:

@@ -250,7 +250,6 @@ class Daemon:
     # --- reload ---------------------------------------------------------------
 
     def _reload(self) -> None:
-        """Apply the changes of the configuration that a running daemon can take."""
         self._manager.reloading()
         try:
             config, left = live(self._config, self._load())

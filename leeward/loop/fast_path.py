@@ -115,7 +115,6 @@ class FastPath:
         self._loop.withdraw(runner)
 
     def refuse_with(self, why: Refused) -> None:
-        """Set the refusal of the connections that are shed."""
         self._loop.refusal(*_split(encode_refused(_MARK_ID, why)[4:], _packed(_MARK_ID)))
 
     def shed(self, fd: int, on: bool) -> None:

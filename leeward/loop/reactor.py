@@ -202,13 +202,11 @@ class Reactor:
         return ReferenceStream(self, sock, receiver, reading)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Call *call* at *when*, by the clock of `now`."""
         timer = Timer(when, call, self._cancelled)
         heapq.heappush(self._timers, (when, next(self._count), timer))
         return timer
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call *call* in *seconds*."""
         return self.at(self.now() + seconds, call)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -223,7 +221,6 @@ class Reactor:
         return self._turns, self._waits_until
 
     def stop(self) -> None:
-        """Make `run` return after the current turn."""
         self.stopped = True
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -294,7 +291,6 @@ class Reactor:
             failing.paused = False
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the end of a pause has raised an exception."""
         for fd, failing in self._failing.items():
             if failing.paused:
                 self.after(failing.pause, partial(self._resume, fd, failing))

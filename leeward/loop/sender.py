@@ -34,7 +34,6 @@ class MessageSender:
 
     @property
     def waits(self) -> bool:
-        """Whether messages wait for the peer."""
         return bool(self._waiting)
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> bool:

@@ -58,8 +58,6 @@ class Ran:
 
 
 class Stream(Protocol):
-    """One connection."""
-
     @property
     def fd(self) -> int: ...
 

@@ -42,8 +42,6 @@ MOST_INPUT_OF_USER = 256 << 20
 
 @dataclass(slots=True)
 class Held:
-    """A sandbox, with the desk's data about it."""
-
     sandbox: LiveSandbox
     seat: Seat | None = None
     on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
@@ -300,7 +298,6 @@ class Desk:
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
-        """End all sandboxes: the daemon shuts down."""
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),

@@ -95,14 +95,11 @@ class FileCall:
         self._files.late(self)
 
     def cancel(self) -> None:
-        """Withdraw the call: its answer is dropped."""
         self._answered = None
         self._files.taken_back(self)
 
 
 class LiveFiles:
-    """The file calls of one sandbox, and the process that does them."""
-
     costs = "session"
 
     def __init__(self, reactor: Reactor, start: StartFiles) -> None:
@@ -142,7 +139,6 @@ class LiveFiles:
     # --- its process ----------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Start the process; Busy if it can't be."""
         self._happen(FilesEvent.ASKED)
         self._turn += 1
         turn = self._turn
@@ -176,7 +172,6 @@ class LiveFiles:
         in_any_case(*([partial(running.answer, failed)] if running is not None else []), self._again)
 
     def _again(self) -> None:
-        """Start another process if calls wait."""
         if self._waiting and FilesStage.NONE is self.stage:
             try:
                 self._begin()
@@ -248,7 +243,6 @@ class LiveFiles:
             self._give_up("the sandbox stands still")
 
     def close(self) -> None:
-        """End the process, and answer all calls with None: the sandbox is over."""
         if FilesStage.CLOSED is self.stage:
             return
         self._happen(FilesEvent.CLOSED)
@@ -260,7 +254,6 @@ class LiveFiles:
                     *([starting.kill] if starting is not None else []), partial(self._answer_all, None))
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up(bug(error))
 

@@ -93,7 +93,6 @@ class KernelRequest:
             report.close()
 
     def finished(self, report: Report) -> None:
-        """Called by the lease: the job is over."""
         self._kernel.ran(self, report)
 
     def lost(self) -> None:
@@ -279,7 +278,6 @@ class LiveKernel:
     # --------------------------------------------------------------------------
 
     def ran(self, request: KernelRequest, report: Report) -> None:
-        """Called by *request*: its job is over."""
         if self._running is request:
             self._running = None
         request.answer(report)
@@ -321,7 +319,6 @@ class LiveKernel:
                     *([process.kill] if process is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. The kernel's state is lost."""
         if self.lives:
             self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
             self._give_up(bug(error))

@@ -89,7 +89,6 @@ class Mounts:
         return self.kept.setdefault(target, [])
 
     def info(self) -> list[Mapping[str, Any]]:
-        """What a client is told about the mounts: a map for each folder."""
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
                  "file": folder.file, "device": device, "inode": inode, "since": self.since,
                  **({"checkpoints": list(self.kept.get(folder.target, ()))} if folder.overlay else {})}

@@ -74,8 +74,6 @@ class Order:
 
 @dataclass(slots=True)
 class _Waits:
-    """A read or a wait of a client."""
-
     after: int | None  # for a read: the number of the last chunk that its client has
     wake: Callable[[], None]
     timer: Timer | None = None
@@ -168,7 +166,6 @@ class LiveProgram:
     # --- while it runs ----------------------------------------------------------
 
     def output(self, stream: int, data: bytes) -> None:
-        """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
         if stream == STDERR or self.order.terminal:
@@ -310,7 +307,6 @@ class LiveProgram:
         self._child.kill()
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         self._fault = self._fault or bug(error)
         if Life.OVER is not self.life:
             self.stop(Stop.BUG)

@@ -89,7 +89,6 @@ class Registry(Generic[T]):
 
     @property
     def ended(self) -> int:
-        """The number of ended sandboxes that are remembered."""
         return len(self._ended)
 
     def _letters(self, count: int) -> str:

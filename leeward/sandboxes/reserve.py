@@ -120,12 +120,10 @@ class Reserve:
             self._timer = self._reactor.after(LOOK_S, self._look)
 
     def broken(self, _error: Exception) -> None:
-        """Called by the barrier: a look has failed. The next one comes."""
         if self._timer is None:
             self._timer = self._reactor.after(LOOK_S, self._look)
 
     def close(self) -> None:
-        """Stop all threads, without waiting: the daemon ends."""
         if self._timer is not None:
             self._timer.cancel()
         for each in self._asked.values():

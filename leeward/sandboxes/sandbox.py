@@ -83,7 +83,6 @@ class LiveSandbox:
         self.state = after("sandbox", SANDBOX, self.state, event)
 
     def begin(self, place: LiveRunner) -> None:
-        """Use the runner *place*: the sandbox is open now."""
         self._place = place
         self._happen(Event.OPENED)
 
@@ -364,7 +363,6 @@ class LiveSandbox:
                     *(partial(fresh.lost, why) for fresh in list(self._fresh)), self._warm.close, self.files.close)
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox."""
         self.lost(f"a bug of the daemon's: {error}")
 
 
@@ -381,7 +379,6 @@ class FreshJob:
         among.add(self)
 
     def answer(self, report: Report) -> None:
-        """The job is over: pass on its report."""
         self._among.discard(self)
         done, self._done = self._done, None
         if done is not None:

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 
 
 class State(enum.Enum):
-    """The states of a sandbox."""
-
     OPENING = "opening"  # waits for a runner
     OPEN = "open"
     OVER = "over"
 
 
 class Event(enum.Enum):
-    """What changes the state of a sandbox."""
-
     OPENED = "opened"
     ENDED = "ended"
 
@@ -30,16 +26,12 @@ SANDBOX: Mapping[tuple[State, Event], State] = {
 
 
 class Life(enum.Enum):
-    """The states of a process in a sandbox."""
-
     STARTING = "starting"
     RUNNING = "running"
     OVER = "over"
 
 
 class Moment(enum.Enum):
-    """What changes the state of a process."""
-
     STARTED = "started"
     ENDED = "ended"  # and what it wrote was read
 

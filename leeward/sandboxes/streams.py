@@ -91,7 +91,6 @@ class Chunks:
         return found
 
     def drop(self) -> None:
-        """Drop all chunks that wait for a reader."""
         self._waiting.clear()
         self.size = 0
 
@@ -180,7 +179,6 @@ class KeptOutput:
         return b"", b"", Arena(fd, 2 * self._room, *regions)
 
     def drop(self) -> None:
-        """Drop the output."""
         for head in self._heads:
             head.clear()
         fd, self._fd = self._fd, -1
@@ -212,7 +210,6 @@ class Feed:
 
     @property
     def open(self) -> bool:
-        """Whether more can be written."""
         return self._child.stdin >= 0 and not self._ends
 
     def write(self, data: bytes | memoryview, taken: Taken, *, end: bool = False) -> None:

@@ -76,7 +76,6 @@ class SandboxTerms:
 
 
 def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
-    """The terms of a daemon whose sandboxes are made by *spec*."""
     return SandboxTerms(Launch(), spec.environment, _tls(spec), degraded, spec.view)
 
 

@@ -87,8 +87,6 @@ class WarmProcess:
 
 
 class WarmPlace:
-    """Holds the one process of a sandbox that waits for its request."""
-
     costs = "session"
 
     def __init__(self, reactor: Reactor) -> None:
@@ -138,7 +136,6 @@ class WarmPlace:
             timer.cancel()
 
     def drop(self) -> None:
-        """End the waiting process, if there is one."""
         held = self._held
         self._forget()
         if held is not None:
@@ -150,6 +147,5 @@ class WarmPlace:
         self._forget()
 
     def broken(self, _error: Exception) -> None:
-        """Called by the barrier: a callback of this object has failed. Ends the waiting process; no more are started."""
         self._failed = MOST_FAILED
         self.drop()

@@ -62,7 +62,6 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
 
 
 def with_home(mounts: Mounts | None, home: HomePlan, user: tuple[int, int]) -> Mounts:
-    """Return *mounts*, if there are any, with *home* added."""
     made = mounts or Mounts((), [], user, [], 0, [])
     made.home = home
     return made

@@ -54,8 +54,6 @@ UNREAD_S = 30.0
 
 
 class ConnectionState(enum.Enum):
-    """The life of a connection."""
-
     NEW = "new"          # has never asked for anything
     OPEN = "open"        # has asked for something
     AWAITED = "awaited"  # the daemon closes it after its first request
@@ -102,8 +100,6 @@ _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 
 
 class Connection:
-    """One client. The theory of operation is in the module's head."""
-
     costs = "connection"
 
     __slots__ = (
@@ -183,11 +179,9 @@ class Connection:
     # --- input ----------------------------------------------------------------
 
     def failed(self, error: int) -> None:
-        """For the stream."""
         self.close(reason(error))
 
     def received(self, data: bytes) -> None:
-        """For the stream: the next bytes, or its end."""
         if self._state is _CLOSED:
             return
         if not data:
@@ -207,7 +201,6 @@ class Connection:
         self._serve()
 
     def _end(self) -> None:
-        """Handle the end of the client's stream: the client has closed its sending side."""
         if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
             self.close("end of stream")
             return
@@ -215,7 +208,6 @@ class Connection:
         self._watch()
 
     def _serve(self) -> None:
-        """Answer pending requests, a bounded number of them."""
         inbox, operations, rounds, budget = self._inbox, self._operations, self._server.rounds, self._share.budget
         moving = self._moving
         if inbox.pending and self._state in SILENT:
@@ -279,7 +271,6 @@ class Connection:
 
     @property
     def still(self) -> bool:
-        """Whether nothing of it is in flight."""
         return self._flight.empty and not (self._output or self._stream.backlog)
 
     @property
@@ -379,7 +370,6 @@ class Connection:
         self._moving.go(self)
 
     def room(self) -> None:
-        """For the stream: there is room for output."""
         self._flush()
 
     def sent(self, count: int) -> None:
@@ -428,7 +418,6 @@ class Connection:
             pass  # the peer has gone; reading tells
 
     def reconsider(self) -> None:
-        """Apply the user's quotas, which have changed."""
         self._watch()
 
     def look(self, now: float) -> None:
@@ -472,5 +461,4 @@ class Connection:
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: an answer may be lost, so the connection is closed."""
         self.close(bug(error))

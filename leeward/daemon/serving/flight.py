@@ -61,11 +61,9 @@ class Flight:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of this connection is in flight or kept here."""
         return not (self.tickets or self.kept or self.exchanges.held or self.sessions or self.sandboxes.holds)
 
     def has(self, number: int) -> bool:
-        """Whether request *number* is in flight, or its results are kept."""
         return number in self.tickets or number in self.kept
 
     @property
@@ -131,7 +129,6 @@ class Flight:
         return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
 
     def end(self) -> None:
-        """Cancel everything that is in flight, because the connection is closed."""
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
         self.share.taken -= sum(self.weights.values())
         self.weights.clear()
@@ -139,7 +136,6 @@ class Flight:
                     self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised an exception, so the connection is closed."""
         self.link.broken(error)
 
     def drop(self, number: int) -> Cancellable | None:
@@ -159,13 +155,11 @@ class Flight:
         return seats.job_started(start) if start.session >= FIRST_SEAT else self.sessions.job_started(start)
 
     def ran(self, ran: Ran) -> None:
-        """As `job_started`, for a job that the fast path has answered already."""
         (self.sandboxes.seats if ran.session >= FIRST_SEAT else self.sessions).ran(ran)
 
     # --- the answers of jobs --------------------------------------------------
 
     def done(self, number: int, report: Report) -> None:
-        """Answer request *number*, whose job is over or was refused."""
         self.drop(number)
         try:
             self._report(number, report)
@@ -212,7 +206,6 @@ class Flight:
         self.link.send(self.kept.parcel(request, parcel))
 
     def refuse(self, request: int, why: Refused) -> None:
-        """Answer *request* with the refusal *why*."""
         self.drop(request)
         self.link.send(Parcel(memoryview(encode_refused(request, why))))
         self.server.watcher.request_refused(why.kind, self.user)

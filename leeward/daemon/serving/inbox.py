@@ -109,14 +109,12 @@ class Inbox:
         return now - self.since > FRAME_S
 
     def close(self) -> None:
-        """Drop everything."""
         self._hold(0)
         self._reader.drop()
         self.pending.clear()
         self._rest = memoryview(b"")
 
     def _hold(self, held: int) -> None:
-        """Count so many bytes of an unfinished frame."""
         more, self.held = held - self.held, held
         self._server.held += more
         self._share.held += more
@@ -215,7 +213,6 @@ class RequestArena:
         return Look(self._reader, slot * SLOT, length)
 
     def close(self) -> None:
-        """Close our descriptor; the client keeps its own."""
         if self._reader >= 0:
             os.close(self._reader)
             self._reader = -1

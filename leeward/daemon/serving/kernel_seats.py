@@ -49,8 +49,6 @@ class KernelSeat:
 
 
 class KernelSeats:
-    """The bound kernels of one connection."""
-
     def __init__(self, desk: Desk, owner: Flight, answer: AnswerReport) -> None:
         self._desk, self._owner, self._answer = desk, owner, answer
         self._seats: dict[int, KernelSeat] = {}
@@ -101,7 +99,6 @@ class KernelSeats:
             return  # it is over; the next request is refused
 
     def job_started(self, start: JobStart) -> SandboxCall:
-        """Return the ticket of a job that the fast path has sent."""
         seat = self._of(start.session)
         entry = self._desk.get(seat.sandbox, self._owner.user)
         sandbox = entry.sandbox.sandbox
@@ -116,6 +113,5 @@ class KernelSeats:
         return call
 
     def ran(self, ran: Ran) -> None:
-        """Record a job that the fast path has sent and answered."""
         seat = self._of(ran.session)
         self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)

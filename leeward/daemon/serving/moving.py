@@ -66,8 +66,6 @@ class OtherProcesses(Protocol):
 
 
 class ServedAt(enum.Enum):
-    """Where a connection is served."""
-
     UNDECIDED = "undecided"  # here, until its first request that isn't neutral
     SETTLED = "settled"      # here, to its end, or it is closed
     MOVING = "moving"        # here, until nothing of it is in flight
@@ -129,7 +127,6 @@ class Moving:
             self.place = ServedAt.SETTLED
 
     def set_aside(self, payload: bytes | memoryview) -> None:
-        """Keep a request for the other process."""
         self._aside.append(payload)
         self.size += len(payload)
 
@@ -174,8 +171,6 @@ class Moving:
 
 
 class _Lookout:
-    """Reads a connection that waits for its move."""
-
     costs = "connection"
 
     def __init__(self, connection: Connection) -> None:
@@ -192,5 +187,4 @@ class _Lookout:
         self._connection.received(data)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: the connection's callback has raised *error*, and the connection is closed."""
         self._connection.broken(error)

@@ -70,7 +70,6 @@ def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
 
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:
-    """Return the operator's policy *name*."""
     from leeward.spec.egress import Policy
 
     found = operators.get(name)

@@ -241,7 +241,6 @@ class Operations:
     # --- large requests -------------------------------------------------------
 
     def _grant(self, request: ArenaOpen) -> Parcel:
-        """Give the connection a request arena of its own."""
         server, share, size = self._server, self._share, RequestArena.size
         if self._flight.kept.wanted:
             raise BadRequest("an arena is a descriptor, and this client takes none (keep_results)")
@@ -328,7 +327,6 @@ class Operations:
         return {}
 
     def close(self) -> None:
-        """Release the arena, and answer asks no longer."""
         listens, self._listens = self._listens, False
         if listens:
             self._server.asks.unlisten()
@@ -339,7 +337,6 @@ class Operations:
             ours.close()
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised an exception, so the connection is closed."""
         self._link.broken(error)
 
 

@@ -368,7 +368,6 @@ class LentFiles:
                 self._files[fd] = size
 
     def close(self) -> None:
-        """Forget all files."""
         for fd in self._files:
             os.close(fd)
         self._files.clear()

@@ -129,7 +129,6 @@ class WaitingClients:
         self._later()
 
     def clear(self) -> list[WaitingClient]:
-        """Remove and return all waiting clients; the caller owns them."""
         waiting, self._waiting = self._waiting, []
         if self._timer is not None:
             self._timer.cancel()
@@ -161,7 +160,6 @@ class WaitingClients:
             self._waiting.append(client)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a check has failed. The next check follows as usual."""
         self._later()
 
 

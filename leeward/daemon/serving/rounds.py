@@ -79,7 +79,6 @@ class Rounds:
     # --- the budgets of users -------------------------------------------------
 
     def budget(self, user: int, guest: bool) -> Budget:
-        """Return the budget of *user*, which is made if there is none."""
         found = self._budgets.get(user)
         if found is None:
             if len(self._budgets) >= _IDLE:
@@ -132,7 +131,6 @@ class Rounds:
             self._plan()
 
     def forget(self, budget: Budget, fd: int) -> None:
-        """Forget a connection, which is closed."""
         if budget.waiting.pop(fd, None) is not None and not budget.waiting:
             self._ring.pop(budget, None)
 
@@ -177,12 +175,10 @@ class Rounds:
         self._plan()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a round has failed. Schedule another one."""
         self._planned = False
         self._plan()
 
     def close(self) -> None:
-        """Serve no more requests."""
         self._ring.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -122,7 +122,6 @@ class SandboxEnding:
             timer.cancel()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the answer couldn't be sent, so the connection is closed."""
         self.cancel()
 
 
@@ -153,20 +152,17 @@ class FileTicket:
         return fd
 
     def _drop(self) -> None:
-        """Close the memory file."""
         fd = self._take_file()
         if fd >= 0:
             os.close(fd)
 
     def cancel(self) -> None:
-        """For the connection: nobody waits for the answer any more."""
         take_back = self._take_back
         if self._end() and take_back is not None:
             take_back()
         self._drop()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed, so there is no answer."""
         self.cancel()
 
 
@@ -200,7 +196,6 @@ class Holds:
         return any(each.lives() for each in self._rows)
 
     def end(self) -> None:
-        """End everything that is still held, because the connection is closed."""
         rows, self._rows = self._rows, []
         in_any_case(*(each.end for each in rows if each.lives()))
 
@@ -352,7 +347,6 @@ class PorterFailure:
             self._desk.reactor.after(_LOOK_S, self._look)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has failed."""
         self._tell(Busy(bug(error)))
 
 
@@ -487,7 +481,6 @@ class FolderOpening:
 
 
 def refusal(error: Exception) -> Refused:
-    """Return *error* as an answer."""
     if isinstance(error, Refused):
         return error
     return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))

@@ -97,8 +97,6 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 
 class Sandboxes:
-    """The requests of one connection about live sandboxes."""
-
     def __init__(self, desk: Desk, owner: Flight) -> None:
         self._desk, self._owner = desk, owner
         self.holds = Holds()
@@ -187,7 +185,6 @@ class Sandboxes:
                             partial(self._desk.part, entry.name)))
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
-        """The times of the request, or the daemon's defaults."""
         config = self._owner.server.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
             if asked > most:

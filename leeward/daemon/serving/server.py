@@ -123,7 +123,6 @@ class Server:
         return [os.path.realpath(name)] if isinstance(name, str) and name.startswith("/") else []
 
     def stop_listening(self) -> None:
-        """Accept no more connections."""
         if self._listener is not None:
             self.reactor.forget(self._listener.fileno())
             self._listener = None
@@ -142,7 +141,6 @@ class Server:
         self.reactor.after(_PAUSE_S, self._resume)
 
     def _meet(self, sock: socket.socket) -> None:
-        """Serve a client that has just connected, or refuse it."""
         if self._closed:
             self.reactor.closer.close(sock)
             return
@@ -319,7 +317,6 @@ class Server:
         return share
 
     def part_from(self, share: Share) -> None:
-        """One connection less of *share*'s user."""
         share.connections -= 1
         share.budget.connections -= 1
         if not share.connections:
@@ -399,7 +396,6 @@ class Server:
             *(partial(self._serve, client) for client in self._waiting.clear()))
 
     def close(self) -> None:
-        """Close every connection; their jobs are cancelled."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()

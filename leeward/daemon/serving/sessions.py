@@ -134,7 +134,6 @@ class Leases:
             self._owner.refuse(request, why)
 
     def reset(self, request: SessionReset) -> None:
-        """Give a session another process; the answer comes later."""
         owner, held = self._owner, self._without_job(request.session)
 
         def opened(why: Refused | None) -> None:
@@ -168,7 +167,6 @@ class Leases:
         return ticket
 
     def _job_over(self, number: int, request: int, report: Report) -> None:
-        """Answer *request*, whose job in the session *number* is over."""
         held = self._held.get(number)
         if held is not None:
             held.job = 0
@@ -184,7 +182,6 @@ class Leases:
             held.session.offer(ReplyAddress(self._owner.fd, number))
 
     def job_started(self, start: JobStart) -> Cancellable:
-        """Return the ticket of a session's job that the fast path has sent."""
         held = self._held[start.session]
         job = Job(code=start.code, name=NAME, limits=held.session.limits)
         ticket = held.session.job_started(job, partial(self._job_over, start.session, start.request), start)
@@ -193,7 +190,6 @@ class Leases:
         return ticket
 
     def ran(self, ran: Ran) -> None:
-        """Record a session's job that the fast path has sent and answered."""
         self._held[ran.session].session.ran(ran)
 
     def cancelled(self, request: int) -> None:
@@ -228,5 +224,4 @@ class Leases:
                     session.lose(f"it had no job for {held.idle:g} s")
 
     def end(self) -> None:
-        """End all sessions, because the connection has ended."""
         in_any_case(*(partial(self._drop, number) for number in list(self._held)))

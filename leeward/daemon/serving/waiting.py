@@ -61,16 +61,13 @@ class JobExchange:
         self._answer, self._broken = answer, broken
 
     def called(self, number: int, name: str, body: bytes) -> None:
-        """Called when the job has called the function *name*."""
         self._calls.append((number, name, body))
         self._deliver()
 
     def withdrawn(self, number: int) -> None:
-        """Called when call *number* doesn't wait for an answer any more."""
         self._calls = deque(call for call in self._calls if call[0] != number)
 
     def ended(self) -> None:
-        """Called when the job has ended."""
         self._answer = self._broken = None
         self._calls.clear()
 
@@ -101,7 +98,6 @@ class JobExchange:
         return {"calls": [list(call) for call in batch], "over": False}
 
     def take_back(self) -> None:
-        """Forget the waiting request, which was cancelled."""
         self._taker = None
 
     def answer(self, answer: FunctionAnswer) -> bool:
@@ -164,7 +160,6 @@ class Exchanges:
         return Functions(asked["names"], exchange, asked["wait"], standing if asked["stop_clock"] else 0.0)
 
     def close(self, request: int) -> None:
-        """Close the exchange of *request*, which is about to be answered, if it has one."""
         exchange = self._held.pop(request, None)
         if exchange is not None:
             exchange.close()
@@ -183,7 +178,6 @@ class Exchanges:
         return found
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
-        """Return the answer to *request*."""
         exchange = self._held.get(request.target)
         return {"taken": exchange is not None and exchange.answer(request)}
 
@@ -280,7 +274,6 @@ class StatusWait:
         self._answer(status)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: the status couldn't be sent."""
         self.cancel()
         self._broken(error)
 
@@ -307,7 +300,6 @@ class RecallWait:
             answer(self._book.after(self._user, self._number))
 
     def cancel(self) -> None:
-        """Stop waiting: the request was cancelled."""
         if self._answer is not None:
             self._answer = None
             self._timer.cancel()

@@ -66,7 +66,6 @@ class Gathering:
         return partial(self._forget, number)
 
     def answered(self, shard: int, counts: ShardCounts) -> None:
-        """*shard* has answered."""
         asked = self._asks.get(counts.number)
         if asked is not None:
             asked.answered(shard, counts)
@@ -87,8 +86,6 @@ class Gathering:
 
 
 class _Question:
-    """One question."""
-
     def __init__(self, missing: set[int], done: Gathered) -> None:
         self._missing, self._done = missing, done
         self._found: dict[int, ShardCounts] = {}
@@ -122,8 +119,6 @@ END_S, _LOOK_S = 3.0, 0.05
 
 
 class Departures:
-    """The processes that are on their way out."""
-
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._leaving: dict[subprocess.Popen[bytes], Callable[[], None]] = {}
@@ -163,7 +158,6 @@ class Departures:
             self._end(process)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a look has failed. The next one follows as usual."""
         if self._leaving and self._look is None:
             self._look = self._reactor.after(_LOOK_S, self._check)
 
@@ -222,7 +216,6 @@ class Dealer:
         self._ending = False
 
     def begin(self) -> None:
-        """Start the shards."""
         for shard in self.shards.values():
             self._start(shard)
 
@@ -389,7 +382,6 @@ class Dealer:
         return sum(shard.requests for shard in shards), any(shard.busy for shard in shards)
 
     def govern(self, config: Config) -> None:
-        """Apply a changed configuration."""
         self._config = config
         for shard in self.shards.values():
             if shard.channel is not None:
@@ -420,7 +412,6 @@ class Dealer:
         done({**total, "shards": list(rows.values())})
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """A row of `leeward status` for each shard."""
         return [{"shard": shard.number, "pid": -1 if shard.process is None else shard.process.pid,
                  "state": "serving" if shard.places else "starting", "connections": shard.connections}
                 for shard in self.shards.values()]
@@ -441,7 +432,6 @@ class Dealer:
             done()
 
     def cut(self) -> None:
-        """End the jobs of a drain now."""
         for shard in self.shards.values():
             if shard.channel is not None:
                 shard.channel.send(messages.ShardCut())
@@ -459,7 +449,6 @@ class Dealer:
         self._departures.close()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. Do what it may have left undone."""
         self._look_drained()
 
 
@@ -468,7 +457,6 @@ def _ask(channel: ShardChannel, number: int) -> None:
 
 
 def _entry(control: int) -> str:
-    """What the process runs, with its end of the channel."""
     return ("from leeward.daemon import memory\nmemory.prepare()\n"
             f"from leeward.daemon.shards.process import main\nmain({control})\n")
 

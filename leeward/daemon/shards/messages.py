@@ -149,7 +149,6 @@ _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__ar
 
 
 def encode(message: Message) -> bytes:
-    """*message* as bytes."""
     return pack_map([type(message).__name__, records.to_values(message)])
 
 
@@ -164,7 +163,6 @@ def decode(data: bytes) -> Message:
 
 
 def pack_map(value: Any) -> bytes:
-    """A value of plain types as MessagePack."""
     packed: bytes = msgpack.packb(value, use_bin_type=True)
     return packed
 
@@ -223,7 +221,6 @@ class ShardChannel:
             os.close(file)
 
     def close(self) -> None:
-        """Close the channel. May be called repeatedly."""
         if not self._open:
             return
         self._open = False
@@ -261,7 +258,6 @@ class ShardChannel:
             self._heard(message, fds)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed."""
         self._end("a callback failed: a bug of leeward's")
 
 

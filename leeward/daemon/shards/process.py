@@ -218,7 +218,6 @@ class ShardProcess:
             self._reporting = self._reactor.after(REPORT_S, self._look)
 
     def _report(self) -> None:
-        """Send what has happened since the last report."""
         pool = self._engine.main.pool
         now = self._metrics.requests, bool(pool.running or len(pool.queue))
         if now != self._reported:
@@ -232,7 +231,6 @@ class ShardProcess:
                 self._send(messages.ShardEnds(user, pack_map({"rows": rows[at:at + _ROWS]})))
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. The next report follows as usual."""
         if self._reporting is None:
             self._reporting = self._reactor.after(REPORT_S, self._look)
 

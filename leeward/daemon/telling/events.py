@@ -36,7 +36,6 @@ class RememberedEnd:
     result: tuple[Any, ...] | None = None
 
     def row(self) -> dict[str, Any]:
-        """The map that is sent on the wire."""
         row = {"number": self.number, "time": self.when, **self.about}
         if self.result is not None:
             outcome, exit_code, limit, duration, cpu_time, memory_peak, denied, error = self.result
@@ -69,7 +68,6 @@ class EventBook:
     # --- recording ------------------------------------------------------------------
 
     def job(self, user: int, number: int, label: str, result: Result) -> None:
-        """Record the end of a job, or of a job of a session."""
         self._result(user, {"kind": "job", "job": number, **({"title": label} if label else {})}, result)
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None:
@@ -130,11 +128,9 @@ class EventBook:
 
     @property
     def users(self) -> list[int]:
-        """The users of whom ends are kept."""
         return list(self._books)
 
     def after(self, user: int, number: int) -> dict[str, Any]:
-        """Return the answer with *user*'s events after *number*."""
         book = self._books.get(user)
         if book is None:
             return {"events": [], "last": 0}

@@ -76,7 +76,6 @@ class Exporter:
                 self.reactor.barrier.caught(done, error)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. Accept the next client."""
         self.reactor.after(1.0, self._resume)
 
     def _accept(self, _: int) -> None:
@@ -174,7 +173,6 @@ class _Client:
             self.close()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback of this client has failed."""
         self.close()
 
     def close(self) -> None:

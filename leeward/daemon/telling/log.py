@@ -114,7 +114,6 @@ def _bounded(value: Any) -> Any:
 
 
 def clean(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *event* with every value escaped and bounded."""
     return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
 
 

@@ -128,7 +128,6 @@ class Metrics:
         return user
 
     def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
-        """Count an execution of *user*'s that has ended; its answer is on the way."""
         self.executions += 1
         his = self._user(user)
         his.executions += 1
@@ -144,7 +143,6 @@ class Metrics:
             self.limits[str(result.limit)] += 1
 
     def call_denied(self, syscall: str, count: int) -> None:
-        """Count a system call that was refused to a job *count* times."""
         if syscall.startswith("syscall_") or (syscall not in self.denied and len(self.denied) >= MOST_CALLS):
             syscall = OTHER
         self.denied[syscall] += count
@@ -157,7 +155,6 @@ class Metrics:
         self.peers[reason] += 1
 
     def callback_failed(self, cost: str) -> None:
-        """Count a callback's exception that has ended *cost*, one of COSTS."""
         self.faults[cost if cost in self.faults else "nothing"] += 1
 
     def counts(self) -> dict[str, Any]:
@@ -182,7 +179,6 @@ class Metrics:
         return made
 
     def text(self, now: Now) -> str:
-        """Return all metrics, in the text format."""
         lines: list[str] = []
 
         def family(name: str, kind: str, about: str, samples: Iterable[str]) -> None:

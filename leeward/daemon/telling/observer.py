@@ -103,7 +103,6 @@ class Digest:
         return bool(self._left_out)
 
     def summary(self) -> None:
-        """Record how many records were left out."""
         left_out, self._left_out = self._left_out, {}
         for (event, reason, user), (records, count) in left_out.items():
             self.sink("records left out", {"reason": reason, "user": user, "of": event, "records": records,
@@ -253,7 +252,6 @@ class Observer:
         self.metrics.callback_failed(cost)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the summary was not written. The next record asks for it again."""
         self._due = False
 
     # --- from the server ------------------------------------------------------
@@ -266,7 +264,6 @@ class Observer:
                 self._record("request refused", kind, user)
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
-        """A connection of *user* was turned away, or cut off."""
         self.metrics.peer_refused(reason)
         self._record("peer refused", reason, user, pid=pid)
 
@@ -293,8 +290,6 @@ def to_log(event: str, fields: dict[str, object]) -> None:
 
 
 class _File:
-    """A file of records, one JSON object a line."""
-
     def __init__(self, path: str) -> None:
         try:
             # Not blocking: somebody may have put a FIFO there.
