@@ -8,12 +8,14 @@ clients and request arenas. Connections have the rest, so no number of idle clie
 from __future__ import annotations
 
 import resource
+from functools import partial
+from typing import TypeAlias
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
+from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
-from leeward.protocols import Protocol
 from leeward.spec.machine import SIZED
 
 #: The daemon's own descriptors: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log
@@ -77,19 +79,8 @@ class Shares:
         return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
 
 
-class Costs(Protocol):
-    """Descriptors that a cgroup driver needs: isolation/cgroup/entry.py. The driver for version 1 needs the most."""
-
-    @property
-    def memory_counted(self) -> bool: ...
-    @property
-    def worker_descriptors(self) -> int: ...
-    @property
-    def leaf_descriptors(self) -> int: ...
-    @property
-    def resting_descriptors(self) -> int: ...
-    @property
-    def kept_leaves(self) -> int: ...
+#: A driver of control groups, or its class: what descriptors it needs. The one for version 1 needs the most.
+Costs: TypeAlias = Driver | type[Driver]
 
 
 def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, metrics: bool,
@@ -99,17 +90,18 @@ def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, 
     *room* workers for sessions, and after them *further* ones of other pools, each with *listeners* for egress, have
     what is left.
     """
+    divide = partial(_shares, limit, driver, workers, spares, asked, metrics, room, further, listeners)
     try:
-        roomy = _shares(limit, driver, True, workers, spares, asked, metrics, room, further, listeners)
+        roomy = divide(sandboxes=True)
         if roomy.connections >= min(asked, ROOMY):
             return roomy
     except Unsupported:
         pass
-    return _shares(limit, driver, False, workers, spares, asked, metrics, room, further, listeners)
+    return divide(sandboxes=False)
 
 
-def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: int, asked: int, metrics: bool,
-            room: int, further: int, listeners: int) -> Shares:
+def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, metrics: bool, room: int, further: int,
+            listeners: int, *, sandboxes: bool) -> Shares:
     runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)

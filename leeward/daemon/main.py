@@ -39,7 +39,6 @@ from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
-from leeward.daemon.telling.status import status
 from leeward.errors import SHORT, BadRequest, LeewardError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
@@ -213,10 +212,10 @@ class Daemon:
         return terms_of(self._engine.spec, self._engine.confinement.degraded)
 
     def _status(self) -> dict[str, object]:
-        return status(self._engine.status(), transport=self._reactor.transport,
-                      connections=self._server.taken, max_connections=self._server.places,
-                      uptime=time.monotonic() - self._started, pid=os.getpid(),
-                      environments=environments(self._config), reloads=list(self._reloads))
+        """The fields of `leeward status`: those of the engine, and the daemon's own."""
+        return {**self._engine.status(), "transport": self._reactor.transport, "connections": self._server.taken,
+                "max_connections": self._server.places, "uptime": round(time.monotonic() - self._started, 3),
+                "pid": os.getpid(), "environments": environments(self._config), "reloads": list(self._reloads)}
 
     # --- metrics --------------------------------------------------------------
 

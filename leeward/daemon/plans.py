@@ -15,8 +15,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from leeward.daemon import owner
 from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.serving.profiles import owners_home
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
@@ -48,7 +48,7 @@ class Plans:
 
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
         self._config, self._settings = config, settings
-        owner.home()
+        owners_home()
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))

@@ -45,6 +45,13 @@ class Barrier:
         self.count: Callable[[str], None] | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # by callback's name: time of the last log, number since
 
+    def call(self, callback: Callable[..., object], *args: object) -> None:
+        """Call *callback*; its Exception ends here."""
+        try:
+            callback(*args)
+        except Exception as error:
+            self.caught(callback, error)
+
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
         """Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner."""
         self.note(callback, error)

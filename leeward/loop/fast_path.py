@@ -144,18 +144,12 @@ class FastPath:
         if runner in self.held:
             receiver, start = self.held.pop(runner)
             ran = Ran(start.request, runner, start.session, start.started, ended, cpu_time, memory_peak)
-            try:
-                receiver.ran(ran)
-            except Exception as error:
-                self._barrier.caught(receiver.ran, error)
+            self._barrier.call(receiver.ran, ran)
             return
         job = self._jobs.pop(runner, None)
         if job is not None:
             job.answered = True
-            try:
-                job.completed(ended, cpu_time, memory_peak)
-            except Exception as error:
-                self._barrier.caught(job.completed, error)
+            self._barrier.call(job.completed, ended, cpu_time, memory_peak)
 
     def flush(self, now: float = math.inf) -> None:
         """
@@ -177,10 +171,7 @@ class FastPath:
         job = self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
         if job is not None:
-            try:
-                job.handed_over(reply)
-            except Exception as error:
-                self._barrier.caught(job.handed_over, error)
+            self._barrier.call(job.handed_over, reply)
 
 
 def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:

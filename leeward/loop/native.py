@@ -69,11 +69,7 @@ class NativeReactor(Reactor):
 
     def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
         number = next(self._numbers)
-        guarded = closing.guarded(sock)
-        if guarded:
-            self._loop.stream(sock.fileno(), number, guarded=True, reading=reading)
-        else:
-            self._loop.stream(sock.fileno(), number, reading=reading)
+        self._loop.stream(sock.fileno(), number, guarded=closing.guarded(sock), reading=reading)
         made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
         return made
 
@@ -124,17 +120,11 @@ class NativeReactor(Reactor):
             else:
                 rest.append(event)
         for receiver, event in first:
-            try:
-                self._went(receiver, event)
-            except Exception as error:  # of this class: callbacks have their own barrier
-                self.barrier.caught(self._went, error)
+            self.barrier.call(self._went, receiver, event)
         if rest and self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush()
         for event in rest:
-            try:
-                self._other(event)
-            except Exception as error:
-                self.barrier.caught(self._other, error)
+            self.barrier.call(self._other, event)
 
     def _went(self, receiver: Connection, event: Any) -> None:
         assert self.fast_path is not None
@@ -156,12 +146,12 @@ class NativeReactor(Reactor):
             self.fast_path.handed(event.number, native.data_of(event, event.value))
         elif kind == native.ACCEPTED:
             self._accepted(event.fd, event.value)
-        elif kind == native.ROOM:
-            self._room(event.fd)
-        elif kind == native.REFUSED:
-            self._refused(event.fd, event.value)
+        elif kind == native.ROOM and (stream := self._stream_before(event.fd)) is not None:
+            self.barrier.call(stream.receiver.room)
+        elif kind == native.REFUSED and (stream := self._stream_before(event.fd)) is not None:
+            self.barrier.call(stream.receiver.refused, event.value)
         elif kind == native.SENT:
-            self._sent(event.number, event.value)
+            self.barrier.call(self._flying.pop(event.number)[0].receiver.sent, event.value)
         elif kind == native.TRANSPORT:
             self._uring, self.refused = False, str(KernelRefusal("io_uring_enter", "the loop", -event.value))
             self.left_ring(self.refused)
@@ -176,47 +166,17 @@ class NativeReactor(Reactor):
         if stream is None:
             return
         stream.allow_fast_path(False)  # a callback earlier in this turn may have changed it
-        receiver = stream.receiver
-        try:
-            if size < 0:
-                receiver.failed(-size)
-            else:
-                receiver.received(native.data_of(event, size) if size else b"")
-        except Exception as error:
-            self.barrier.caught(receiver.failed if size < 0 else receiver.received, error)
-
-    def _refused(self, fd: int, count: int) -> None:
-        stream = self._stream_before(fd)
-        if stream is not None:
-            try:
-                stream.receiver.refused(count)
-            except Exception as error:
-                self.barrier.caught(stream.receiver.refused, error)
-
-    def _room(self, fd: int) -> None:
-        stream = self._stream_before(fd)
-        if stream is not None:
-            try:
-                stream.receiver.room()
-            except Exception as error:
-                self.barrier.caught(stream.receiver.room, error)
-
-    def _sent(self, number: int, count: int) -> None:
-        stream, _ = self._flying.pop(number)
-        try:
-            stream.receiver.sent(count)
-        except Exception as error:
-            self.barrier.caught(stream.receiver.sent, error)
+        if size < 0:
+            self.barrier.call(stream.receiver.failed, -size)
+        else:
+            self.barrier.call(stream.receiver.received, native.data_of(event, size) if size else b"")
 
     def _accepted(self, listener: int, result: int) -> None:
         met, failed = self._listeners.get(listener, (self._late.get(listener), None))
         if result < 0:
             if failed is not None:
                 del self._listeners[listener]
-                try:
-                    failed(OSError(-result, os.strerror(-result)))
-                except Exception as error:
-                    self.barrier.caught(failed, error)
+                self.barrier.call(failed, OSError(-result, os.strerror(-result)))
             return
         # Connections that were accepted before the listener was forgotten are served as all others.
         sock = socket.socket(fileno=result)

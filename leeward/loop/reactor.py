@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.loop.barrier import Barrier
+from leeward.loop.barrier import Barrier, nothing
 from leeward.loop.closing import Closer
 from leeward.loop.fast_path import FastPath
 from leeward.loop.stream import READ, WRITE, ReferenceStream, Stream
@@ -33,7 +33,6 @@ __all__ = ["GONE", "READ", "WRITE", "Reactor", "Timer"]
 GONE = select.EPOLLHUP | select.EPOLLERR
 
 Callback = Callable[[int], None]
-
 
 _NOBODY = (None, 0, 0)
 #: Connections accepted in a row, each of which is served or refused before the next.
@@ -103,19 +102,9 @@ class _Door:
                 continue
             except OSError as error:
                 self._reactor.forget(self._listener.fileno())
-                self._fail(error)
+                self._reactor.barrier.call(self._failed, error)
                 return
             self._reactor._meet(self._met, sock)
-
-    def _fail(self, why: OSError) -> None:
-        try:
-            self._failed(why)
-        except Exception as error:
-            self._reactor.barrier.caught(self._failed, error)
-
-
-def _nobody(_: str) -> None:
-    """The default of `left_ring`."""
 
 
 class Reactor:
@@ -144,7 +133,7 @@ class Reactor:
         self.stopped = False
         self.fast_path: FastPath | None = None
         self.refused = ""
-        self.left_ring: Callable[[str], None] = _nobody
+        self.left_ring: Callable[[str], None] = nothing
         self.rouse: Callable[[], None] | None = None
         self._waits_until = 0.0
         self.closer = Closer()
@@ -241,15 +230,9 @@ class Reactor:
             if call is None:
                 self._cancelled.count -= 1
             else:
-                self._do(call)
+                self.barrier.call(call)
         for _ in range(len(self._soon)):
-            self._do(self._soon.popleft())
-
-    def _do(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:
-            self.barrier.caught(call, error)
+            self.barrier.call(self._soon.popleft())
 
     def _call(self, fd: int, events: int) -> None:
         # A callback earlier in this turn may have forgotten the descriptor, or closed it and watched another one with

@@ -12,7 +12,7 @@ import os
 import select
 import socket
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
@@ -21,6 +21,7 @@ from leeward.protocols import Protocol
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
+    from leeward.loop.reactor import Reactor
 
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
@@ -81,20 +82,12 @@ class Stream(Protocol):
         """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
 
 
-class Waiter(Protocol):
-    """The reactor, as far as a stream uses it."""
-
-    def watch(self, fd: int, events: int, callback: Callable[[int], None]) -> None: ...
-    def change(self, fd: int, events: int) -> None: ...
-    def forget(self, fd: int) -> None: ...
-
-
 class ReferenceStream:
     """A stream that waits until its socket is ready, and then makes a system call."""
 
     costs = "connection"
 
-    def __init__(self, reactor: Waiter, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
+    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
         self._reactor, self._sock, self._receiver = reactor, sock, receiver
         self.fd = sock.fileno()
         self._reading, self._waits, self._open = reading, False, True

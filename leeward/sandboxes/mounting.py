@@ -22,7 +22,6 @@ from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
-from leeward.protocols import Protocol
 from leeward.run.porter import PorterRefusal
 from leeward.run.verdict import bug
 from leeward.spec.folders import Folder, is_deep
@@ -52,12 +51,12 @@ class Mounts:
     time, because the files that this makes on the way have fixed names.
     """
 
-    folders: tuple[Folder, ...]
-    trees: list[int]
-    user: tuple[int, int]
-    found: list[tuple[int, int]]
-    since: int
-    layers: list[int]
+    folders: tuple[Folder, ...] = ()
+    trees: list[int] = field(default_factory=list)
+    user: tuple[int, int] = (0, 0)
+    found: list[tuple[int, int]] = field(default_factory=list)
+    since: int = 0
+    layers: list[int] = field(default_factory=list)
     kept: dict[str, list[str]] = field(default_factory=dict)
     changing: bool = False
     hides: Sequence[tuple[str, Sequence[str]]] | None = None
@@ -182,15 +181,7 @@ class Mounting:
         in_any_case(*(each.cancel for each in asked))
 
 
-class CoverPlace(Protocol):
-    """The interface of a live sandbox, as far as `hide_names` uses it."""
-
-    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float) -> Cancellable: ...
-
-
-def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
+def hide_names(place: LiveSandbox, mounts: Mounts, names: Sequence[str],
                answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
     """
     Hide *names* in an open sandbox, as at its opening. BadRequest without a home of its own, for names in none of its

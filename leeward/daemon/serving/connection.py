@@ -74,9 +74,6 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.ASKED): ConnectionState.PARTING,
     (ConnectionState.NEW, ConnectionEvent.PART): ConnectionState.AWAITED,
     (ConnectionState.OPEN, ConnectionEvent.PART): ConnectionState.PARTING,
-    (ConnectionState.AWAITED, ConnectionEvent.PART): ConnectionState.AWAITED,
-    (ConnectionState.PARTING, ConnectionEvent.PART): ConnectionState.PARTING,
-    (ConnectionState.ENDED, ConnectionEvent.PART): ConnectionState.ENDED,
     # A client that disconnects is closed at once: nobody will read its answers.
     (ConnectionState.NEW, ConnectionEvent.END): ConnectionState.CLOSED,
     (ConnectionState.OPEN, ConnectionEvent.END): ConnectionState.CLOSED,
@@ -84,11 +81,10 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.PARTING, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.ENDED, ConnectionEvent.END): ConnectionState.ENDED,
-    (ConnectionState.NEW, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.OPEN, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.AWAITED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.PARTING, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.ENDED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    **{(state, ConnectionEvent.PART): state for state in (
+        ConnectionState.AWAITED, ConnectionState.PARTING, ConnectionState.ENDED)},
+    **{(state, ConnectionEvent.CLOSED): ConnectionState.CLOSED for state in ConnectionState
+       if state is not ConnectionState.CLOSED},
 }
 
 #: States of a connection that hasn't sent a request yet.
@@ -132,7 +128,7 @@ class Connection:
         self._stream: Stream = server.reactor.stream(sock, self, reading)
         try:
             if reading:
-                self._watch()
+                self.watch()
         except BaseException:
             self._stream.close()
             raise
@@ -205,7 +201,7 @@ class Connection:
             self.close("end of stream")
             return
         self._happen(ConnectionEvent.END)
-        self._watch()
+        self.watch()
 
     def _serve(self) -> None:
         inbox, operations, rounds, budget = self._inbox, self._operations, self._server.rounds, self._share.budget
@@ -237,10 +233,10 @@ class Connection:
             return
         if inbox.more and self._output.size <= OUTPUT:
             rounds.later(budget, self._fd, self._serve)
-        self._watch()
+        self.watch()
         self._shut_when_done()
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Watch the socket for input while replies have room, and for room while there is output."""
         if self._state is _CLOSED:
             return
@@ -286,7 +282,7 @@ class Connection:
         """Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on."""
         self._moving.arrived()
         self._flight.kept.wanted = keeps
-        self._watch() if not unread else self.received(unread)
+        self.watch() if not unread else self.received(unread)
 
     # --- the fast path --------------------------------------------------------
 
@@ -325,7 +321,7 @@ class Connection:
         server.rounds.charge(share.budget, count)
         server.jobs.admission.shed(self._fd, count, self._heard)
         server.watcher.request_refused("busy", share.user, count)
-        self._watch()
+        self.watch()
 
     def _passed(self, request: int, when: float) -> bool:
         """Count a request that took the fast path. Returns whether its number was in use."""
@@ -350,7 +346,7 @@ class Connection:
     def answered(self) -> None:
         """Note that the client has an answer that went by the fast path."""
         self._heard = self._server.reactor.now()
-        self._watch()
+        self.watch()
         if self._flight.kept.wanted:
             self._shut_when_done()
         self._moving.go(self)
@@ -366,7 +362,7 @@ class Connection:
         self._heard = self._server.reactor.now()
         if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
             self._server.rounds.later(self._share.budget, self._fd, self._serve)
-        self._watch()
+        self.watch()
         self._moving.go(self)
 
     def room(self) -> None:
@@ -392,7 +388,7 @@ class Connection:
         if self._state is _CLOSED:
             return
         self._happen(ConnectionEvent.PART)
-        self._watch()
+        self.watch()
         if self._state is not _CLOSED and (
                 at_once or not (self._flight.owes or self._inbox.held or self._inbox.more or self._state in SILENT
                                 or self.more())):
@@ -416,9 +412,6 @@ class Connection:
             self.sock.shutdown(socket.SHUT_RD)
         except OSError:
             pass  # the peer has gone; reading tells
-
-    def reconsider(self) -> None:
-        self._watch()
 
     def look(self, now: float) -> None:
         """Close the connection, or its sessions, if a deadline has passed."""

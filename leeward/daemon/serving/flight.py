@@ -47,7 +47,7 @@ class Flight:
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
         self.unread = 0
-        self.sessions: Leases = Leases(server.jobs, self)
+        self.sessions: Leases = Leases(self)
         self.sandboxes: Sandboxes = Sandboxes(server.desk, self)
         self.exchanges: Exchanges = Exchanges(self)
         self.live: LiveOutput = LiveOutput(self)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import agent_home, host_view, inbox, narrowing
+from leeward.daemon.serving import inbox, profiles
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
 from leeward.daemon.serving.rounds import GUEST_SHARE, Share
-from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes
+from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes, page
 from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
@@ -179,13 +179,9 @@ class Operations:
 
     def _start(self, request: Execute, functions: Functions | None) -> None:
         server, flight = self._server, self._flight
-        jobs, limits, policy = server.jobs, server.config.limits, None
-        if request.environment or request.egress or request.profile or request.policy:
+        if request.policy:
             self._pay(request.policy)
-            policy = narrowing.of_code(request.egress, request.policy,
-                                       agent_home.operators(request, self._share.user, server.config))
-            place = server.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.settings.limits
+        jobs, limits, policy = profiles.place_of(server, request, self._share.user)
         job = None if request.session else job_of(request, server.config, limits, functions, policy)
         tickets = flight.tickets
         tickets[request.id] = None
@@ -383,7 +379,7 @@ _SERVES: Mapping[type, Handler] = {
     Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
-    SandboxList: lambda of, request: of._flight.sandboxes.page(request),
+    SandboxList: lambda of, request: page(of._server.desk, of._flight.user, request.after),
     **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }
 

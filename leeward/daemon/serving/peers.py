@@ -11,13 +11,10 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import log
-from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.quotas import Quotas
-from leeward.protocols import Protocol
 from leeward.wire.answers import encode_refusal
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
@@ -48,31 +45,6 @@ def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
         log.warning("groups of a peer can't be told", error=error.strerror)
         return (gid,)
     return (gid, *struct.unpack(f"{len(more) // 4}I", more))
-
-
-class RefusalObserver(Protocol):
-    """Counts and records refusals."""
-
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def events(self) -> EventBook: ...
-    def request_refused(self, kind: str, user: int, count: int = 1) -> None: ...
-    def peer_refused(self, reason: str, user: int, pid: int) -> None: ...
-
-
-class Unwatched:
-    """Logs refused peers, and counts nothing."""
-
-    def __init__(self) -> None:
-        self.metrics = Metrics()
-        self.events = EventBook()
-
-    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
-        return
-
-    def peer_refused(self, reason: str, user: int, pid: int) -> None:
-        log.warning("peer refused", reason=reason, user=user, pid=pid)
 
 
 def say_no(sock: socket.socket, kind: str, message: str) -> None:

@@ -160,11 +160,7 @@ class Rounds:
         for budget in list(self._ring):
             while budget.waiting and self.may(budget):
                 fd = next(iter(budget.waiting))
-                serve = budget.waiting.pop(fd)
-                try:
-                    serve()
-                except Exception as error:
-                    self._reactor.barrier.caught(serve, error)
+                self._reactor.barrier.call(budget.waiting.pop(fd))
                 if self._reactor.now() >= until:
                     break
             self._ring.pop(budget, None)

@@ -16,6 +16,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
@@ -60,16 +61,16 @@ ENDING_S = 4.0
 _ROWS = 64
 
 
-#: The limits that a request can set for a program.
+#: The limits that a request can set for a program, or for a job of a session.
 _ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
-def check_limits(limits: Mapping[str, Any]) -> None:
-    """Check the limits in a request for a process; BadRequest if one can't be set there."""
+def check_limits(limits: Mapping[str, Any], of: str = "sandbox", what: str = "process") -> None:
+    """Check the limits in a request for *what* in an open sandbox or session; BadRequest if one can't be set there."""
     for name in limits:
         if name not in _ADJUSTABLE:
-            raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
-                             f" can ask for {', '.join(_ADJUSTABLE)}")
+            raise BadRequest(f"limit {name!r:.40} is the {of}'s, asked for when it is opened; a {what} in it can ask"
+                             f" for {', '.join(_ADJUSTABLE)}")
 
 
 class SandboxCall:
@@ -91,11 +92,6 @@ class SandboxCall:
     def cancel(self) -> None:
         if self.end():
             self.taken_back()
-
-
-class SandboxOpening:
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self.cancel = give_up
 
 
 class SandboxEnding:
@@ -125,26 +121,27 @@ class SandboxEnding:
         self.cancel()
 
 
-class FileTicket:
+class FileCall(SandboxCall):
     """
-    A request that somebody else carries out, into a memory file which the answer has with it. Owns the file until the
-    answer takes it, and the mark that the sandbox isn't idle.
+    A request that somebody else carries out, into a memory file which the answer has with it, and which is owned here
+    until then. Busy if that can't be had now.
     """
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, entry: RegistryEntry[Held]) -> None:
-        self._desk, self._entry = desk, entry
-        self._fd = -1
-        self._take_back: Callable[[], None] | None = None  # cancels what was asked for; None once the request is over
+    def __init__(self, desk: Desk, owner: Flight, number: int, entry: RegistryEntry[Held]) -> None:
+        super().__init__(desk, entry, nothing)
+        self._owner, self._number, self._fd = owner, number, -1
+        try:
+            self.taken_back = self._begin()
+        except BaseException:
+            self.cancel()
+            raise
+        owner.wait(number, self)
 
-    def _end(self) -> bool:
-        """Mark the request as over. Returns False if it was over already."""
-        take_back, self._take_back = self._take_back, None
-        if take_back is None:
-            return False
-        self._desk.free(self._entry)
-        return True
+    def _begin(self) -> Callable[[], object]:
+        """Ask for what the request wants. Returns what cancels that."""
+        raise NotImplementedError
 
     def _take_file(self) -> int:
         """Give the memory file to the caller; -1 if there is none."""
@@ -157,9 +154,7 @@ class FileTicket:
             os.close(fd)
 
     def cancel(self) -> None:
-        take_back = self._take_back
-        if self._end() and take_back is not None:
-            take_back()
+        super().cancel()
         self._drop()
 
     def broken(self, _error: Exception) -> None:
@@ -200,26 +195,19 @@ class Holds:
         in_any_case(*(each.end for each in rows if each.lives()))
 
 
-class FetchCall(FileTicket):
-    """
-    A fetch; while it runs the sandbox isn't idle. Busy if the user has too many, or there is no broker or memory;
-    Refused if the sandbox is over.
-    """
+class FetchCall(FileCall):
+    """A fetch. Busy if the user has too many, or there is no broker or memory; Refused if the sandbox is over."""
 
     def __init__(self, desk: Desk, owner: Flight, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
-        super().__init__(desk, entry)
-        self._owner, self._request = owner, request
-        self._begin()
-        desk.busy(entry)
-        owner.wait(request.id, self)
+        self._request = request
+        super().__init__(desk, owner, request.id, entry)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Callable[[], object]:
         request, sandbox = self._request, self._entry.sandbox.sandbox
         lease = sandbox.lease
         if not sandbox.facts.key.egress:
-            self._desk.reactor.soon(self._disabled)
-            self._take_back = nothing
-            return
+            self._desk.reactor.soon(partial(self._answered, failed(DISABLED, "disabled", sent=False)))
+            return nothing
         about: dict[str, object] = {"url": request.url, "method": request.method,
                                     "headers": [list(each) for each in request.headers]}
         body: Arena | None = None
@@ -227,31 +215,24 @@ class FetchCall(FileTicket):
             self._fd = memory_file("leeward_results")
             body = seal([request.body]) if request.body else None
             fds = [self._fd, *([body.fd] if body is not None else [])]
-            self._take_back = self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
+            return self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
         except OSError as error:
-            self._drop()
             raise Busy(f"no memory file can be made: {error.strerror}") from None
-        except LeewardError:
-            self._drop()
-            raise
         finally:
             if body is not None:
                 body.close()
 
-    def _disabled(self) -> None:
-        self._answered(failed(DISABLED, "disabled", sent=False))
-
     def _answered(self, answer: Mapping[str, Any]) -> None:
-        if not self._end():
+        if self.end():
+            self._owner.deliver(self._number, self._parcel(answer))
+        else:
             self._drop()
-            return
-        self._owner.deliver(self._request.id, self._parcel(answer))
 
     def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
         """Return the answer. A large body is sent beside it in a memory file, which is sealed against changes."""
         fd = self._take_file()
         if fd < 0:
-            return Parcel(memoryview(encode_ok(self._request.id, answer)))
+            return Parcel(memoryview(encode_ok(self._number, answer)))
         arena = Arena(fd, 0)
         try:
             if "failed" not in answer:
@@ -259,13 +240,13 @@ class FetchCall(FileTicket):
                 arena.size = os.fstat(fd).st_size
             if arena.size > INLINE:
                 answer = {**answer, "body": [0, 0, arena.size], "arenas": [arena.size]}
-                return Parcel(memoryview(encode_ok(self._request.id, answer)), [arena], weight=1)
+                return Parcel(memoryview(encode_ok(self._number, answer)), [arena], weight=1)
             if "failed" not in answer:
                 answer = {**answer, "body": os.pread(fd, arena.size, 0)}
         except OSError as error:
             answer = failed(f"HTTP error: the response can't be handed on: {error.strerror}")
         arena.close()
-        return Parcel(memoryview(encode_ok(self._request.id, answer)))
+        return Parcel(memoryview(encode_ok(self._number, answer)))
 
 
 #: Seconds that a walk, and one piece of a file, may take.
@@ -276,29 +257,27 @@ SETTLE_S, _LOOK_S = 1.0, 0.01
 OverlayChange = OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide
 
 
-class OverlayCall(FileTicket):
-    """A request that reads an overlay, as a ticket. It counts as use of the sandbox."""
+class OverlayCall(FileCall):
+    """A request that reads an overlay."""
 
     def __init__(self, desk: Desk, owner: Flight, request: OverlayDiff | OverlayRead,
                  entry: RegistryEntry[Held]) -> None:
-        super().__init__(desk, entry)
-        self._owner, self._request = owner, request
-        layer, number = _mounts(entry).layer(request.target), _mounts(entry).number(request.target)
-        order: dict[str, Any] = {"order": "diff", "number": number}
+        self._request = request
+        super().__init__(desk, owner, request.id, entry)
+
+    def _begin(self) -> Callable[[], object]:
+        request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
+        layer, order = mounts.layer(request.target), {"order": "diff", "number": mounts.number(request.target)}
         if isinstance(request, OverlayRead):
-            order = {"order": "read", "number": number, "path": request.path, "offset": request.offset}
-        if entry.sandbox.sandbox.held:  # it would find a mixture of two states
+            order |= {"order": "read", "path": request.path, "offset": request.offset}
+        if sandbox.held:  # it would find a mixture of two states
             raise Busy("an overlay of the sandbox is being changed")
         try:
             self._fd = memory_file("leeward_results")
-            asked = entry.sandbox.sandbox.carry(order, [layer, self._fd], self._answered,
-                                                READ_S if isinstance(request, OverlayRead) else DIFF_S)
+            return sandbox.carry(order, [layer, self._fd], self._answered,
+                                 READ_S if isinstance(request, OverlayRead) else DIFF_S).cancel
         except (LeewardError, OSError) as error:
-            self._drop()
             raise Busy(f"the overlay can't be looked at now: {error}") from None
-        self._take_back = asked.cancel
-        desk.busy(entry)
-        owner.wait(request.id, self)
 
     def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         for fd in fds:
@@ -306,7 +285,7 @@ class OverlayCall(FileTicket):
         if isinstance(what, LeewardError):
             PorterFailure(self._desk, self._entry, what, self._refuse)
             return
-        if not self._end():
+        if not self.end():
             self._drop()
             return
         fd = self._take_file()
@@ -316,13 +295,13 @@ class OverlayCall(FileTicket):
         if not size:
             arena.close()
         answer = {"size": size, **({"arenas": [size]} if size else {})}
-        self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, answer)),
+        self._owner.deliver(self._number, Parcel(memoryview(encode_ok(self._number, answer)),
                                                      [arena] if size else [], weight=1 if size else 0))
 
     def _refuse(self, why: Refused) -> None:
         self._drop()
-        if self._end():
-            self._owner.refuse(self._request.id, why)
+        if self.end():
+            self._owner.refuse(self._number, why)
 
 
 class PorterFailure:
@@ -392,8 +371,7 @@ def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: Reg
 
 
 def _mounts(entry: RegistryEntry[Held]) -> Mounts:
-    mounts = entry.sandbox.mounts
-    return Mounts((), [], (0, 0), [], 0, []) if mounts is None else mounts
+    return entry.sandbox.mounts or Mounts()
 
 
 def _why_failed(desk: Desk, entry: RegistryEntry[Held], error: LeewardError) -> Refused:

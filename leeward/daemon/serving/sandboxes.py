@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from leeward.daemon.serving import agent_home, host_view, narrowing
+from leeward.daemon.serving import profiles
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.kernel_seats import KernelSeats
 from leeward.daemon.serving.sandbox_calls import (
@@ -24,13 +24,12 @@ from leeward.daemon.serving.sandbox_calls import (
     Hold,
     Holds,
     OverlayCall,
-    OverlayChange,
     SandboxCall,
     SandboxEnding,
-    SandboxOpening,
     change_overlay,
     check_limits,
 )
+from leeward.daemon.serving.waiting import Later
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
 from leeward.loop.barrier import nothing
@@ -77,7 +76,6 @@ from leeward.wire.sandbox_requests import (
     SandboxHide,
     SandboxInfo,
     SandboxKill,
-    SandboxList,
     SandboxOpen,
     SandboxRequest,
 )
@@ -107,9 +105,6 @@ class Sandboxes:
         """Return the sandbox *name* of this connection's user; SandboxOver if there is none."""
         return self._desk.get(name, self._owner.user)
 
-    def page(self, request: SandboxList) -> Mapping[str, Any]:
-        return page(self._desk, self._owner.user, request.after)
-
     def file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
         """Answer a call to files in the sandbox; no path is opened here. It goes on when its connection ends, unanswered."""
         at_once: list[Mapping[str, Any] | None] = []
@@ -138,11 +133,11 @@ class Sandboxes:
 
     def open(self, request: SandboxOpen) -> None:
         owner, config, desk = self._owner, self._owner.server.config, self._desk
-        host = host_view.check(request, owner.user, config)
+        host = profiles.check_view(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
-        narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
+        narrowed = profiles.narrowed(request, profiles.operators(request, owner.user, config))
         place = None if key == MAIN_POOL else owner.server.place(key)
-        home = agent_home.plan(request, None if place is None else place.spec, config)
+        home = profiles.home_of(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.settings.limits
         limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
         view = None if place is None else place.spec.view
@@ -160,12 +155,13 @@ class Sandboxes:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
             place = None if key == MAIN_POOL else owner.server.place(key)
             if host:
-                mounts = host_view.hiding(request, mounts, (owner.user, owner.link.group))
+                mounts = profiles.hiding(request, mounts, (owner.user, owner.link.group))
             if home is not None:
-                mounts = agent_home.with_home(mounts, home, (owner.user, owner.link.group))
+                mounts = mounts or Mounts(user=(owner.user, owner.link.group))
+                mounts.home = home
             facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
             name = desk.open(owner.user, facts, opened,
-                             idle=idle, lifetime=lifetime, most=owner.server.most_sandboxes(owner.user),
+                             idle=idle, lifetime=lifetime, most=owner.server.quotas.of(owner.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
@@ -176,7 +172,7 @@ class Sandboxes:
                                                  (owner.user, owner.link.group), proceed, partial(owner.refuse, request.id),
                                                  view, home is not None))
         else:
-            owner.wait(request.id, SandboxOpening(proceed()))
+            owner.wait(request.id, Later(proceed()))
 
     def _hold(self, entry: RegistryEntry[Held]) -> None:
         held = entry.sandbox
@@ -190,9 +186,6 @@ class Sandboxes:
             if asked > most:
                 raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
         return idle or config.sandbox_idle, lifetime or config.sandbox_lifetime
-
-    def info(self, _request: SandboxInfo, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return self._desk.info(entry)
 
     def extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         self._times(request.idle, request.lifetime)
@@ -227,22 +220,16 @@ class Sandboxes:
             warm=isinstance(request, ProcessRun) and request.warm)
 
     def run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
-        owner, sandbox = self._owner, entry.sandbox.sandbox
+        sandbox = entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
-        call: SandboxCall | None = None
-
-        def over(report: Report) -> None:
-            if call is None or not call.end():
-                _give_up(report)
-            elif self._went_with_it(report, sandbox):
-                _give_up(report)
-                self._refuse_over(request.id, entry.name)
-            else:
-                owner.done(request.id, report)
-
-        program = sandbox.start(asked, over)
-        call = SandboxCall(self._desk, entry, partial(program.stop, Stop.CANCELLED))
-        owner.wait(request.id, call)
+        call = SandboxCall(self._desk, entry, nothing)
+        try:
+            program = sandbox.start(asked, partial(self._answer, request.id, call, entry))
+        except Exception:
+            call.end()
+            raise
+        call.taken_back = partial(program.stop, Stop.CANCELLED)
+        self._owner.wait(request.id, call)
 
     def execute_bound(self, request: Execute) -> None:
         """Run code in a bound kernel that didn't take the fast path; Refused or BadRequest if it can't be done."""
@@ -253,12 +240,10 @@ class Sandboxes:
     def _answer(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
         """Answer request *number*, which ran code, unless it was answered already."""
         if not call.end():
-            _give_up(report)
+            report.close()
         elif self._went_with_it(report, entry.sandbox.sandbox):
-            _give_up(report)
+            report.close()
             self._refuse_over(number, entry.name)
-        elif report.refusal is not None:
-            self._owner.refuse(number, report.refusal)
         else:
             self._owner.done(number, report)
 
@@ -297,9 +282,6 @@ class Sandboxes:
             kernel = sandbox.kernel(number)
             self.holds.add(Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
         return {"kernel": number}
-
-    def interrupt_kernel(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()}
 
     def reset_kernel(self, request: KernelReset, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         try:
@@ -340,7 +322,7 @@ class Sandboxes:
             self._desk.admit_terminal(self._owner.user)
         fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else lambda _: None
         try:
-            program = sandbox.start(asked, _give_up, fed)
+            program = sandbox.start(asked, Report.close, fed)
         except Exception:
             fed(0)
             raise
@@ -436,19 +418,12 @@ class Sandboxes:
             raise BadRequest(f"process {program.number} is on no terminal")
         return {"resized": program.resize(request.rows, request.columns)}
 
-    def signal(self, request: ProcessSignal, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)}
-
     def kill_process(self, request: ProcessKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
         entry.sandbox.sandbox.program(request.process).kill()
         return {}
 
     def read_overlay(self, request: OverlayDiff | OverlayRead, entry: RegistryEntry[Held]) -> None:
         OverlayCall(self._desk, self._owner, request, entry)
-
-    def change_overlay(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
-        change_overlay(self._desk, self._owner, request, entry)
-
 
 def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
@@ -475,24 +450,20 @@ def _values(what: object) -> int:
     return 1 + sum(map(_values, what)) if isinstance(what, list) else 1
 
 
-def _give_up(report: Report) -> None:
-    """Close a report that isn't needed any more."""
-    report.close()
-
-
 #: What serves a request that names a sandbox, given that; by its kind, or one that it is based on.
 IN_SANDBOX: Mapping[type[SandboxRequest], Callable[..., Mapping[str, Any] | None]] = {
-    SandboxInfo: Sandboxes.info,
+    SandboxInfo: lambda of, _, entry: of._desk.info(entry),
     SandboxExtend: Sandboxes.extend,
     SandboxKill: Sandboxes.kill,
     SandboxExecute: Sandboxes.execute,
     SandboxFetch: Sandboxes.fetch,
-    SandboxHide: Sandboxes.change_overlay,
+    SandboxHide: lambda of, request, entry: change_overlay(of._desk, of._owner, request, entry),
     KernelOpen: Sandboxes.open_kernel,
-    KernelInterrupt: Sandboxes.interrupt_kernel,
+    KernelInterrupt: lambda of, request, entry: {
+        "interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()},
     KernelReset: Sandboxes.reset_kernel,
     KernelFork: Sandboxes.fork_kernel,
-    KernelBind: lambda sandboxes, request, entry: sandboxes.seats.bind(request, entry),
+    KernelBind: lambda of, request, entry: of.seats.bind(request, entry),
     KernelClose: Sandboxes.close_kernel,
     ProcessRun: Sandboxes.run,
     ProcessStart: Sandboxes.start,
@@ -500,11 +471,12 @@ IN_SANDBOX: Mapping[type[SandboxRequest], Callable[..., Mapping[str, Any] | None
     ProcessRead: Sandboxes.read,
     ProcessWrite: Sandboxes.write,
     ProcessResize: Sandboxes.resize,
-    ProcessSignal: Sandboxes.signal,
+    ProcessSignal: lambda of, request, entry: {
+        "sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)},
     ProcessKill: Sandboxes.kill_process,
     ProcessWait: Sandboxes.wait_for,
     OverlayDiff: Sandboxes.read_overlay,
     OverlayRead: Sandboxes.read_overlay,
-    OverlayRequest: Sandboxes.change_overlay,
+    OverlayRequest: lambda of, request, entry: change_overlay(of._desk, of._owner, request, entry),
     FileRequest: Sandboxes.file_call,
 }

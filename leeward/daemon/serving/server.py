@@ -16,9 +16,7 @@ from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.parcel import FILES, LentFiles
 from leeward.daemon.serving.peers import (
-    RefusalObserver,
     ServedUsers,
-    Unwatched,
     WaitingClient,
     WaitingClients,
     admitted,
@@ -27,6 +25,8 @@ from leeward.daemon.serving.peers import (
 )
 from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
+from leeward.daemon.telling.metrics import Metrics
+from leeward.daemon.telling.observer import Observer
 from leeward.errors import BadRequest, Busy
 from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.asks import AskBook
@@ -80,19 +80,19 @@ class Server:
     dealt = 0
 
     def __init__(self, reactor: Reactor, jobs: Pool, config: Config, *, status: Callable[[], Mapping[str, Any]],
-                 shut_down: Callable[[bool], None], users: ServedUsers, watcher: RefusalObserver | None = None,
+                 shut_down: Callable[[bool], None], users: ServedUsers, watcher: Observer | None = None,
                  shares: Shares | None = None,
                  terms: Callable[[], SandboxTerms] = lambda: SandboxTerms(Launch()),
                  place: Callable[[PoolKey], Branch] = no_place) -> None:
         self.reactor, self.jobs, self.config = reactor, jobs, config
         self.status, self.shut_down, self.place = status, shut_down, place
         self.uid, self.group, self.quotas = users.uid, users.group, users.quotas
-        self.watcher: RefusalObserver = Unwatched() if watcher is None else watcher
+        self.watcher = Observer(reactor, Metrics()) if watcher is None else watcher
         self._room = shares
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
-        self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
+        self.desk: Desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
                          reserve=lambda: self.config.folder_reserve)
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
@@ -361,7 +361,7 @@ class Server:
         for share in self.shares.values():
             share.free = quotas.of(share.user) == NONE
         for connection in list(self.connections.values()):
-            connection.reconsider()
+            connection.watch()
 
     def _sweep_later(self) -> None:
         if self._sweep is not None:
@@ -375,10 +375,7 @@ class Server:
         self._look_at_lent()
         now = self.reactor.now()
         for connection in list(self.connections.values()):
-            try:
-                connection.look(now)
-            except Exception as error:
-                self.reactor.barrier.caught(connection.look, error)
+            self.reactor.barrier.call(connection.look, now)
 
     @property
     def flushed(self) -> bool:
@@ -404,10 +401,6 @@ class Server:
             partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
             *(partial(self.reactor.closer.close, client.sock) for client in self._waiting.clear()), self.rounds.close,
             *(lent.close for lent in self._lent.values()), self.desk.close)
-
-    def most_sandboxes(self, user: int) -> int:
-        """Sandboxes that *user* may have at once, 0 for as many as there may be."""
-        return self.quotas.of(user).sandboxes
 
     def gone(self, fd: int) -> None:
         """For a connection: it is closed."""

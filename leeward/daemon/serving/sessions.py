@@ -5,12 +5,14 @@ a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving import agent_home, host_view, narrowing
+from leeward.daemon.serving import profiles
 from leeward.daemon.serving.intake import NAME, job_of
+from leeward.daemon.serving.sandbox_calls import check_limits
+from leeward.daemon.serving.waiting import Later
 from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
@@ -20,15 +22,11 @@ from leeward.pool.sessions import Cancellable, PoolSession, SessionState
 from leeward.run.report import Report
 from leeward.spec.functions import Functions
 from leeward.spec.job import Job
-from leeward.spec.limits import OVERFLOW, adjusted
+from leeward.spec.limits import adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
-    from leeward.pool.pool import Pool
-
-#: The limits that a request can set for a job of a session.
-_ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
 @dataclass(slots=True)
@@ -39,21 +37,11 @@ class _Held:
     waits: int = 0  # the request, an open or a reset, that waits for a worker
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """A session that waits for its worker, as a ticket."""
-
-    give_up: Callable[[], None]
-
-    def cancel(self) -> None:
-        self.give_up()
-
-
 class Leases:
     """The sessions of one connection, by number. A number isn't used twice."""
 
-    def __init__(self, jobs: Pool, owner: Flight) -> None:
-        self._jobs, self._owner = jobs, owner
+    def __init__(self, owner: Flight) -> None:
+        self._owner = owner
         self._held: dict[int, _Held] = {}
         self._last = 0
 
@@ -92,14 +80,9 @@ class Leases:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
                        " (connection_sessions)")
         share = owner.share
-        if share.guest and share.sessions >= max(1, self._jobs.most_sessions // 4):
+        if share.guest and share.sessions >= max(1, owner.server.jobs.most_sessions // 4):
             raise Busy(f"user {owner.user} has {share.sessions} sessions open already, all that a guest may have")
-        jobs, limits, policy = self._jobs, config.limits, None
-        if request.environment or request.egress or request.profile or request.policy:
-            policy = narrowing.of_code(request.egress, request.policy,
-                                       agent_home.operators(request, owner.user, config))
-            place = owner.server.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.settings.limits
+        jobs, limits, policy = profiles.place_of(owner.server, request, owner.user)
         limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
             raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")
@@ -122,7 +105,7 @@ class Leases:
         if at_once:
             self._opened(request.id, number, held, at_once[0])
         else:
-            owner.wait(request.id, _Opening(lambda: self._drop(number)))
+            owner.wait(request.id, Later(lambda: self._drop(number)))
 
     def _opened(self, request: int, number: int, held: _Held, why: Refused | None) -> None:
         held.waits = 0
@@ -147,7 +130,7 @@ class Leases:
         held.session.reset(opened, owner.server.config.queue_timeout)
         if SessionState.WAITING is held.session.state:
             held.waits = request.id
-            owner.wait(request.id, _Opening(held.session.give_up))
+            owner.wait(request.id, Later(held.session.give_up))
 
     def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
         """
@@ -155,10 +138,7 @@ class Leases:
         if it can't be run.
         """
         held = self._of(request.session)
-        for name in request.limits:
-            if name not in _ADJUSTABLE:
-                raise BadRequest(f"limit {name!r:.40} is the session's, asked for when it is opened; a job in it can"
-                                 f" ask for {', '.join(_ADJUSTABLE)}")
+        check_limits(request.limits, "session", "job")
         job = job_of(request, self._owner.server.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))

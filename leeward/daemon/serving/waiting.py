@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
-from leeward.pool.sessions import Cancellable
 from leeward.pool.ticket import Ticket
 from leeward.protocols import Protocol
 from leeward.run.output import Output
@@ -32,13 +31,6 @@ if TYPE_CHECKING:
 _BATCH = 1 << 20
 
 _OVER: Mapping[str, Any] = {"calls": [], "over": True}
-
-
-class ExchangeOwner(Protocol):
-    """The connection, as far as its exchanges use it."""
-
-    def wait(self, request: int, ticket: Cancellable) -> None: ...
-    def answer(self, request: int, answer: Mapping[str, Any]) -> None: ...
 
 
 class JobExchange:
@@ -125,17 +117,17 @@ class JobExchange:
                 taker(found)
 
 
-class _Taking:
-    """A request that waits for calls, as a ticket."""
+class Later:
+    """A request that is answered later, as a ticket: *cancel* is called if its client doesn't wait any more."""
 
-    def __init__(self, exchange: JobExchange) -> None:
-        self.cancel = exchange.take_back
+    def __init__(self, cancel: Callable[[], None]) -> None:
+        self.cancel = cancel
 
 
 class Exchanges:
     """The exchanges of one connection, by the number of the request that asks for the job."""
 
-    def __init__(self, owner: ExchangeOwner) -> None:
+    def __init__(self, owner: Flight) -> None:
         self._owner = owner
         self._held: dict[int, JobExchange] = {}
 
@@ -174,7 +166,7 @@ class Exchanges:
             return _OVER
         found = exchange.take(lambda calls: self._owner.answer(request.id, calls))
         if found is None:
-            self._owner.wait(request.id, _Taking(exchange))
+            self._owner.wait(request.id, Later(exchange.take_back))
         return found
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:

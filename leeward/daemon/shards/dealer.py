@@ -43,8 +43,16 @@ ANSWER_S = 0.5
 Gathered = Callable[[dict[int, ShardCounts]], None]
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    missing: set[int]
+    done: Gathered
+    timer: Timer
+    found: dict[int, ShardCounts] = field(default_factory=dict)
+
+
 class Gathering:
-    """All questions that aren't answered yet."""
+    """All questions to the shards that aren't answered yet."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -58,60 +66,41 @@ class Gathering:
         """
         self._last += 1
         number = self._last
-        asked = self._asks[number] = _Question(set(shards), partial(self._finish, number, done))
-        asked.timer = self._reactor.after(ANSWER_S, asked.finish)
+        self._asks[number] = _Question(set(shards), done, self._reactor.after(ANSWER_S, partial(self._finish, number)))
         for send in shards.values():
             send(number)
-        self._reactor.soon(asked.look)
+        self._reactor.soon(partial(self._look, number))
         return partial(self._forget, number)
 
     def answered(self, shard: int, counts: ShardCounts) -> None:
-        asked = self._asks.get(counts.number)
-        if asked is not None:
-            asked.answered(shard, counts)
+        if counts.number in self._asks:
+            self._asks[counts.number].found[shard] = counts
+            self._expect_no_more(counts.number, shard)
 
     def lost(self, shard: int) -> None:
         """*shard* has ended, and answers nothing any more."""
-        for asked in list(self._asks.values()):
-            asked.lost(shard)
+        for number in list(self._asks):
+            self._expect_no_more(number, shard)
 
-    def _finish(self, number: int, done: Gathered, found: dict[int, ShardCounts]) -> None:
+    def _expect_no_more(self, number: int, shard: int) -> None:
+        asked = self._asks.get(number)
+        if asked is not None and shard in asked.missing:
+            asked.missing.discard(shard)
+            self._look(number)
+
+    def _look(self, number: int) -> None:
+        if number in self._asks and not self._asks[number].missing:
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        asked = self._asks[number]
         self._forget(number)
-        done(found)
+        asked.done(asked.found)
 
     def _forget(self, number: int) -> None:
         asked = self._asks.pop(number, None)
         if asked is not None:
-            asked.close()
-
-
-class _Question:
-    def __init__(self, missing: set[int], done: Gathered) -> None:
-        self._missing, self._done = missing, done
-        self._found: dict[int, ShardCounts] = {}
-        self.timer: Timer | None = None
-
-    def answered(self, shard: int, counts: ShardCounts) -> None:
-        self._found[shard] = counts
-        self.lost(shard)
-
-    def lost(self, shard: int) -> None:
-        if shard in self._missing:
-            self._missing.discard(shard)
-            self.look()
-
-    def look(self) -> None:
-        if not self._missing:
-            self.finish()
-
-    def finish(self) -> None:
-        done, self._done = self._done, nothing
-        done(self._found)
-
-    def close(self) -> None:
-        self._done = nothing
-        if self.timer is not None:
-            self.timer.cancel()
+            asked.timer.cancel()
 
 
 #: Seconds that a shard has to end, and between two looks whether it has.
@@ -381,11 +370,14 @@ class Dealer:
         shards = self.shards.values()
         return sum(shard.requests for shard in shards), any(shard.busy for shard in shards)
 
-    def govern(self, config: Config) -> None:
-        self._config = config
+    def _tell(self, message: Message) -> None:
         for shard in self.shards.values():
             if shard.channel is not None:
-                shard.channel.send(messages.ShardGovern(of_shard(config)))
+                shard.channel.send(message)
+
+    def govern(self, config: Config) -> None:
+        self._config = config
+        self._tell(messages.ShardGovern(of_shard(config)))
 
     def gather(self, done: Gathered) -> Callable[[], None]:
         """
@@ -422,8 +414,7 @@ class Dealer:
         for shard in self.shards.values():
             if shard.again is not None:
                 shard.again.cancel()
-            if shard.channel is not None:
-                shard.channel.send(messages.ShardDrain(seconds, part))
+        self._tell(messages.ShardDrain(seconds, part))
         self._reactor.soon(self._look_drained)
 
     def _look_drained(self) -> None:
@@ -432,9 +423,7 @@ class Dealer:
             done()
 
     def cut(self) -> None:
-        for shard in self.shards.values():
-            if shard.channel is not None:
-                shard.channel.send(messages.ShardCut())
+        self._tell(messages.ShardCut())
 
     def close(self) -> None:
         """End the shards, and wait for their processes for a bounded time."""

@@ -70,10 +70,7 @@ class Exporter:
         self._text, self._collected = text, self.reactor.now()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            try:
-                done(text)
-            except Exception as error:
-                self.reactor.barrier.caught(done, error)
+            self.reactor.barrier.call(done, text)
 
     def broken(self, _error: Exception) -> None:
         self.reactor.after(1.0, self._resume)
