@@ -116,10 +116,7 @@ MOST_ROOM, MOST_ASKED = 256, 1024
 
 
 def room(config: Config, memory: int) -> int:
-    """
-    Return how many workers for sessions may be made beside the pool's: what fits into *memory* bytes, or
-    `max_sessions`.
-    """
+    """Return how many workers for sessions may be made beside the pool's: what fits into *memory*, or `max_sessions`."""
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
     return max(0, min(MOST_ASKED, config.max_sessions - config.pool_size // 2))
@@ -196,10 +193,7 @@ def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fitting(policy: Any, place: str) -> Any:
-    """
-    Return *policy*; BadRequest if it has more ports than a sandbox's listeners, or rules too long for a message to the
-    broker.
-    """
+    """Return *policy*; BadRequest if it has more ports than a sandbox's listeners, or is too long for a message."""
     from leeward.spec.egress import policy_map, ports_of
 
     if (count := len(ports_beside(ports_of(policy)))) > MOST_PORTS:

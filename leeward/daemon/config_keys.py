@@ -180,10 +180,7 @@ TRANSPORTS = ("auto", "uring", "socket")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """
-    A key: its check, its text in --print-config, and whether a running daemon takes a new value (*live*) or the next
-    one.
-    """
+    """A key: its check, its text in --print-config, and whether a running daemon takes a new value."""
 
     check: Check
     comment: str

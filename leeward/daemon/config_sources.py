@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.daemon import config_keys as known
 from leeward.daemon.config import (
     EGRESS,
     EGRESS_COMMENT,
@@ -26,23 +27,6 @@ from leeward.daemon.config import (
     policies,
     quotas,
     with_network,
-)
-from leeward.daemon.config_keys import (
-    ENVIRONMENT_KEYS,
-    ENVIRONMENTS,
-    ENVIRONMENTS_COMMENT,
-    KEYS,
-    PROFILE_KEYS,
-    PROFILES,
-    PROFILES_COMMENT,
-    QUOTA_KEYS,
-    RENAMED,
-    TABLE_COMMENTS,
-    TABLES,
-    USERS,
-    USERS_COMMENT,
-    Key,
-    user_number,
 )
 from leeward.dataclass import replace
 from leeward.errors import BadRequest
@@ -187,24 +171,25 @@ def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
     """Return *config* with *values* applied; *place* names their file in errors."""
     changes: dict[str, Any] = {}
     for name, value in values.items():
-        if name in TABLES:
-            changes[name] = replace(getattr(config, name), **_inner(TABLES[name], value, f"{place}: {name}", f"[{name}]"))
-        elif name == USERS:
+        if name in known.TABLES:
+            inner = _inner(known.TABLES[name], value, f"{place}: {name}", f"[{name}]")
+            changes[name] = replace(getattr(config, name), **inner)
+        elif name == known.USERS:
             changes[name] = _users(config.users, value, f"{place}: {name}")
-        elif name == ENVIRONMENTS:
-            changes[name] = _named(name, config.environments, value, ENVIRONMENT_KEYS, lambda _: Environment(),
+        elif name == known.ENVIRONMENTS:
+            changes[name] = _named(name, config.environments, value, known.ENVIRONMENT_KEYS, lambda _: Environment(),
                                    f"{place}: {name}")
-        elif name == PROFILES:
-            changes[name] = _named(name, config.profiles, value, PROFILE_KEYS, _profile, f"{place}: {name}")
+        elif name == known.PROFILES:
+            changes[name] = _named(name, config.profiles, value, known.PROFILE_KEYS, _profile, f"{place}: {name}")
         elif name == EGRESS:
             changes[name] = policies(config.egress, value, f"{place}: {name}")
-        elif name in KEYS:
-            changes[name] = _checked(KEYS[name], value, f"{place}: {name}")
-        elif name in RENAMED:
-            raise _refuse(f"{place}: {name}", f"is called {RENAMED[name]} now")
+        elif name in known.KEYS:
+            changes[name] = _checked(known.KEYS[name], value, f"{place}: {name}")
+        elif name in known.RENAMED:
+            raise _refuse(f"{place}: {name}", f"is called {known.RENAMED[name]} now")
         else:
-            known = [*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS]
-            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join(known)}")
+            names = [*known.KEYS, *known.TABLES, known.USERS, known.ENVIRONMENTS, known.PROFILES, EGRESS]
+            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join(names)}")
     return replace(config, **changes)
 
 
@@ -214,14 +199,14 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
     users = dict(before)
     for name, quota in value.items():
         here = f"{place}.{name!s:.60}"
-        user = user_number(name)
+        user = known.user_number(name)
         if user is None:
             raise _refuse(here, "is no user of this host, by name or number")
-        users[user] = {**users.get(user, {}), **_inner(QUOTA_KEYS, quota, here, f"[users.{name!s:.60}]")}
+        users[user] = {**users.get(user, {}), **_inner(known.QUOTA_KEYS, quota, here, f"[users.{name!s:.60}]")}
     return users
 
 
-def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key],
+def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, known.Key],
            new: Callable[[str], Any], place: str) -> dict[str, Any]:
     """Return the objects *before* with those of the tables below [*kind*] added; *new* makes the object of a name."""
     if not isinstance(value, Mapping):
@@ -231,9 +216,9 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
         here = f"{place}.{name!s:.60}"
         if not is_name(name):
             raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
-        if kind == PROFILES and name == DEFAULT_PROFILE:
+        if kind == known.PROFILES and name == DEFAULT_PROFILE:
             raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
-        if kind == PROFILES and name == SHELL:
+        if kind == known.PROFILES and name == SHELL:
             raise _refuse(here, "is as it is: nothing of it can be configured but show_secrets")
         made = replace(found.get(name) or new(name), **_inner(keys, given, here, f"[{kind}.{name}]"))
         if made.min > made.max:
@@ -242,7 +227,7 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
     return found
 
 
-def _inner(keys: Mapping[str, Key], given: Any, place: str, header: str) -> dict[str, Any]:
+def _inner(keys: Mapping[str, known.Key], given: Any, place: str, header: str) -> dict[str, Any]:
     """Return the checked values of a table, whose [*header*] an error names."""
     if not isinstance(given, Mapping):
         raise _refuse(place, f"must be a table, {header}")
@@ -252,7 +237,7 @@ def _inner(keys: Mapping[str, Key], given: Any, place: str, header: str) -> dict
     return {key: _checked(keys[key], item, f"{place}.{key}") for key, item in given.items()}
 
 
-def _checked(key: Key, value: Any, place: str) -> Any:
+def _checked(key: known.Key, value: Any, place: str) -> Any:
     try:
         return key.check(value)
     except ValueError as error:
@@ -270,21 +255,21 @@ def print_config(config: Config) -> str:
         "# leeward's configuration. Read from /etc/leeward/leeward.toml, ~/.config/leeward/config.toml and",
         "# --config FILE; later files win, key by key. Sizes are bytes, or text such as \"512M\".",
         "# A running daemon reads all of it again on SIGHUP; keys marked [restart] take effect with its next start.",
-        "", *_entries(KEYS, config, defaults)]
-    for table, keys in TABLES.items():
-        lines += [f"# {TABLE_COMMENTS[table]}", f"[{table}]", "",
+        "", *_entries(known.KEYS, config, defaults)]
+    for table, keys in known.TABLES.items():
+        lines += [f"# {known.TABLE_COMMENTS[table]}", f"[{table}]", "",
                   *_entries(keys, getattr(config, table), getattr(defaults, table))]
-    lines += [USERS_COMMENT, f"[{USERS}]", ""]
+    lines += [known.USERS_COMMENT, f"[{known.USERS}]", ""]
     for user, quota in config.users.items():
-        lines += [f"[{USERS}.{user}]", ""]
+        lines += [f"[{known.USERS}.{user}]", ""]
         for name, value in quota.items():
-            lines += _entry(name, QUOTA_KEYS[name], value, getattr(config.quota, name))
-    lines += [ENVIRONMENTS_COMMENT, f"[{ENVIRONMENTS}]", ""]
+            lines += _entry(name, known.QUOTA_KEYS[name], value, getattr(config.quota, name))
+    lines += [known.ENVIRONMENTS_COMMENT, f"[{known.ENVIRONMENTS}]", ""]
     for name, environment in config.environments.items():
-        lines += [f"[{ENVIRONMENTS}.{name}]", "", *_entries(ENVIRONMENT_KEYS, environment, Environment())]
-    lines += [PROFILES_COMMENT, f"[{PROFILES}]", ""]
+        lines += [f"[{known.ENVIRONMENTS}.{name}]", "", *_entries(known.ENVIRONMENT_KEYS, environment, Environment())]
+    lines += [known.PROFILES_COMMENT, f"[{known.PROFILES}]", ""]
     for name, profile in config.profiles.items():
-        lines += [f"[{PROFILES}.{name}]", "", *_entries(PROFILE_KEYS, profile, Profile())]
+        lines += [f"[{known.PROFILES}.{name}]", "", *_entries(known.PROFILE_KEYS, profile, Profile())]
     lines += [EGRESS_COMMENT, f"[{EGRESS}]", ""]
     for name, policy in config.egress.items():
         from leeward.spec.egress import policy_map  # only where there are policies
@@ -296,13 +281,13 @@ def print_config(config: Config) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _entries(keys: Mapping[str, Key], values: Any, defaults: Any) -> list[str]:
+def _entries(keys: Mapping[str, known.Key], values: Any, defaults: Any) -> list[str]:
     """Return the lines of the values that are set, by the names in *keys*."""
     return [line for name, key in keys.items() if (value := getattr(values, name)) is not None and value != {}
             for line in _entry(name, key, value, getattr(defaults, name))]
 
 
-def _entry(name: str, key: Key, value: Any, default: Any) -> list[str]:
+def _entry(name: str, key: known.Key, value: Any, default: Any) -> list[str]:
     changed = "" if value == default else f" (default: {_toml(default)})"
     restart = "" if key.live else " [restart]"
     return [f"# {key.comment}{restart}{changed}", f"{name} = {_toml(value)}", ""]

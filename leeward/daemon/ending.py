@@ -17,7 +17,7 @@ from leeward.daemon.early import ENDING
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.log import log
 from leeward.loop.barrier import nothing
-from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.loop.reactor import READ, Reactor, Repeating, Timer
 from leeward.points import point
 from leeward.worker.orphans import reap_orphans
 
@@ -36,10 +36,7 @@ def drain_s() -> float:
 
 
 def see_off(reactor: Reactor, server: Server, requested: float, stop_listening: Callable[[], None]) -> None:
-    """
-    Give clients time to read their last replies, of which the end was *requested* by CLOCK_MONOTONIC; then refuse what
-    was read.
-    """
+    """Give clients time for their last replies, after an end *requested* by CLOCK_MONOTONIC; then refuse what was read."""
     give_up = max(time.monotonic() + FLUSH_S, requested + SETTLE_S)
     while not server.flushed and time.monotonic() < give_up:
         reactor.turn(0.05)
@@ -70,19 +67,16 @@ class Idle:
                  end: Callable[[], None]) -> None:
         self._reactor, self._seconds, self._activity, self._end = reactor, seconds, activity, end
         self._seen, self._since = -1, 0.0
-        self._timer: Timer | None = None
+        self._looks = Repeating(reactor, 0.0, self._look)
 
     def watch(self) -> None:
         """Start to check, or start anew after a change of the configuration."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        seconds = self._seconds()
-        if seconds:
-            self._timer = self._reactor.after(seconds / LOOKS, self._look)
+        self._looks.stop()
+        self._looks.seconds = self._seconds() / LOOKS
+        if self._looks.seconds:
+            self._looks.start()
 
-    def _look(self) -> None:
-        self._timer = None
+    def _look(self) -> bool:
         requests, busy = self._activity()
         now = self._reactor.now()
         if busy or requests != self._seen:
@@ -90,11 +84,8 @@ class Idle:
         elif now - self._since >= self._seconds():
             log.info("idle: nobody has asked for anything", seconds=self._seconds())
             self._end()
-            return
-        self.watch()
-
-    def broken(self, _error: Exception) -> None:
-        self.watch()
+            return False
+        return True
 
 
 #: Seconds from a child's end to the look for orphans, since the children of one parent end together; and to the next

@@ -19,47 +19,48 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from leeward import __version__, dataclass
 from leeward._native import heap
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, group_id, live, most_listeners, quotas, room
-from leeward.daemon.counting import Counting
 from leeward.daemon.ending import OVERDUE_S, Idle, Signals, drain_s, see_off
 from leeward.daemon.plans import Plans, environments
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
+from leeward.daemon.shards import messages
 from leeward.daemon.shards.dealer import Dealer
-from leeward.daemon.shards.merge import own_part
+from leeward.daemon.shards.messages import added, own_part
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
-from leeward.daemon.telling.metrics import Metrics
+from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
-from leeward.errors import SHORT, BadRequest, LeewardError
+from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
+from leeward.loop.reactor import Reactor
 from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
+from leeward.pool.memory import memory_of
 from leeward.pool.watchdog import Standstill, Watchdog
 from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
+from leeward.worker.worker import Worker
 
 #: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20
 
 
 class Daemon:
-    """
-    One daemon, from its socket to its end. *load* reads the configuration again; *bootstrap* is a zygote started
-    before.
-    """
+    """One daemon, from its socket to its end; *bootstrap* is a zygote that was started before."""
 
     def __init__(self, config: Config, load: Callable[[], Config], manager: Manager,
                  bootstrap: Bootstrap | None) -> None:
@@ -349,3 +350,59 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
         if bootstrap is not None:
             bootstrap.close()
         manager.close()
+
+
+#: Workers whose memory is read in one turn of the loop: some 20 us each.
+_TURN_WORKERS = 16
+#: Gauges that are sums over all processes; the others are the daemon's own.
+_SUMS = "workers", "memory", "recycles", "queued", "runners_made"
+
+
+class Counting:
+    """Collects the text of the metrics: what the daemon counts, and what its shards count."""
+
+    def __init__(self, reactor: Reactor, engine: Engine, metrics: Metrics, *, connections: Callable[[], int],
+                 uptime: Callable[[], float], dealer: Dealer | None) -> None:
+        self._reactor, self._engine, self._metrics = reactor, engine, metrics
+        self._connections, self._uptime, self._dealer = connections, uptime, dealer
+
+    def collect(self, done: Callable[[str], None]) -> None:
+        """Make the text of the metrics, with each worker's memory, and pass it to *done*."""
+        self._look(self._engine.workers, {}, done)
+
+    def _look(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
+        for worker in workers[:_TURN_WORKERS]:
+            memory[worker.slot] = memory_of(worker)
+        if len(workers) > _TURN_WORKERS:
+            self._reactor.soon(partial(self._look, workers[_TURN_WORKERS:], memory, done))
+            return
+        if self._dealer is None:
+            done(self._text(memory, {}))
+        else:
+            self._dealer.gather(lambda found: done(self._text(memory, found)))
+
+    def _text(self, memory: Mapping[int, int], found: dict[int, messages.ShardCounts]) -> str:
+        pools, tried = self._engine.pools, self._engine.exits.record
+        states = [pool.workforce.states() for pool in pools]
+        gauges: dict[str, Any] = {
+            "workers": {name: sum(each[name] for each in states) for name in states[0]},
+            "memory": {str(slot): size for slot, size in sorted(memory.items())},
+            "recycles": sum(pool.workforce.recycled for pool in pools),
+            "queued": sum(len(pool.queue) for pool in pools),
+            "runners_made": sum(pool.workforce.runners_made for pool in pools)}
+        metrics, dealer = self._metrics, self._dealer
+        every = {number: counts.metrics for number, counts in found.items()}
+        if dealer is not None and dealer.ended:
+            every[0] = messages.pack_map(dealer.ended)
+        for number, counted in every.items():
+            try:
+                theirs = messages.unpack_map(counted)
+                summed = Metrics.of(added(metrics.counts(), theirs["counters"]))
+                gauges = added(gauges, {name: theirs["now"][name] for name in _SUMS if name in theirs["now"]})
+                metrics = summed
+            except (PeerError, KeyError, TypeError, ValueError) as error:
+                log.warning("counts of a shard can't be used", shard=number, error=str(error))
+        return metrics.text(Now(
+            **gauges, connections=self._connections(), sessions=sum(pool.sessions for pool in pools),
+            uptime=self._uptime(), egress=tried.verdicts,
+            egress_bytes={"sent": tried.sent, "received": tried.received}))

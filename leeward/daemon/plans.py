@@ -22,20 +22,10 @@ from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
 from leeward.pool.begin import Settings
 from leeward.pool.tried import is_routed
+from leeward.spec import stored
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
-from leeward.spec.stored import (
-    MOST_WRITTEN,
-    Manifest,
-    Named,
-    built_path,
-    default_folder,
-    manifest_path,
-    name_path,
-    read_manifest,
-    read_named,
-)
 
 # Imported in functions: what not every start needs; 18 ms of processor time for all of it.
 
@@ -66,10 +56,7 @@ class Plans:
             cryptography()
 
     def __call__(self, key: PoolKey) -> Settings:
-        """
-        Return the settings of *key*'s pool; BadRequest for an unknown name, PoolFailed for an environment that can't be
-        used.
-        """
+        """Return the settings of *key*'s pool; BadRequest for an unknown name, PoolFailed for an unusable environment."""
         config = self._config()
         settings = replace(self._settings, limits=config.limits, quotas=quotas(config, os.geteuid()),
                            queue_size=config.queue_size, queue_delay=config.queue_delay)
@@ -103,7 +90,7 @@ class Plans:
             terminal=settings.terminal if profile.terminal is None else profile.terminal)
 
     def _with_environment(self, settings: Settings, name: str, config: Config) -> Settings:
-        asked: Environment | Named | None = config.environments.get(name)
+        asked: Environment | stored.Named | None = config.environments.get(name)
         found = self._found.get(name)
         if asked is None or found is None:
             asked, found = self._stored.find(name) or (None, None)
@@ -148,7 +135,7 @@ def _folder(config: Config) -> str:
 
 @functools.cache
 def _default_folder() -> str:
-    return default_folder(os.environ, os.geteuid())
+    return stored.default_folder(os.environ, os.geteuid())
 
 
 def environments(config: Config) -> dict[str, object]:
@@ -182,17 +169,17 @@ class Stored:
         self._folder = folder
         self._held: dict[str, int] = {}
 
-    def find(self, name: str) -> tuple[Named, HostPython] | None:
+    def find(self, name: str) -> tuple[stored.Named, HostPython] | None:
         """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
         try:
-            data = self._read(name_path(self._folder, name)) if self._folder else None
+            data = self._read(stored.name_path(self._folder, name)) if self._folder else None
             if data is None:
                 return None
-            named = read_named(data)
-            written = self._read(manifest_path(self._folder, named.built))
+            named = stored.read_named(data)
+            written = self._read(stored.manifest_path(self._folder, named.built))
             if written is None:
                 raise BadRequest("what it stands for was removed; `leeward env create` makes it again")
-            return named, self._python(named, read_manifest(written))
+            return named, self._python(named, stored.read_manifest(written))
         except (BadRequest, OSError) as error:
             raise PoolFailed(f"environment {name!r}: {error}") from None
 
@@ -205,12 +192,12 @@ class Stored:
         names = (name.removesuffix(".json") for name in found if name.endswith(".json"))
         return sorted(name for name in names if is_name(name))[:_MOST_NAMED]
 
-    def _python(self, named: Named, manifest: Manifest) -> HostPython:
+    def _python(self, named: stored.Named, manifest: stored.Manifest) -> HostPython:
         own = interpreter.find()
         if not manifest.prefix and (manifest.python, manifest.version) != (own.executable, own.version):
             raise BadRequest(f"it was made for {manifest.python}, and the daemon runs on {own.executable};"
                              " `leeward env create` makes it again")
-        env = os.path.realpath(built_path(self._folder, named.built))
+        env = os.path.realpath(stored.built_path(self._folder, named.built))
         interpreter.check_place(env)
         for part in ("", "bin"):
             ownership.check(os.path.join(env, part), "environment")
@@ -243,6 +230,6 @@ class Stored:
         except FileNotFoundError:
             return None
         try:
-            return os.read(fd, MOST_WRITTEN + 1)
+            return os.read(fd, stored.MOST_WRITTEN + 1)
         finally:
             os.close(fd)

@@ -56,10 +56,7 @@ class DescriptorsPassed(OSError):
 
 
 def may_pass(sock: object) -> bool:
-    """
-    Whether descriptors can be in the queue of *sock*; asked once, since it has the option from its listener at
-    connect(2).
-    """
+    """Whether descriptors can come by *sock*; asked once, since it has the option from its listener at connect(2)."""
     if not isinstance(sock, socket.socket) or sock.family != socket.AF_UNIX:
         return False
     try:

@@ -23,7 +23,7 @@ from leeward._native import loop as native
 from leeward.dataclass import dataclass
 from leeward.errors import Refused
 from leeward.loop.barrier import Barrier
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.protocols import Protocol
 from leeward.spec.job import Job
@@ -82,10 +82,7 @@ class FastPath:
             self._enabled = True
 
     def offer(self, offer: native.Offer, giver: Giver) -> bool:
-        """
-        Give this runner to the next request of code alone; a session's to all requests of the session, until
-        `withdraw`.
-        """
+        """Give this runner to the next request of code alone; a session's to all of the session, until `withdraw`."""
         if not self._enabled:
             return False
         with contextlib.suppress(OSError):
@@ -118,10 +115,7 @@ class FastPath:
         self._loop.refusal(*_split(encode_refused(_MARK_ID, why)[4:], _packed(_MARK_ID)))
 
     def shed(self, fd: int, on: bool) -> None:
-        """
-        Set whether the shim refuses requests of the connection *fd* that find no runner; it tells the receiver how
-        many.
-        """
+        """Set whether the shim refuses requests of *fd* that find no runner; it tells the receiver how many."""
         with contextlib.suppress(OSError):
             self._loop.shed(fd, on)
 
@@ -152,10 +146,7 @@ class FastPath:
             self._barrier.call(job.completed, ended, cpu_time, memory_peak)
 
     def flush(self, now: float = math.inf) -> None:
-        """
-        Report the delayed starts that are due *now*, or all. Before any change of a job, runner or connection all have
-        to be.
-        """
+        """Report the starts that are due *now*, or all: before any change of a job, runner or connection."""
         while self.held and now >= self._due():
             self._report_start(*self.held.pop(next(iter(self.held))))
 

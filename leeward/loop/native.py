@@ -17,8 +17,7 @@ from leeward._native import loop as native
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.loop import closing
 from leeward.loop.fast_path import FastPath
-from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart, Stream
+from leeward.loop.reactor import JobStart, Reactor, Stream
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -39,13 +38,6 @@ class NativeReactor(Reactor):
         self._flying: dict[int, tuple[NativeStream, memoryview]] = {}  # by the stream's number
         self._numbers = itertools.count(1)
         self.fast_path = FastPath(self._loop, self.barrier) if fast_path else None
-
-    def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
-        """
-        For tests: how long a turn goes on after a job's start and its answer, as else chance would decide the order of
-        events.
-        """
-        self._loop.linger(after_start_ns, after_answer_ns)
 
     @property
     def transport(self) -> str:
@@ -105,7 +97,7 @@ class NativeReactor(Reactor):
 
     def _serve(self, patience: float) -> None:
         count = self._loop.turn(-1 if patience < 0 else int(patience * 1e9))
-        self._turns += 1
+        self.turns += 1
         if not count:
             return
         # Started jobs are reported first: an owner that doesn't know of the start might give the runner to another job.
@@ -159,7 +151,7 @@ class NativeReactor(Reactor):
     def _stream_before(self, fd: int) -> NativeStream | None:
         """The stream of *fd*, if it existed when the turn began; otherwise None."""
         stream = self._streams.get(fd)
-        return stream if stream is not None and stream.since < self._turns else None
+        return stream if stream is not None and stream.since < self.turns else None
 
     def _received(self, fd: int, size: int, event: Any) -> None:
         stream = self._stream_before(fd)
@@ -194,7 +186,7 @@ class NativeStream:
     def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Connection) -> None:
         self._reactor, self._loop, self._number = reactor, loop, number
         self.fd, self.receiver = fd, receiver
-        self.since = reactor._turns
+        self.since = reactor.turns
         self.fast_path_allowed = False
 
     def read(self, on: bool) -> None:

@@ -32,10 +32,6 @@ class MessageSender:
         self._stuck: Timer | None = None
         self._open = True
 
-    @property
-    def waits(self) -> bool:
-        return bool(self._waiting)
-
     def send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
         """
         Send one message now, or as soon as the peer takes it. Returns False if none can be sent; OSError if it has to

@@ -1,1 +1,5 @@
-"""Live sandboxes: a runner that stays, and the processes in it; in the daemon, on the reactor's thread."""
+"""
+Live sandboxes: a runner that stays, and the processes in it.
+
+Runs in: the daemon, on the reactor's thread.
+"""

@@ -12,17 +12,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.sandboxes.mounting import Mounting, Mounts
-from leeward.sandboxes.registry import Registry, RegistryEntry
+from leeward.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.sandboxes.reserve import Reserve
 from leeward.sandboxes.sandbox import LiveSandbox
-from leeward.sandboxes.states import Reason, State
 from leeward.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.spec.sandbox import View
 from leeward.worker.opener import Opener
@@ -48,6 +47,10 @@ class Held:
     held: bool = False  # it ends with the connection that has opened it
     mounts: Mounts | None = None
     mounting: Mounting | None = None
+
+
+#: A sandbox in the registry.
+SandboxEntry: TypeAlias = RegistryEntry[Held]
 
 
 class Desk:
@@ -116,7 +119,7 @@ class Desk:
         self._look_at(entry)
         return name
 
-    def _opened(self, entry: RegistryEntry[Held], what: Any) -> None:
+    def _opened(self, entry: SandboxEntry, what: Any) -> None:
         held = entry.sandbox
         if isinstance(what, Refused):
             self._end(entry.name, Reason.UNOPENED, what.message, what)
@@ -124,14 +127,14 @@ class Desk:
         self.seated(what.number, entry.name, held.sandbox.facts.egress)
         if held.mounts is not None and held.mounting is None:
             if State.OPENING is held.sandbox.state:
-                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.view.scratch.targets,
+                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.terms.view.scratch.targets,
                                          partial(self._mounted, entry, what))
             return
         held.sandbox.begin(what)
         # Later, so that the caller has the return value of `open` by then.
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
-    def _mounted(self, entry: RegistryEntry[Held], place: Any, error: LeewardError | None) -> None:
+    def _mounted(self, entry: SandboxEntry, place: Any, error: LeewardError | None) -> None:
         if State.OPENING is not entry.sandbox.sandbox.state:
             return
         if error is not None:
@@ -141,7 +144,7 @@ class Desk:
         entry.sandbox.sandbox.begin(place)
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
-    def _report_opened(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
+    def _report_opened(self, entry: SandboxEntry, what: str | Refused) -> None:
         on_open, entry.sandbox.on_open = entry.sandbox.on_open, None
         if on_open is not None:
             self.free(entry)
@@ -149,7 +152,7 @@ class Desk:
 
     # --- finding --------------------------------------------------------------------
 
-    def get(self, name: str, user: int) -> RegistryEntry[Held]:
+    def get(self, name: str, user: int) -> SandboxEntry:
         """The sandbox *name* of *user*, used now; SandboxOver if there is none that can be used."""
         entry = self._registry.get(name, user)
         if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
@@ -157,7 +160,7 @@ class Desk:
         entry.used = self._reactor.now()
         return entry
 
-    def of(self, user: int) -> list[RegistryEntry[Held]]:
+    def of(self, user: int) -> list[SandboxEntry]:
         """The open sandboxes of *user*, the oldest first."""
         return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
 
@@ -185,11 +188,11 @@ class Desk:
 
         return over
 
-    def busy(self, entry: RegistryEntry[Held]) -> None:
+    def busy(self, entry: SandboxEntry) -> None:
         """Count a request that waits for the sandbox, which isn't idle until `free` is called."""
         entry.calls += 1
 
-    def free(self, entry: RegistryEntry[Held]) -> None:
+    def free(self, entry: SandboxEntry) -> None:
         """End the count of a request that was passed to `busy`: it was answered."""
         entry.calls -= 1
         entry.used = self._reactor.now()
@@ -197,13 +200,13 @@ class Desk:
             raise Bug(f"sandbox {entry.name} has answered more requests than it had")
         self._look_at(entry)
 
-    def _tell_end(self, entry: RegistryEntry[Held], reason: str, detail: str) -> None:
+    def _tell_end(self, entry: SandboxEntry, reason: str, detail: str) -> None:
         if self._book is not None:
             sandbox = entry.sandbox.sandbox
             self._book.sandbox(entry.user, entry.name, reason, detail,
                                {"profile": sandbox.facts.key.profile, **_used(sandbox)})
 
-    def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def info(self, entry: SandboxEntry) -> Mapping[str, Any]:
         """What a client is told about the sandbox, as a map."""
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
         return {
@@ -219,7 +222,7 @@ class Desk:
 
     # --- its time -------------------------------------------------------------------
 
-    def extend(self, entry: RegistryEntry[Held], idle: float, lifetime: float) -> None:
+    def extend(self, entry: SandboxEntry, idle: float, lifetime: float) -> None:
         """Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is."""
         if idle:
             entry.idle = idle
@@ -227,7 +230,7 @@ class Desk:
             entry.until = self._reactor.now() + lifetime
         self._look_at(entry)
 
-    def _look_at(self, entry: RegistryEntry[Held]) -> None:
+    def _look_at(self, entry: SandboxEntry) -> None:
         """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()
         if self._timer is None or self._timer.call is None or when < self._timer.when:
@@ -258,7 +261,7 @@ class Desk:
 
     # --- the end --------------------------------------------------------------------
 
-    def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
+    def kill(self, entry: SandboxEntry, gone: Callable[[], None]) -> None:
         """End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns."""
         self._end(entry.name, Reason.KILLED, gone=gone)
 

@@ -17,7 +17,7 @@ from typing import Any
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome
 from leeward.protocols import Protocol
 from leeward.run.branches import KernelBranch
@@ -147,10 +147,7 @@ def _refusal(report: Report) -> str:
 
 
 class LiveKernel:
-    """
-    One kernel of a sandbox: its process, which *start* starts at once and at each reset, and the requests that wait for
-    it.
-    """
+    """One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests."""
 
     costs = "session"
 
@@ -198,10 +195,7 @@ class LiveKernel:
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
     def run(self, job: Job, done: Done) -> KernelRequest:
-        """
-        Queue *job*; *done* is called once, perhaps before this returns. SessionOver without a process, Busy if too many
-        wait.
-        """
+        """Queue *job*; *done* is called once, perhaps at once. SessionOver without a process, Busy if too many wait."""
         request = self._new(job, done)
         self._pump()
         return request
@@ -217,8 +211,7 @@ class LiveKernel:
             self._lease.keep()  # else the fast path would send the next job of its connection before this one
         return request
 
-    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None],
-             lost: Callable[[str], None]) -> Forking:
+    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Forking:
         """
         Queue, as *job*, the fork of a branch, with the state that this kernel has then. *fork* makes its process,
         *opened* and *lost* are as in `Start`. Raises as `run`.

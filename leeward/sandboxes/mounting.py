@@ -65,10 +65,7 @@ class Mounts:
     hidden: int = 0
 
     def layer(self, target: str) -> int:
-        """
-        A descriptor, still owned here, of the folder with the layers of the overlay at *target*; BadRequest if there is
-        none.
-        """
+        """The folder, still owned here, with the layers of the overlay at *target*; BadRequest if there is none."""
         overlays = [folder.target for folder in self.folders if folder.overlay]
         if target not in overlays or len(self.layers) != len(overlays):
             raise BadRequest(f"{target!r:.80} is no overlay of this sandbox's"
@@ -83,9 +80,6 @@ class Mounts:
         """Check that no overlay is being copied or changed; Busy if one is."""
         if self.changing:
             raise Busy("an overlay of the sandbox is being kept or changed")
-
-    def names(self, target: str) -> list[str]:
-        return self.kept.setdefault(target, [])
 
     def info(self) -> list[Mapping[str, Any]]:
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
@@ -218,7 +212,7 @@ def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int
     BadRequest if there is no overlay, RequestRejected if it has MOST_KEPT copies, Busy during another change,
     LeewardError if the porter can't be started.
     """
-    layer, names = mounts.layer(target), mounts.names(target)
+    layer, names = mounts.layer(target), mounts.kept.setdefault(target, [])
     mounts.check_still()
     name = name or next(str(number) for number in range(1, MOST_KEPT + 2) if str(number) not in names)
     if name not in names and len(names) >= MOST_KEPT:

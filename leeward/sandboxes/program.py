@@ -31,7 +31,7 @@ from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
-from leeward.sandboxes.states import PROCESS, Life, Moment
+from leeward.sandboxes.registry import PROCESS, Life, Moment
 from leeward.sandboxes.streams import ROOM, STDERR, STDOUT, Chunks, Feed, KeptOutput, OutputChunk
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ class LiveProgram:
         self._omitted = 0, 0
         self._told: Limit | None = None
         self._child: LiveProcess | None = None
-        self._feed: Feed | None = None
+        self.feed: Feed | None = None
         self._paused = self._killed = False
-        self._waits: list[_Waits] = []
+        self.waits: list[_Waits] = []
         self._stop: Stop | None = None
         self._fault = ""
         self._timer: Timer | None = None
@@ -121,7 +121,7 @@ class LiveProgram:
     def begin(self, child: LiveProcess, spent: float = 0.0) -> None:
         """The process exists, as *child*. The first *spent* of its processor seconds aren't counted."""
         self._child, self._spent_before = child, spent
-        self._feed = Feed(self._reactor, child)
+        self.feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
         if self.order.kept:
             child.gather()
@@ -158,10 +158,6 @@ class LiveProgram:
     @property
     def pid(self) -> int:
         return -1 if self._child is None else self._child.pid
-
-    @property
-    def feed(self) -> Feed | None:
-        return self._feed
 
     # --- while it runs ----------------------------------------------------------
 
@@ -245,20 +241,16 @@ class LiveProgram:
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *wake* once: when there is a chunk after the number *after* (None: when the process has ended), or when
-        *seconds* have passed. Returns what cancels this.
+        Call *wake* once, at a chunk after the number *after* (None: at the end), or in *seconds*. Returns what cancels
+        it.
         """
         waits = _Waits(after, wake)
-        self._waits.append(waits)
+        self.waits.append(waits)
         waits.timer = self._reactor.after(seconds, partial(self._expire, waits))
 
         def take_back() -> None:
             self._forget(waits)
         return take_back
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waits)
 
     def _expire(self, waits: _Waits) -> None:
         if self._forget(waits):
@@ -267,13 +259,13 @@ class LiveProgram:
     def _forget(self, waits: _Waits) -> bool:
         if waits.timer is not None:
             waits.timer.cancel()
-        if waits in self._waits:
-            self._waits.remove(waits)
+        if waits in self.waits:
+            self.waits.remove(waits)
             return True
         return False
 
     def _wake_waiters(self) -> None:
-        for waits in list(self._waits):
+        for waits in list(self.waits):
             if Life.OVER is self.life or (waits.after is not None and self.more(waits.after)):
                 self._expire(waits)
 
@@ -292,10 +284,7 @@ class LiveProgram:
         self.kill()
 
     def kill(self) -> None:
-        """
-        End the process and its descendants, also those left after its end, for a client; the exit status is the
-        kernel's.
-        """
+        """End the process and its descendants, also those left after its end; the exit status is the kernel's."""
         if self._child is None:
             return
         if Life.OVER is not self.life:
@@ -337,10 +326,7 @@ class LiveProgram:
         self._finish(verdict, Usage(), None)
 
     def denied(self) -> Mapping[str, int]:
-        """
-        How often each system call was refused so far, by name. Empty once the process is over: its result has the
-        numbers.
-        """
+        """How often each call was refused so far, by name. Empty once it is over: its result has the numbers."""
         return {} if self._child is None or Life.OVER is self.life else self._child.denied()
 
     def _finish(self, verdict: Verdict, usage: Usage, how: Exit | None) -> None:
@@ -375,8 +361,8 @@ class LiveProgram:
         self._over(report)
 
     def _close_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
+        if self.feed is not None:
+            self.feed.close()
 
     def drop(self) -> None:
         """Drop the output: no client can ask for the process any more."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from leeward.errors import Busy
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.sandboxes.mounting import Mounts
 
 #: Seconds between two looks, and without an answer until the file system counts as full.
@@ -61,16 +61,13 @@ class FreeSpace:
 
 
 class Reserve:
-    """
-    *least* returns the bytes that have to stay free, 0 for no bound; *end* gets the id of a sandbox that has to end,
-    and why.
-    """
+    """*least* returns the bytes that have to stay free, 0 for none; *end* gets a sandbox that has to end, and why."""
 
     def __init__(self, reactor: Reactor, least: Callable[[], int], end: Callable[[str, str], None]) -> None:
-        self._reactor, self._least, self._end = reactor, least, end
+        self._least, self._end = least, end
         self._asked: dict[tuple[int, int], FreeSpace] = {}  # by user and device
         self._stopped: list[tuple[int, FreeSpace]] = []
-        self._timer: Timer | None = None
+        self._looks = Repeating(reactor, LOOK_S, self._look)
 
     def watch(self, name: str, user: int, mounts: Mounts) -> None:
         """
@@ -82,8 +79,8 @@ class Reserve:
         for folder, tree, (device, _) in zip(mounts.folders, mounts.trees, mounts.found, strict=True):
             if folder.writable:
                 self._asking(user, device, tree).names.add(name)
-        if self._asked and self._timer is None:
-            self._timer = self._reactor.after(LOOK_S, self._look)
+        if self._asked:
+            self._looks.start()
 
     def _asking(self, user: int, device: int, tree: int) -> FreeSpace:
         found = self._asked.get((user, device))
@@ -107,8 +104,7 @@ class Reserve:
                 each.stop()
                 self._stopped.append((key[0], each))
 
-    def _look(self) -> None:
-        self._timer = None
+    def _look(self) -> bool:
         least, now = self._least(), time.monotonic()
         for each in list(self._asked.values()):
             when, free = each.said
@@ -116,16 +112,10 @@ class Reserve:
                    f"{free} bytes are free, of {least}" if free < least else "")
             for name in sorted(each.names) if why else ():
                 self._end(name, why)
-        if self._asked:
-            self._timer = self._reactor.after(LOOK_S, self._look)
-
-    def broken(self, _error: Exception) -> None:
-        if self._timer is None:
-            self._timer = self._reactor.after(LOOK_S, self._look)
+        return bool(self._asked)
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
         for each in self._asked.values():
             each.stop()
         self._asked.clear()

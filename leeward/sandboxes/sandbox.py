@@ -18,19 +18,17 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case, nothing
-from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran, Reactor
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
 from leeward.sandboxes.program import LiveProgram, Order
-from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
+from leeward.sandboxes.registry import SANDBOX, Event, Life, Reason, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms, environment_of
 from leeward.sandboxes.warm import WarmPlace, has_room
 from leeward.spec.job import Job
-from leeward.spec.sandbox import View
 
 if TYPE_CHECKING:
     from leeward.pool.sessions import Cancellable
@@ -63,7 +61,7 @@ class LiveSandbox:
 
     def __init__(self, reactor: Reactor, facts: SandboxFacts, terms: SandboxTerms,
                  gone: Callable[[Reason, str], None]) -> None:
-        self._reactor, self.facts, self._terms = reactor, facts, terms
+        self._reactor, self.facts, self.terms = reactor, facts, terms
         self._gone: Callable[[Reason, str], None] | None = gone
         self.state = State.OPENING
         self.opened = reactor.now()
@@ -87,11 +85,6 @@ class LiveSandbox:
         self._happen(Event.OPENED)
 
     @property
-    def view(self) -> View:
-        """The view of files that its processes have."""
-        return self._terms.view
-
-    @property
     def lease(self) -> int:
         """The number of its runner, by which the broker knows it; Bug or Busy as `_here`."""
         return self._here().number
@@ -112,14 +105,14 @@ class LiveSandbox:
                       asked.limits.output if asked.bounded else None, asked.limits.cuts_output, asked.kept,
                       asked.size is not None,
                       asked.cpu_time, self.facts.limits.cpu / 100)
-        env = environment_of(self._terms, self.facts, here.variables, asked)
+        env = environment_of(self.terms, self.facts, here.variables, asked)
         held = None
         if asked.warm and has_room(self.facts.limits):
             what = (asked.argv, asked.cwd, tuple(sorted(env.items())))
             held = self._warm.take(what)
             over = self._warm.follow(what, partial(self._launch, replace(asked, stdin=b""), env), over)
         program = LiveProgram(self._reactor, number, order, self.usage, partial(self._over, number, over),
-                          self._terms.degraded)
+                          self.terms.degraded)
         tells = program.output, partial(self._exited, program)
         try:
             child, spent = (self._launch(asked, env, *tells), 0.0) if held is None else held.give(*tells)
@@ -139,7 +132,7 @@ class LiveSandbox:
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
                 exited: Callable[[Exit], None]) -> LiveProcess:
-        child: LiveProcess = self._terms.launch.start(
+        child: LiveProcess = self.terms.launch.start(
             self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
             on_exit=exited)
         return child
@@ -187,10 +180,7 @@ class LiveSandbox:
             raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
 
     def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
-        """
-        Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't be
-        started.
-        """
+        """Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't start."""
         self._check_room()
         fresh = FreshJob(self._reported(done), self._fresh)
         try:

@@ -38,10 +38,7 @@ STDOUT, STDERR = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class OutputChunk:
-    """
-    A piece of a process's output, as it was read at *time*, by the host's CLOCK_MONOTONIC. Numbers are without gaps,
-    from 1 on.
-    """
+    """A piece of a process's output, read at *time* by the host's CLOCK_MONOTONIC. Numbers have no gaps, from 1 on."""
 
     number: int
     stream: int
@@ -55,7 +52,7 @@ class Chunks:
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
         self._waiting: deque[OutputChunk] = deque()
-        self._last = 0
+        self.last = 0
         self.size = 0
 
     @property
@@ -63,15 +60,10 @@ class Chunks:
         """Whether the room is used up, so that the process has to wait before it writes more."""
         return self.size >= self._room
 
-    @property
-    def last(self) -> int:
-        """The number of the newest chunk, 0 before there is one."""
-        return self._last
-
     def put(self, stream: int, time: float, data: bytes) -> None:
         """Add *data* as a chunk of its own. Small ones aren't joined, because each has its own time."""
-        self._last += 1
-        self._waiting.append(OutputChunk(self._last, stream, time, data))
+        self.last += 1
+        self._waiting.append(OutputChunk(self.last, stream, time, data))
         self.size += len(data) + _EACH
 
     def forget(self, upto: int) -> None:
@@ -155,10 +147,7 @@ class KeptOutput:
             view, at = view[written:], at + written
 
     def take(self) -> tuple[bytes, bytes, Arena | None]:
-        """
-        stdout and stderr, or the sealed memory file of both if they are large, which are the caller's now. OSError if
-        it can't be made or sealed.
-        """
+        """stdout and stderr, or the sealed memory file of both, the caller's now; OSError if it can't be made or sealed."""
         ends, self._ends = self._ends, None
         if ends is not None:
             for at in (0, 1):
@@ -213,10 +202,7 @@ class Feed:
         return self._child.stdin >= 0 and not self._ends
 
     def write(self, data: bytes | memoryview, taken: Taken, *, end: bool = False) -> None:
-        """
-        Write *data*, and close the pipe after it if *end*; *taken* is called once, perhaps at once. Busy if too much
-        waits.
-        """
+        """Write *data*, then close the pipe if *end*; *taken* is called once, perhaps at once. Busy if too much waits."""
         if self._waiting and self._size + len(data) > MOST_INPUT:
             raise Busy(f"{self._size} bytes wait to be read by the process already")
         if not self.open:

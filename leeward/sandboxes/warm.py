@@ -72,10 +72,7 @@ class WarmProcess:
             self._spoilt(self)
 
     def give(self, output: OnOutput, exited: OnExit) -> tuple[LiveProcess, float]:
-        """
-        Give the process to a request, which gets its output and its end. Returns it, and the processor seconds used so
-        far.
-        """
+        """Give the process to a request, which gets its output and end. Returns it, and its processor seconds so far."""
         if self._child is None:
             raise Bug("a process that was never made is held ready")
         self._to = output, exited

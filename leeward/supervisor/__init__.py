@@ -109,10 +109,7 @@ class Supervisor:
         return self._thread.handle, self._slots[job]
 
     def remove(self, job: int) -> dict[str, int]:
-        """
-        Close the job's listener and return the final counts; {} if it has none. A task that still runs gets ENOSYS
-        then.
-        """
+        """Close the job's listener; returns the final counts, {} without one. A task that still runs gets ENOSYS then."""
         slot = self._slots.pop(job, None)
         if slot is None:
             return {}
@@ -127,10 +124,7 @@ class Supervisor:
         return self._thread.fileno()
 
     def drain(self) -> list[Denied]:
-        """
-        The refused calls since the last `drain`, a record for each job and call; `fileno` stays readable if there are
-        over 257.
-        """
+        """The refused calls since the last `drain`, by job and call, at most 257; `fileno` stays readable for more."""
         records = [*self._departed, *map(_denied, self._thread.drain())]
         self._departed.clear()
         return records

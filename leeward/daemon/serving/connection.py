@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
 from leeward.daemon.serving.parcel import Outbox, Parcel
 from leeward.daemon.serving.peers import asks, say_no
 from leeward.daemon.serving.rounds import CONNECTING, STEP, Share
+from leeward.daemon.serving.sandboxes import FIRST_SEAT
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, PeerError
 from leeward.loop.barrier import in_any_case
-from leeward.loop.stream import JobStart, Ran, Stream, reason
+from leeward.loop.reactor import JobStart, Ran, Stream, reason
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 #: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
 #: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
+#: Bytes of one read of a connection that waits for its move.
+_CHUNK = 1 << 16
 #: Bytes of replies that wait for a client before nothing more is read from it.
 OUTPUT = 1 << 20
 #: Seconds that a client may leave a reply unread before it counts as gone.
@@ -98,21 +100,8 @@ _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 class Connection:
     costs = "connection"
 
-    __slots__ = (
-        "_fd",
-        "_flight",
-        "_heard",
-        "_inbox",
-        "_moving",
-        "_operations",
-        "_output",
-        "_reading",
-        "_server",
-        "_share",
-        "_state",
-        "_stream",
-        "sock",
-    )
+    __slots__ = ("_fd", "_flight", "_heard", "_inbox", "_moving", "_operations", "_output", "_reading", "_server", "_share",
+                 "_state", "_stream", "sock")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
         self._server, self.sock, self._fd = server, sock, sock.fileno()
@@ -142,10 +131,6 @@ class Connection:
                     or self._state in LEAVING or self._stream.backlog or self._moving.on_its_way)
 
     @property
-    def _holds(self) -> bool:
-        return bool(self._flight.sandboxes.holds)
-
-    @property
     def group(self) -> int:
         """The gid that the peer had when it connected."""
         return credentials(self.sock)[2]
@@ -155,20 +140,15 @@ class Connection:
         return self._share.guest
 
     def idle(self, now: float) -> float:
-        """
-        Seconds for which the connection has been idle and may be closed to make room; 0.0 if anything of it runs, waits
-        or is held, it was used recently, or is closed.
-        """
-        if self._state is _CLOSED or self._flight.sessions or self._holds or self._inbox.held or self.unfinished:
+        """Seconds for which it has been idle and may be closed to make room; 0.0 if anything of it runs, waits or is held."""
+        flight = self._flight
+        if self._state is _CLOSED or flight.sessions or flight.sandboxes.holds or self._inbox.held or self.unfinished:
             return 0.0
         seconds = now - self._heard
         return seconds if seconds > (FRESH_S if self._state in SILENT else IDLE_S) else 0.0
 
     def lazy(self, now: float) -> float:
-        """
-        Seconds for which the client has read none of its waiting large results, or used none that are kept; 0.0 if none
-        waits.
-        """
+        """Seconds for which the client has left its waiting or kept large results alone; 0.0 if none waits."""
         since = self._output.unread_since
         return now - (self._heard if since is None else since) if self._flight.unread else 0.0
 
@@ -258,10 +238,7 @@ class Connection:
     # --- the move to another process ------------------------------------------
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """
-        Whether another process is to serve *request*, and the connection moves there. Not for a *long* one: a move
-        copies its bytes.
-        """
+        """Whether another process is to serve *request*; not if it is *long*, as a move copies its bytes."""
         return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
 
@@ -277,6 +254,17 @@ class Connection:
     def unserved(self) -> tuple[socket.socket, int, bytes, bool]:
         """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
+
+    def read_on(self, _events: int) -> None:
+        """Read what comes while it waits for its move."""
+        try:
+            data = self.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.failed(error.errno or 0)
+            return
+        self.received(data)
 
     def resume(self, unread: bytes, keeps: bool) -> None:
         """Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on."""
@@ -391,20 +379,13 @@ class Connection:
         self.watch()
         if self._state is not _CLOSED and (
                 at_once or not (self._flight.owes or self._inbox.held or self._inbox.more or self._state in SILENT
-                                or self.more())):
+                                or asks(self.sock))):
             self._shut()
 
     def _shut_when_done(self) -> None:
-        """
-        Shut the receiving side of a parting connection, unless its client owes the rest of a frame or a further
-        request.
-        """
+        """Shut the receiving side of a parting connection, unless its client owes the rest of a frame or a request."""
         if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
             self._shut()
-
-    def more(self) -> bool:
-        """Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut."""
-        return asks(self.sock)
 
     def _shut(self) -> None:
         """Receive nothing more, except the bytes that the kernel already has; after them it reports the end."""
@@ -425,7 +406,8 @@ class Connection:
             self.close("replies unread")
         elif self._flight.kept.late(UNREAD_S):
             self.close("kept results unread")
-        elif most and now - self._heard > most and inbox.since is None and not (self.unfinished or self._holds):
+        elif (most and now - self._heard > most and inbox.since is None
+              and not (self.unfinished or self._flight.sandboxes.holds)):
             self.close("idle")
         else:
             self._flight.sessions.look(now)

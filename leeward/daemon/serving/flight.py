@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
 from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
-from leeward.daemon.serving.sandboxes import Sandboxes
+from leeward.daemon.serving.sandboxes import FIRST_SEAT, Sandboxes
 from leeward.daemon.serving.sessions import Leases
 from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
 from leeward.run.report import Report
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
@@ -38,12 +37,13 @@ class Flight:
 
     costs = "connection"
 
-    __slots__ = ("exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
+    __slots__ = ("broken", "exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
                  "unread", "user", "weights")
 
     def __init__(self, server: Server, share: Share, fd: int, link: Connection) -> None:
         self.server, self.share, self.link = server, share, link
         self.fd, self.user = fd, share.user
+        self.broken = link.broken  # for the barrier
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
         self.unread = 0
@@ -68,10 +68,7 @@ class Flight:
 
     @property
     def owes(self) -> bool:
-        """
-        Whether the client needs further requests on this connection: to read kept results, or to answer calls of its
-        jobs.
-        """
+        """Whether the client needs further requests here: to read kept results, or to answer calls of its jobs."""
         return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))
 
     def check(self) -> None:
@@ -116,10 +113,7 @@ class Flight:
         return True
 
     def interrupt(self, target: int) -> bool:
-        """
-        Raise KeyboardInterrupt in the job of *target*, or cancel it if it hasn't begun. Returns whether it was in
-        flight.
-        """
+        """Raise KeyboardInterrupt in the job of *target*, or cancel it before it begins. Returns whether it was in flight."""
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
 
@@ -134,9 +128,6 @@ class Flight:
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
                     self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
-
-    def broken(self, error: Exception) -> None:
-        self.link.broken(error)
 
     def drop(self, number: int) -> Cancellable | None:
         """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""

@@ -36,7 +36,7 @@ _CHUNK = 1 << 16
 
 class Inbox:
     """
-    The unserved input of one connection: `held` bytes of a frame that began at `since`, and `pending` payloads, oldest
+    One connection's unserved input: `held` bytes of a frame that began at `since`, and `pending` payloads, oldest
     first.
     """
 
@@ -190,10 +190,7 @@ class RequestArena:
             raise
 
     def take(self, slot: int, length: int) -> memoryview:
-        """
-        Return a copy of *length* bytes in *slot*, valid until the next call for any arena; BadRequest if they aren't
-        there.
-        """
+        """Return a copy of *length* bytes in *slot*, valid until the next call for any arena; BadRequest without them."""
         _check_slot(slot, length)
         copy = _private()[:length]
         try:
@@ -205,10 +202,7 @@ class RequestArena:
         return copy
 
     def look(self, slot: int, length: int) -> Look:
-        """
-        Return the bytes in *slot* uncopied, for checks that may be wrong, as the client may change them; BadRequest as
-        `take`.
-        """
+        """Return the bytes in *slot* uncopied, for checks that may be wrong: the client may change them."""
         _check_slot(slot, length)
         return Look(self._reader, slot * SLOT, length)
 

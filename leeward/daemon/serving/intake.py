@@ -18,10 +18,7 @@ NAME = "<string>"
 
 def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None,
            egress: Mapping[str, Any] | None = None) -> Job:
-    """
-    Make the job that *request* asks for, with *limits* where it sets none; BadRequest for a limit that can't be asked
-    for.
-    """
+    """Make the job that *request* asks for, with *limits* where it sets none; BadRequest if it may not set one so."""
     return Job(
         code=request.code, module=request.module, name=request.name or NAME, args=request.args,
         env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 #: Bytes of requests that may be set aside before nothing more is read.
 ASIDE = 1 << 20
-#: Bytes of one read.
-_CHUNK = 1 << 16
 
 #: Requests that say nothing about what the client is going to do.
 _NEUTRAL = Ping, KeepResults, Status
@@ -44,10 +42,7 @@ class OtherProcesses(Protocol):
     in_shard: bool
 
     def wanted(self, fd: int) -> bool:
-        """
-        In the daemon: whether a shard is to serve *fd*, which asks for a fresh job; if not, it counts as the daemon's
-        own.
-        """
+        """In the daemon: whether a shard is to serve *fd*, which asks for a fresh job; else it counts as our own."""
 
     def status(self, own: Mapping[str, Any], done: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
         """Pass the map of `leeward status` with the shards' counts added to *done*, later. Returns what cancels this."""
@@ -59,10 +54,7 @@ class OtherProcesses(Protocol):
         """The connection *fd* of this process is closed."""
 
     def pass_on(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> bool:
-        """
-        Pass the connection to another process; the caller then closes its own descriptor. Returns whether that was
-        possible.
-        """
+        """Pass the connection on, and return whether that was possible; the caller then closes its descriptor."""
 
 
 class ServedAt(enum.Enum):
@@ -131,10 +123,7 @@ class Moving:
         self.size += len(payload)
 
     def go(self, connection: Connection) -> None:
-        """
-        Pass *connection* on, if it is on its way and nothing of it is in flight. If that fails it is settled here, and
-        served.
-        """
+        """Pass *connection* on, if it has to go and nothing of it is in flight; if that fails it stays, and is served."""
         if self.place is not ServedAt.MOVING or self.serving:
             return
         if not connection.still:
@@ -156,7 +145,7 @@ class Moving:
             self._look_away()
         elif self._duplicate < 0:
             self._duplicate = os.dup(connection.sock.fileno())
-            self._reactor.watch(self._duplicate, READ, _Lookout(connection).look)
+            self._reactor.watch(self._duplicate, READ, connection.read_on)
 
     def _look_away(self) -> None:
         if self._duplicate >= 0:
@@ -168,23 +157,3 @@ class Moving:
         """Wait for no move any more. May be called repeatedly."""
         self.place = ServedAt.SETTLED
         self._look_away()
-
-
-class _Lookout:
-    costs = "connection"
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def look(self, _events: int) -> None:
-        try:
-            data = self._connection.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._connection.failed(error.errno or 0)
-            return
-        self._connection.received(data)
-
-    def broken(self, error: Exception) -> None:
-        self._connection.broken(error)

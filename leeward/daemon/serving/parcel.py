@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from leeward._native.memfd import memory_file
 from leeward.dataclass import dataclass, field
 from leeward.errors import SHORT, BadRequest
-from leeward.loop.stream import Stream
+from leeward.loop.reactor import Stream
 from leeward.outcome import Result
 from leeward.run.placement import LARGE_REPLY, PLACEMENTS
 from leeward.run.report import Arena, Report
@@ -34,10 +34,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_S
 
 @dataclass(slots=True)
 class Parcel:
-    """
-    Bytes to send, with memory files whose descriptors go with the first of them. *weight*: how many large things wait
-    in it.
-    """
+    """Bytes to send, with memory files that go with the first of them. *weight*: how many large things wait in it."""
 
     frame: memoryview
     arenas: list[Arena] = field(default_factory=list)
@@ -326,10 +323,7 @@ class LentFiles:
         return len(self._files)
 
     def lend(self, arena: Arena) -> bool:
-        """
-        Count *arena*, and reopen it, so that the receiver's open file isn't ours. Returns False if that isn't possible
-        now.
-        """
+        """Count *arena*, and reopen it, so that the receiver's open file isn't ours. Returns whether that was possible."""
         path = f"/proc/self/fd/{arena.fd}"
         ours = -1
         try:

@@ -13,7 +13,7 @@ from functools import partial
 
 from leeward.daemon.telling.log import log
 from leeward.dataclass import dataclass, field
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.pool.quotas import Quotas
 from leeward.wire.answers import encode_refusal
 
@@ -86,7 +86,7 @@ class WaitingClients:
                  refuse: Callable[[WaitingClient], None]) -> None:
         self._reactor, self._admit, self._refuse = reactor, admit, refuse
         self._waiting: list[WaitingClient] = []
-        self._timer: Timer | None = None
+        self._looks = Repeating(reactor, _LOOK_S, self._look)
 
     def wait(self, client: WaitingClient) -> None:
         """Let *client* wait. If too many wait, the first one that has sent nothing is refused, or *client* itself."""
@@ -98,26 +98,19 @@ class WaitingClients:
             gone = next(silent, client)
             self._waiting.remove(gone)
             self._refuse(gone)
-        self._later()
+        self._looks.start()
 
     def clear(self) -> list[WaitingClient]:
         waiting, self._waiting = self._waiting, []
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._looks.stop()
         return waiting
 
-    def _later(self) -> None:
-        if self._timer is None and self._waiting:
-            self._timer = self._reactor.after(_LOOK_S, self._look)
-
-    def _look(self) -> None:
+    def _look(self) -> bool:
         """Admit waiting clients, first those that have sent something."""
-        self._timer = None
         now = self._reactor.now()
         first = sorted(self._waiting, key=lambda each: not asks(each.sock))
         self._reactor.barrier.steps(*(partial(self._serve, client, now) for client in first))
-        self._later()
+        return bool(self._waiting)
 
     def _serve(self, client: WaitingClient, now: float) -> None:
         self._waiting.remove(client)
@@ -130,9 +123,6 @@ class WaitingClients:
             self._refuse(client)
         else:
             self._waiting.append(client)
-
-    def broken(self, _error: Exception) -> None:
-        self._later()
 
 
 def asks(sock: socket.socket) -> bool:

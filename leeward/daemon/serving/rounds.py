@@ -97,10 +97,7 @@ class Rounds:
     # --- the costs of requests ------------------------------------------------
 
     def charge(self, budget: Budget, requests: int, size: int = 0, came: int = 0) -> None:
-        """
-        Count *requests* small ones, of which *size* bytes were decoded and *came* bytes received or copied out of an
-        arena.
-        """
+        """Count *requests* small ones; *size* bytes were decoded, and *came* bytes received or copied out of an arena."""
         budget.left = max(budget.left - requests - size // UNIT, -DEBT * budget.turn)
         if budget.rated:
             budget.requests = max(-RATE, budget.requests - requests)
@@ -194,7 +191,7 @@ CONNECTION_SHARE = 2
 @dataclass(slots=True)
 class Share:
     """
-    What the connections of one user share. *taken*: bytes of a guest's unanswered requests; *free*: no quota limits the
+    What one user's connections share. *taken*: bytes of a guest's unanswered requests; *free*: no quota limits the
     user.
     """
 

@@ -31,25 +31,16 @@ from leeward.run.placement import INLINE
 from leeward.run.porter import PorterRefusal
 from leeward.run.report import Arena
 from leeward.run.verdict import bug
-from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.desk import Desk, SandboxEntry
 from leeward.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
-from leeward.sandboxes.registry import RegistryEntry
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
 from leeward.spec.profiles.agent import needless
 from leeward.spec.sandbox import View
 from leeward.spec.stand_ins import DISABLED
+from leeward.wire import sandbox_requests as wire
 from leeward.wire.answers import encode_ok
-from leeward.wire.sandbox_requests import (
-    OverlayCheckpoint,
-    OverlayDiff,
-    OverlayDiscard,
-    OverlayRead,
-    OverlayRestore,
-    SandboxFetch,
-    SandboxHide,
-)
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
@@ -76,7 +67,7 @@ def check_limits(limits: Mapping[str, Any], of: str = "sandbox", what: str = "pr
 class SandboxCall:
     """A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered."""
 
-    def __init__(self, desk: Desk, entry: RegistryEntry[Held], taken_back: Callable[[], object]) -> None:
+    def __init__(self, desk: Desk, entry: SandboxEntry, taken_back: Callable[[], object]) -> None:
         self._desk, self._entry, self.taken_back = desk, entry, taken_back
         self.over = False
         desk.busy(entry)
@@ -121,7 +112,7 @@ class SandboxEnding:
         self.cancel()
 
 
-class FileCall(SandboxCall):
+class FileTicket(SandboxCall):
     """
     A request that somebody else carries out, into a memory file which the answer has with it, and which is owned here
     until then. Busy if that can't be had now.
@@ -129,7 +120,7 @@ class FileCall(SandboxCall):
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, owner: Flight, number: int, entry: RegistryEntry[Held]) -> None:
+    def __init__(self, desk: Desk, owner: Flight, number: int, entry: SandboxEntry) -> None:
         super().__init__(desk, entry, nothing)
         self._owner, self._number, self._fd = owner, number, -1
         try:
@@ -195,10 +186,10 @@ class Holds:
         in_any_case(*(each.end for each in rows if each.lives()))
 
 
-class FetchCall(FileCall):
+class FetchCall(FileTicket):
     """A fetch. Busy if the user has too many, or there is no broker or memory; Refused if the sandbox is over."""
 
-    def __init__(self, desk: Desk, owner: Flight, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
+    def __init__(self, desk: Desk, owner: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         self._request = request
         super().__init__(desk, owner, request.id, entry)
 
@@ -254,28 +245,27 @@ DIFF_S, READ_S = 60.0, 20.0
 #: Seconds in which the end of a sandbox is known after that of a process in it, and between two looks.
 SETTLE_S, _LOOK_S = 1.0, 0.01
 
-OverlayChange = OverlayCheckpoint | OverlayRestore | OverlayDiscard | SandboxHide
+OverlayChange = wire.OverlayCheckpoint | wire.OverlayRestore | wire.OverlayDiscard | wire.SandboxHide
 
 
-class OverlayCall(FileCall):
+class OverlayCall(FileTicket):
     """A request that reads an overlay."""
 
-    def __init__(self, desk: Desk, owner: Flight, request: OverlayDiff | OverlayRead,
-                 entry: RegistryEntry[Held]) -> None:
+    def __init__(self, desk: Desk, owner: Flight, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
         self._request = request
         super().__init__(desk, owner, request.id, entry)
 
     def _begin(self) -> Callable[[], object]:
         request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
         layer, order = mounts.layer(request.target), {"order": "diff", "number": mounts.number(request.target)}
-        if isinstance(request, OverlayRead):
+        if isinstance(request, wire.OverlayRead):
             order |= {"order": "read", "path": request.path, "offset": request.offset}
         if sandbox.held:  # it would find a mixture of two states
             raise Busy("an overlay of the sandbox is being changed")
         try:
             self._fd = memory_file("leeward_results")
             return sandbox.carry(order, [layer, self._fd], self._answered,
-                                 READ_S if isinstance(request, OverlayRead) else DIFF_S).cancel
+                                 READ_S if isinstance(request, wire.OverlayRead) else DIFF_S).cancel
         except (LeewardError, OSError) as error:
             raise Busy(f"the overlay can't be looked at now: {error}") from None
 
@@ -312,8 +302,7 @@ class PorterFailure:
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, entry: RegistryEntry[Held], error: LeewardError,
-                 tell: Callable[[Refused], None]) -> None:
+    def __init__(self, desk: Desk, entry: SandboxEntry, error: LeewardError, tell: Callable[[Refused], None]) -> None:
         self._desk, self._entry, self._error, self._tell = desk, entry, error, tell
         self._until = desk.reactor.now() + (0.0 if isinstance(error, PorterRefusal) else SETTLE_S)
         self._look()
@@ -329,7 +318,7 @@ class PorterFailure:
         self._tell(Busy(bug(error)))
 
 
-def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
+def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
     """
     Make or restore a checkpoint of an overlay, discard changes, or hide names; BadRequest or Refused if it can't be
     done. It is completed even if its connection ends, because a partial result would be worse.
@@ -349,11 +338,11 @@ def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: Reg
             owner.answer(request.id, fields)
 
     try:
-        if isinstance(request, SandboxHide):
+        if isinstance(request, wire.SandboxHide):
             hide_names(sandbox, mounts, request.hide, answered)
-        elif isinstance(request, OverlayCheckpoint):
+        elif isinstance(request, wire.OverlayCheckpoint):
             fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
-        elif isinstance(request, OverlayRestore):
+        elif isinstance(request, wire.OverlayRestore):
             if request.name not in mounts.kept.get(request.target, ()):
                 mounts.layer(request.target)
                 raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
@@ -370,11 +359,11 @@ def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: Reg
     owner.wait(request.id, call)
 
 
-def _mounts(entry: RegistryEntry[Held]) -> Mounts:
+def _mounts(entry: SandboxEntry) -> Mounts:
     return entry.sandbox.mounts or Mounts()
 
 
-def _why_failed(desk: Desk, entry: RegistryEntry[Held], error: LeewardError) -> Refused:
+def _why_failed(desk: Desk, entry: SandboxEntry, error: LeewardError) -> Refused:
     try:
         desk.get(entry.name, entry.user)
     except SandboxOver as over:
@@ -423,7 +412,7 @@ class FolderOpening:
         if isinstance(what, LeewardError):
             self._refuse(refusal(what))
             return
-        mounts = Mounts(*self._kept(what, found), self._since, [])
+        mounts = self._mounts(what, found)
         if self._over:
             mounts.close()
             return
@@ -439,16 +428,17 @@ class FolderOpening:
         if dock is not None:
             self._close(dock)
 
-    def _kept(self, trees: list[int], found: list[tuple[int, int]]) -> tuple[
-            tuple[Folder, ...], list[int], tuple[int, int], list[tuple[int, int]]]:
-        """Return folders, trees, user, devices and inodes of the mounts that are needed. The other trees are closed."""
-        rows = []
-        for row in zip(self._folders, trees, found, self._needless, strict=True):
-            if row[3]:
-                os.close(row[1])
+    def _mounts(self, trees: list[int], found: list[tuple[int, int]]) -> Mounts:
+        """Return the mounts that are needed. The other trees are closed."""
+        mounts = Mounts(user=self._user, since=self._since)
+        for folder, tree, where, is_needless in zip(self._folders, trees, found, self._needless, strict=True):
+            if is_needless:
+                os.close(tree)
             else:
-                rows.append(row)
-        return tuple(row[0] for row in rows), [row[1] for row in rows], self._user, [row[2] for row in rows]
+                mounts.folders += (folder,)
+                mounts.trees.append(tree)
+                mounts.found.append(where)
+        return mounts
 
     def cancel(self) -> None:
         self._over = True
@@ -465,10 +455,7 @@ def refusal(error: Exception) -> Refused:
 
 
 class Docks:
-    """
-    The docks of one connection, on which its client leaves descriptors of folders; they count as its large results
-    (*own*).
-    """
+    """One connection's docks, on which its client leaves descriptors of folders; they count as large results (*own*)."""
 
     def __init__(self, own: Callable[[int], None], close: Callable[[socket.socket], None]) -> None:
         self._own, self._close = own, close

@@ -10,25 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
-from leeward.daemon.serving import inbox
+from leeward.daemon.serving import inbox, peers
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.moving import OtherProcesses
 from leeward.daemon.serving.parcel import FILES, LentFiles
-from leeward.daemon.serving.peers import (
-    ServedUsers,
-    WaitingClient,
-    WaitingClients,
-    admitted,
-    groups_of,
-    say_no,
-)
 from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.errors import BadRequest, Busy
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.pool.asks import AskBook
 from leeward.pool.egress_record import EgressRecord
 from leeward.pool.fetches import Answered
@@ -80,7 +72,7 @@ class Server:
     dealt = 0
 
     def __init__(self, reactor: Reactor, jobs: Pool, config: Config, *, status: Callable[[], Mapping[str, Any]],
-                 shut_down: Callable[[bool], None], users: ServedUsers, watcher: Observer | None = None,
+                 shut_down: Callable[[bool], None], users: peers.ServedUsers, watcher: Observer | None = None,
                  shares: Shares | None = None,
                  terms: Callable[[], SandboxTerms] = lambda: SandboxTerms(Launch()),
                  place: Callable[[PoolKey], Branch] = no_place) -> None:
@@ -100,7 +92,7 @@ class Server:
         self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
         self._looked = self._looked_for_lazy = 0.0
         self.rounds = Rounds(reactor)
-        self._waiting = WaitingClients(reactor, self._admit, self._refuse)
+        self._waiting = peers.WaitingClients(reactor, self._admit, self._refuse)
         self._starved = False  # the last accept(2) found no descriptor
         self._armed_with = config.limits  # the limits of jobs on the fast path, which doesn't change those of a runner
         self.as_armed = True
@@ -109,7 +101,7 @@ class Server:
         self.held = self.arenas = self.requests = 0
         self._listener: socket.socket | None = None
         self._parted = self._all_parted = self._closed = False
-        self._sweep: Timer | None = None
+        self._sweep = Repeating(reactor, SWEEP_S, self._look)
 
     def listen(self, listener: socket.socket) -> None:
         """Accept clients from *listener*, which stays the caller's."""
@@ -149,8 +141,8 @@ class Server:
         self._starved = False
         pid, uid, gid = credentials(sock)
         self.rounds.charge(self.rounds.budget(uid, uid not in (self.uid, 0)), CONNECTING)
-        client = WaitingClient(sock, pid, uid)
-        if not admitted(uid, self.uid, self.group, partial(groups_of, sock, gid)):
+        client = peers.WaitingClient(sock, pid, uid)
+        if not peers.admitted(uid, self.uid, self.group, partial(peers.groups_of, sock, gid)):
             members = "" if self.group is None else f", members of group {self.group}"
             self._turn_away(client, "forbidden",
                             f"this daemon serves user {self.uid}{members} and root, not user {uid}")
@@ -170,10 +162,7 @@ class Server:
         return self.places if uid in (0, self.uid) else self.places - owners(self.places)
 
     def _rest_is_others(self, uid: int) -> int:
-        """
-        The number of connections that the guest has, if fewer than that are free; else 0. So some are left for each
-        guest who comes later.
-        """
+        """How many connections the guest has, if fewer are free, so that some are left for each later guest; else 0."""
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
         return mine if mine >= self._most(uid) - self.taken else 0
@@ -183,7 +172,7 @@ class Server:
         mine, share = self.quotas.of(uid).connections, self.shares.get(uid)
         return mine if mine and share is not None and share.connections >= mine else 0
 
-    def _admit(self, client: WaitingClient) -> bool:
+    def _admit(self, client: peers.WaitingClient) -> bool:
         """Serve *client*, if there is a place for it or one can be made."""
         uid = client.uid
         if self._all_its_own(uid) or self._rest_is_others(uid) or (
@@ -192,7 +181,7 @@ class Server:
         self._serve(client)
         return True
 
-    def _serve(self, client: WaitingClient) -> None:
+    def _serve(self, client: peers.WaitingClient) -> None:
         self._part_too(self.adopt(client.sock, client.uid))
 
     def _part_too(self, connection: Connection) -> None:
@@ -206,7 +195,7 @@ class Server:
         connection.resume(unread, keeps)
         self._part_too(connection)
 
-    def _refuse(self, client: WaitingClient) -> None:
+    def _refuse(self, client: peers.WaitingClient) -> None:
         mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
         if mine:
             why = f"user {client.uid} has {mine} connections open already, the most that one user may have"
@@ -246,15 +235,15 @@ class Server:
             self._idle = sorted(idle, key=lambda connection: (connection.guest, connection.idle(now)))
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle(now) and not connection.more():
+            if connection.idle(now) and not peers.asks(connection.sock):
                 connection.close("it made room for the owner")
                 return True
         return self.exchange is not None and self.exchange.make_room()
 
     def close_laziest(self, fd: int) -> bool:
         """
-        Close the connection, not *fd*, that has left large results unread for longest, LAZY_S at least. Returns whether
-        there was one.
+        Close the connection but *fd* that left large results unread for longest, from LAZY_S on. Returns if there was
+        one.
         """
         now = self.reactor.now()
         if now <= self._looked_for_lazy + _LOOK_S:  # a client that asks in a loop causes one search only
@@ -278,12 +267,12 @@ class Server:
         """For the barrier: a callback of the server has failed. Repeat the steps that it may have left undone."""
         if not self._closed:
             self.reactor.after(_PAUSE_S, self._resume)
-            self._sweep_later()
+            self._sweep.start()
 
-    def _turn_away(self, client: WaitingClient, kind: str, message: str) -> None:
+    def _turn_away(self, client: peers.WaitingClient, kind: str, message: str) -> None:
         sock = client.sock
         sock.setblocking(False)
-        say_no(sock, kind, message)
+        peers.say_no(sock, kind, message)
         self.reactor.closer.close(sock)
         self.watcher.peer_refused(kind, client.uid, client.pid)
 
@@ -301,8 +290,7 @@ class Server:
             self.part_from(share)
             raise
         self.connections[sock.fileno()] = connection
-        if self._sweep is None:
-            self._sweep_later()
+        self._sweep.start()
         return connection
 
     def join(self, user: int) -> Share:
@@ -363,19 +351,12 @@ class Server:
         for connection in list(self.connections.values()):
             connection.watch()
 
-    def _sweep_later(self) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._sweep = self.reactor.after(SWEEP_S, self._look)
-
-    def _look(self) -> None:
-        self._sweep = None
-        if self.connections or self._lent:
-            self._sweep_later()
+    def _look(self) -> bool:
         self._look_at_lent()
         now = self.reactor.now()
         for connection in list(self.connections.values()):
             self.reactor.barrier.call(connection.look, now)
+        return bool(self.connections or self._lent)
 
     @property
     def flushed(self) -> bool:
@@ -394,9 +375,7 @@ class Server:
 
     def close(self) -> None:
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        self._sweep.stop()
         self.reactor.barrier.steps(self.stop_listening, *(
             partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
             *(partial(self.reactor.closer.close, client.sock) for client in self._waiting.clear()), self.rounds.close,

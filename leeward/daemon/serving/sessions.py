@@ -17,7 +17,7 @@ from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.pool.sessions import Cancellable, PoolSession, SessionState
 from leeward.run.report import Report
 from leeward.spec.functions import Functions
@@ -133,10 +133,7 @@ class Leases:
             owner.wait(request.id, Later(held.session.give_up))
 
     def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
-        """
-        Run a job in its session; it may be answered before this returns. SessionOver, Busy, ShuttingDown or BadRequest
-        if it can't be run.
-        """
+        """Run a job in its session; it may be answered at once. SessionOver, Busy, ShuttingDown or BadRequest if it can't."""
         held = self._of(request.session)
         check_limits(request.limits, "session", "job")
         job = job_of(request, self._owner.server.config, held.session.limits, functions)

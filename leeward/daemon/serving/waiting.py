@@ -71,10 +71,7 @@ class JobExchange:
         return self._taker is not None
 
     def take(self, answer: Callable[[Mapping[str, Any]], None]) -> Mapping[str, Any] | None:
-        """
-        Return the waiting calls; None if there are none, and *answer* is called once, later. BadRequest if another
-        request waits.
-        """
+        """Return the waiting calls; None if *answer* gets them later; BadRequest if another request waits."""
         if self._taker is not None:
             raise BadRequest("another function_take waits for the calls of this job")
         if self._over:
@@ -129,39 +126,28 @@ class Exchanges:
 
     def __init__(self, owner: Flight) -> None:
         self._owner = owner
-        self._held: dict[int, JobExchange] = {}
-
-    @property
-    def held(self) -> bool:
-        """Whether a job of this connection may call functions."""
-        return bool(self._held)
+        self.held: dict[int, JobExchange] = {}  # of jobs that may call functions
 
     @property
     def taking(self) -> int:
         """The number of requests that wait for calls: one for each job at most."""
-        return sum(exchange.taking for exchange in self._held.values()) if self._held else 0
+        return sum(exchange.taking for exchange in self.held.values()) if self.held else 0
 
     def open(self, request: int, asked: Mapping[str, Any] | None, standing: float) -> Functions | None:
-        """
-        Return the functions of the job of *request*, or None; the caller has to `close` it. Its clock may stand
-        *standing* seconds.
-        """
+        """Return the functions of *request*'s job, if any, until `close`. Its clock may stand *standing* seconds."""
         if not asked:
             return None
-        exchange = self._held[request] = JobExchange()
+        exchange = self.held[request] = JobExchange()
         return Functions(asked["names"], exchange, asked["wait"], standing if asked["stop_clock"] else 0.0)
 
     def close(self, request: int) -> None:
-        exchange = self._held.pop(request, None)
+        exchange = self.held.pop(request, None)
         if exchange is not None:
             exchange.close()
 
     def take(self, request: FunctionTake) -> Mapping[str, Any] | None:
-        """
-        Return the answer to *request*, or None if it comes later; BadRequest if another request waits for the same
-        calls.
-        """
-        exchange = self._held.get(request.target)
+        """Return the answer to *request*; None if it comes later; BadRequest if another one waits for these calls."""
+        exchange = self.held.get(request.target)
         if exchange is None:
             return _OVER
         found = exchange.take(lambda calls: self._owner.answer(request.id, calls))
@@ -170,7 +156,7 @@ class Exchanges:
         return found
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
-        exchange = self._held.get(request.target)
+        exchange = self.held.get(request.target)
         return {"taken": exchange is not None and exchange.answer(request)}
 
 
@@ -201,10 +187,7 @@ class LiveOutput:
         self._waiting: dict[int, _WaitingTake] = {}
 
     def take(self, request: OutputTake) -> Mapping[str, Any] | None:
-        """
-        Return the answer to *request*, or None if it comes later; BadRequest if another request waits for the same
-        output.
-        """
+        """Return the answer to *request*; None if it comes later; BadRequest if another one waits for this output."""
         target = request.target
         if target in self._waiting:
             raise BadRequest("another output_take waits for the output of this job")
@@ -250,10 +233,7 @@ class UserBook(Protocol):
 
 
 class StatusWait:
-    """
-    A request for the status, which waits for the shards: *ask* calls its argument once, later, and returns what cancels
-    it.
-    """
+    """A request for the status, which waits for the shards: *ask* calls its argument once, and returns what cancels it."""
 
     costs = "connection"
 

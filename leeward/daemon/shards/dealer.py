@@ -25,14 +25,13 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.merge import added, of_shard
-from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardCounts, taken
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardCounts, added, of_shard, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, PeerError
 from leeward.loop.barrier import in_any_case, nothing
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating, Timer
 from leeward.spec.peers import credentials
 from leeward.worker import bare
 
@@ -111,23 +110,20 @@ class Departures:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._leaving: dict[subprocess.Popen[bytes], Callable[[], None]] = {}
-        self._look: Timer | None = None
+        self._looks = Repeating(reactor, _LOOK_S, self._look)
 
     def add(self, process: subprocess.Popen[bytes], leave: Callable[[], None]) -> None:
         """Reap *process* when it has ended, or kill it after END_S; then call *leave*."""
         self._leaving[process] = leave
         self._reactor.after(END_S, partial(self._end, process))
-        self._check()
+        self._look()
+        self._looks.start()
 
-    def _check(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+    def _look(self) -> bool:
         for process in list(self._leaving):
             if process.poll() is not None:
                 self._end(process)
-        if self._leaving:
-            self._look = self._reactor.after(_LOOK_S, self._check)
+        return bool(self._leaving)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         leave = self._leaving.pop(process, None)
@@ -145,10 +141,6 @@ class Departures:
             except subprocess.TimeoutExpired:
                 pass  # `_end` kills it
             self._end(process)
-
-    def broken(self, _error: Exception) -> None:
-        if self._leaving and self._look is None:
-            self._look = self._reactor.after(_LOOK_S, self._check)
 
 
 #: Seconds before another shard is started, doubled each time that it follows soon, up to the second.
@@ -380,10 +372,7 @@ class Dealer:
         self._tell(messages.ShardGovern(of_shard(config)))
 
     def gather(self, done: Gathered) -> Callable[[], None]:
-        """
-        Ask the shards for their counters, and call *done* later with those that came in time. Returns what cancels
-        this.
-        """
+        """Ask the shards for their counters, and call *done* later with those that came. Returns what cancels this."""
         return self._gathering.ask({shard.number: partial(_ask, shard.channel) for shard in self.shards.values()
                                     if shard.places and shard.channel is not None}, done)
 

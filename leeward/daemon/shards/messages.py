@@ -1,5 +1,5 @@
 """
-The messages between the daemon and a shard, and their channel: whole messages, with descriptors, and never a wait.
+The messages between the daemon and a shard, their channel, and how pool and counts are divided and added up.
 
 Trust: both are leeward's own, but both decode bytes of clients: whatever arrives, a message or PeerError comes out.
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -32,10 +32,7 @@ MAX_MESSAGE, INLINE = 128 << 10, 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class ShardStart:
-    """
-    To shard *number*, first: serve jobs. *config* is without what a shard doesn't serve, *lives* counts its
-    predecessors.
-    """
+    """To shard *number*, first: serve jobs by *config*, which is reduced. *lives* counts its predecessors."""
 
     config: Config
     number: int
@@ -108,10 +105,7 @@ class ShardActivity:
 
 @dataclass(frozen=True, slots=True)
 class ShardCounts:
-    """
-    From a shard: its counters for `AskCounts` *number*, as MessagePack of `leeward status` and of `Metrics.counts` with
-    *now*.
-    """
+    """From a shard, for `AskCounts` *number*: MessagePack of `leeward status`, and of `Metrics.counts` with *now*."""
 
     number: int
     status: bytes
@@ -262,10 +256,7 @@ class ShardChannel:
 
 
 def taken(message: PassConnection, fds: Sequence[int]) -> tuple[socket.socket, bytes]:
-    """
-    The connection that came with *message*, and its unread bytes; OSError if they can't be read, and nothing stays
-    open.
-    """
+    """The connection that came with *message*, and its unread bytes; OSError if these are lost, and nothing stays open."""
     connection = socket.socket(fileno=fds[0])
     try:
         if len(fds) == 1:
@@ -276,3 +267,43 @@ def taken(message: PassConnection, fds: Sequence[int]) -> tuple[socket.socket, b
     except BaseException:
         connection.close()
         raise
+
+
+#: Counters are in maps within maps: of status and of metrics three at the most.
+_DEPTH = 8
+
+
+def part(total: int, number: int, shards: int) -> int:
+    """How many of *total* the process *number* of *shards* has; the daemon's own number is 0."""
+    return total // shards + (number < total % shards)
+
+
+def own_part(config: Config, number: int) -> Config:
+    """The configuration by which one process of the daemon makes its pool."""
+    return replace(config, pool_size=part(config.pool_size, number, config.shards),
+                   queue_size=part(config.queue_size, number, config.shards))
+
+
+def of_shard(config: Config) -> Config:
+    """What a shard has of the daemon's configuration: nothing for guests, sessions, sandboxes and other pools."""
+    return replace(config, socket="", group="", metrics="", security_log="", idle_exit=0, max_sessions=0, users={},
+                   environments={}, profiles={}, egress={}, allow_network=False)
+
+
+def added(one: Mapping[str, Any], other: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
+    """The sums of two maps' numbers, also in maps within them; PeerError for other kinds, or above *depth* maps."""
+    if not depth:
+        raise PeerError("too many maps in one another")
+    total = dict(one)
+    for key, value in other.items():
+        mine = total.get(key)
+        if isinstance(value, Mapping) and (mine is None or isinstance(mine, Mapping)):
+            total[key] = added(mine or {}, value, depth - 1)
+        elif isinstance(value, (int, float)) and (mine is None or isinstance(mine, (int, float))):
+            total[key] = (mine or 0) + value
+        elif (isinstance(value, list) and all(isinstance(each, (int, float)) for each in value)
+              and (mine is None or (isinstance(mine, list) and len(mine) == len(value)))):
+            total[key] = [a + b for a, b in zip(mine or [0] * len(value), value, strict=True)]
+        else:
+            raise PeerError(f"{key!s:.60} is {type(value).__name__}")
+    return total

@@ -24,8 +24,7 @@ from leeward.daemon.ending import OVERDUE_S, Signals, see_off
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.merge import own_part
-from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardStart, pack_map, taken
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardStart, own_part, pack_map, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
@@ -33,7 +32,7 @@ from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Timer
+from leeward.loop.reactor import Repeating
 from leeward.pool import ticket
 from leeward.pool.begin import begin
 from leeward.pool.engine import Engine
@@ -56,7 +55,6 @@ _LARGE_BLOCK = 1 << 20
 class ShardProcess:
     """A shard, by its end of the channel and the first message."""
 
-    costs = "shard"
     in_shard = True
 
     def __init__(self, sock: socket.socket, start: ShardStart) -> None:
@@ -66,7 +64,7 @@ class ShardProcess:
         self._reactor = NativeReactor(config.io, fast_path=config.fast_path and config.results != "memfd")
         self._metrics = Metrics()
         self._observer = Observer(self._reactor, self._metrics, sink=self._record)
-        self._reporting: Timer | None = None
+        self._reports = Repeating(self._reactor, REPORT_S, self._report_again)
         self._reported = (0, False)
         self._sent: dict[int, int] = {}   # by user: the number of the last end that was sent
         self._users: dict[int, int] = {}  # by descriptor of a connection
@@ -172,8 +170,7 @@ class ShardProcess:
             log.warning("a connection can't be taken", shard=self._number, error=error.strerror)
             self._send(messages.ConnectionClosed(message.user))
             return
-        if self._reporting is None:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
+        self._reports.start()
         fd = sock.fileno()
         self._users[fd] = message.user
         try:
@@ -211,11 +208,9 @@ class ShardProcess:
     def _record(self, event: str, fields: dict[str, object]) -> None:
         self._send(messages.ShardRecord(event, pack_map(fields)))
 
-    def _look(self) -> None:
-        self._reporting = None
+    def _report_again(self) -> bool:
         self._report()
-        if self._server.connections:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
+        return bool(self._server.connections)
 
     def _report(self) -> None:
         pool = self._engine.main.pool
@@ -229,10 +224,6 @@ class ShardProcess:
             rows = found["events"]
             for at in range(0, len(rows), _ROWS):
                 self._send(messages.ShardEnds(user, pack_map({"rows": rows[at:at + _ROWS]})))
-
-    def broken(self, _error: Exception) -> None:
-        if self._reporting is None:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
 
     def _status(self) -> dict[str, Any]:
         return {**self._engine.main.pool.counts(), "faults": self._reactor.barrier.faults}

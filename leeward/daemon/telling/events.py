@@ -76,10 +76,7 @@ class EventBook:
         self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
 
     def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None:
-        """
-        Record the end of a sandbox, with the *reason* in one word, a *detail* or "", and what it *used* as in
-        `sandbox_info`.
-        """
+        """Record the end of a sandbox: a *reason* in one word, a *detail* or "", and what it *used*, as in `sandbox_info`."""
         about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {}),
                  **used}
         self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))

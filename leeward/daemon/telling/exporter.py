@@ -36,10 +36,7 @@ METRICS, HEALTH = "/metrics", "/healthz"
 
 
 class Exporter:
-    """
-    Answers GET /metrics and GET /healthz on *listener*, which stays the caller's; *ailing* returns why no jobs are
-    taken, or "".
-    """
+    """Answers GET /metrics and /healthz on *listener*, the caller's; *ailing* returns why no jobs are taken, or ""."""
 
     def __init__(self, reactor: Reactor, listener: socket.socket, collect: Collect,
                  ailing: Callable[[], str] = lambda: "") -> None:
@@ -189,10 +186,7 @@ def verdict(data: bytes, *, local: bool) -> str | None:
 
 
 def answer(head: bytes, *, local: bool) -> str:
-    """
-    Return the status that refuses the request in *head*, "" if it is valid. If it is *local*, by a Unix socket, Host is
-    ignored.
-    """
+    """Return the status that refuses the request in *head*, "" for none. A *local* one, by a Unix socket, needs no Host."""
     first, *fields = head.decode("latin-1").split("\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -226,10 +220,7 @@ def is_here(host: str) -> bool:
 
 
 def bind(place: str) -> socket.socket:
-    """
-    Return a listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464"; OSError if it is in
-    use.
-    """
+    """Return a listening socket on the loopback address *place*, such as "[::1]:9464"; OSError if it is in use."""
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

@@ -130,10 +130,6 @@ def as_text(event: Mapping[str, Any]) -> str:
                              if key not in _FIRST)])
 
 
-def as_json(event: Mapping[str, Any]) -> str:
-    return json.dumps(event)
-
-
 def _quoted(value: Any) -> str:
     text = str(value)
     return repr(text) if not text or " " in text or "=" in text or '"' in text else text
@@ -223,7 +219,7 @@ class Log:
 
     def _rendered(self, _logger: object, _level: str, row: MutableMapping[str, Any]) -> str | bytes:
         if self._journal is None:
-            return as_json(row) if self._as_json else as_text(row)
+            return json.dumps(row) if self._as_json else as_text(row)
         # The journal knows time and level by itself.
         text = as_text({name: value for name, value in row.items() if name not in ("timestamp", "level")})
         return packed(text.strip(), row)

@@ -12,12 +12,13 @@ Engine and server call the observer always after the client was answered.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Mapping
 
 from leeward.daemon.telling.events import EventBook
-from leeward.daemon.telling.log import LineWriter, as_json, clean, log, stamp
+from leeward.daemon.telling.log import LineWriter, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, quoted
@@ -175,10 +176,7 @@ def _sent(ticket: Ticket) -> _Sent:
 
 
 class Observer:
-    """
-    Counts events in *metrics*, and records them in the security log at *path*, or in *sink* without one, by default the
-    daemon's log.
-    """
+    """Counts events, and records them in the security log at *path*; without one in *sink*, by default the daemon's log."""
 
     def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "", sink: Sink | None = None) -> None:
         self.metrics = metrics
@@ -313,7 +311,7 @@ class _File:
 
     def record(self, event: str, fields: dict[str, object]) -> None:
         row = clean({"time": stamp(), "event": event, **fields})
-        self._writer.line(as_json(row))
+        self._writer.line(json.dumps(row))
 
     def close(self) -> None:
         os.close(self._fd)

@@ -91,4 +91,4 @@ def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
     box.fails = False
     keep(box, mounts, "/a", "", 100, told.append)
     assert "keep" == answer(box, {"ok": True})
-    assert ["1"] == mounts.names("/a")
+    assert ["1"] == mounts.kept["/a"]

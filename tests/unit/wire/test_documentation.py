@@ -18,7 +18,7 @@ from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
 from leeward.run.placement import LARGE_REPLY, PLACEMENTS
 from leeward.sandboxes import files as sandbox_files
 from leeward.sandboxes import kernel, program, registry, sandbox, streams
-from leeward.sandboxes.states import Reason
+from leeward.sandboxes.registry import Reason
 from leeward.wire import (
     answers,
     bundles,

@@ -18,7 +18,7 @@ from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
 from leeward.errors import Busy
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import JobStart
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward.spec.job import Job

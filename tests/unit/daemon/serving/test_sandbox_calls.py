@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from leeward.daemon.serving.sandbox_calls import FileCall, Hold, Holds
+from leeward.daemon.serving.sandbox_calls import FileTicket, Hold, Holds
 
 
-class Asked(FileCall):
+class Asked(FileTicket):
     """A ticket that has asked somebody."""
 
     def __init__(self) -> None:
