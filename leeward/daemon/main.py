@@ -45,7 +45,6 @@ from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
 from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
@@ -57,6 +56,10 @@ from leeward.worker.worker import Worker
 
 #: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20
+#: Workers whose memory is read in one turn of the loop: some 20 us each.
+_TURN_WORKERS = 16
+#: Gauges that are sums over all processes; the others are the daemon's own.
+_SUMS = "workers", "memory", "recycles", "queued", "runners_made"
 
 
 class Daemon:
@@ -165,9 +168,6 @@ class Daemon:
             if self._config.shards > 1:
                 server.exchange = self._dealer = Dealer(self._reactor, server, self._config, self._observer,
                                                         engine.driver.annex, os.environ.get("JOURNAL_STREAM", ""))
-            self._counting = Counting(
-                self._reactor, engine, self._metrics, connections=lambda: server.taken,
-                uptime=lambda: time.monotonic() - self._started, dealer=self._dealer)
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
@@ -234,10 +234,48 @@ class Daemon:
                 listener = sock = bind(place)
             except OSError as error:
                 raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
-        exporter = Exporter(self._reactor, sock, self._counting.collect, self._ailing)
+        exporter = Exporter(self._reactor, sock, lambda done: self._count(self._engine.workers, {}, done), self._ailing)
         log.info("metrics", place=place, address=str(sock.getsockname()))
 
         return partial(self._reactor.barrier.steps, exporter.close, listener.close)
+
+    def _count(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
+        """Pass the text of the metrics to *done*, once the memory of all *workers* is in *memory*."""
+        for worker in workers[:_TURN_WORKERS]:
+            memory[worker.slot] = memory_of(worker)
+        if len(workers) > _TURN_WORKERS:
+            self._reactor.soon(partial(self._count, workers[_TURN_WORKERS:], memory, done))
+            return
+        if self._dealer is None:
+            done(self._text(memory, {}))
+        else:
+            self._dealer.gather(lambda found: done(self._text(memory, found)))
+
+    def _text(self, memory: Mapping[int, int], found: dict[int, messages.ShardCounts]) -> str:
+        pools, tried = self._engine.pools, self._engine.exits.record
+        states = [pool.workforce.states() for pool in pools]
+        gauges: dict[str, Any] = {
+            "workers": {name: sum(each[name] for each in states) for name in states[0]},
+            "memory": {str(slot): size for slot, size in sorted(memory.items())},
+            "recycles": sum(pool.workforce.recycled for pool in pools),
+            "queued": sum(len(pool.queue) for pool in pools),
+            "runners_made": sum(pool.workforce.runners_made for pool in pools)}
+        metrics, dealer = self._metrics, self._dealer
+        every = {number: counts.metrics for number, counts in found.items()}
+        if dealer is not None and dealer.ended:
+            every[0] = messages.pack_map(dealer.ended)
+        for number, counted in every.items():
+            try:
+                theirs = messages.unpack_map(counted)
+                summed = Metrics.of(added(metrics.counts(), theirs["counters"]))
+                gauges = added(gauges, {name: theirs["now"][name] for name in _SUMS if name in theirs["now"]})
+                metrics = summed
+            except (PeerError, KeyError, TypeError, ValueError) as error:
+                log.warning("counts of a shard can't be used", shard=number, error=str(error))
+        return metrics.text(Now(
+            **gauges, connections=self._server.taken, sessions=sum(pool.sessions for pool in pools),
+            uptime=time.monotonic() - self._started, egress=tried.verdicts,
+            egress_bytes={"sent": tried.sent, "received": tried.received}))
 
     def _ailing(self) -> str:
         """Return the reason why the daemon takes no jobs now, or "", for /healthz."""
@@ -350,59 +388,3 @@ def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable
         if bootstrap is not None:
             bootstrap.close()
         manager.close()
-
-
-#: Workers whose memory is read in one turn of the loop: some 20 us each.
-_TURN_WORKERS = 16
-#: Gauges that are sums over all processes; the others are the daemon's own.
-_SUMS = "workers", "memory", "recycles", "queued", "runners_made"
-
-
-class Counting:
-    """Collects the text of the metrics: what the daemon counts, and what its shards count."""
-
-    def __init__(self, reactor: Reactor, engine: Engine, metrics: Metrics, *, connections: Callable[[], int],
-                 uptime: Callable[[], float], dealer: Dealer | None) -> None:
-        self._reactor, self._engine, self._metrics = reactor, engine, metrics
-        self._connections, self._uptime, self._dealer = connections, uptime, dealer
-
-    def collect(self, done: Callable[[str], None]) -> None:
-        """Make the text of the metrics, with each worker's memory, and pass it to *done*."""
-        self._look(self._engine.workers, {}, done)
-
-    def _look(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
-        for worker in workers[:_TURN_WORKERS]:
-            memory[worker.slot] = memory_of(worker)
-        if len(workers) > _TURN_WORKERS:
-            self._reactor.soon(partial(self._look, workers[_TURN_WORKERS:], memory, done))
-            return
-        if self._dealer is None:
-            done(self._text(memory, {}))
-        else:
-            self._dealer.gather(lambda found: done(self._text(memory, found)))
-
-    def _text(self, memory: Mapping[int, int], found: dict[int, messages.ShardCounts]) -> str:
-        pools, tried = self._engine.pools, self._engine.exits.record
-        states = [pool.workforce.states() for pool in pools]
-        gauges: dict[str, Any] = {
-            "workers": {name: sum(each[name] for each in states) for name in states[0]},
-            "memory": {str(slot): size for slot, size in sorted(memory.items())},
-            "recycles": sum(pool.workforce.recycled for pool in pools),
-            "queued": sum(len(pool.queue) for pool in pools),
-            "runners_made": sum(pool.workforce.runners_made for pool in pools)}
-        metrics, dealer = self._metrics, self._dealer
-        every = {number: counts.metrics for number, counts in found.items()}
-        if dealer is not None and dealer.ended:
-            every[0] = messages.pack_map(dealer.ended)
-        for number, counted in every.items():
-            try:
-                theirs = messages.unpack_map(counted)
-                summed = Metrics.of(added(metrics.counts(), theirs["counters"]))
-                gauges = added(gauges, {name: theirs["now"][name] for name in _SUMS if name in theirs["now"]})
-                metrics = summed
-            except (PeerError, KeyError, TypeError, ValueError) as error:
-                log.warning("counts of a shard can't be used", shard=number, error=str(error))
-        return metrics.text(Now(
-            **gauges, connections=self._connections(), sessions=sum(pool.sessions for pool in pools),
-            uptime=self._uptime(), egress=tried.verdicts,
-            egress_bytes={"sent": tried.sent, "received": tried.received}))
