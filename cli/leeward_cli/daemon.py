@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     options = parse("daemon run", argv).parameters()
     ready_fd = options.pop("ready_fd")
     if options.pop("print_config"):
-        from leeward.daemon.config_print import print_config
+        from leeward.daemon.config_sources import print_config
         from leeward.daemon.descriptors import in_force, limit
 
         config = configuration(**options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.daemon.signals import Signals
+from leeward.daemon.ending import Signals
 from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Reactor
 from leeward.pool.begin import Bootstrap, Settings

@@ -81,7 +81,7 @@ def count(value: str) -> int:
 
 def layer(value: str) -> str:
     if value != "landlock":
-        from leeward.daemon.config_checks import degradable  # here, since it is needed only for the error
+        from leeward.daemon.config_keys import degradable  # here, since it is needed only for the error
 
         try:
             degradable(value)

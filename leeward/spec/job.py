@@ -9,7 +9,7 @@ from leeward.dataclass import dataclass, field
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
-    from leeward.daemon.serving.functions import JobExchange
+    from leeward.daemon.serving.waiting import JobExchange
 
 
 #: Seconds that a call waits for its answer: the default, and the most that a client can ask for.

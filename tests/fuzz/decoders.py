@@ -34,7 +34,7 @@ from leeward.client.conversation import Conversation, refusal
 from leeward.daemon.config import Config
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.shards import messages as shard_messages
-from leeward.daemon.shards.merge import added
+from leeward.daemon.shards.messages import added
 from leeward.daemon.telling import exporter
 from leeward.errors import BadReply, BadRequest, PeerError, Refused, SandboxOver
 from leeward.isolation.plan import ZygotePlan
