@@ -17,28 +17,32 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from leeward.approvals.bridge.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
+from leeward.approvals.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
 from leeward.approvals.bridge.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge.bridge import Answering
-from leeward.approvals.carrying.apply import Project
+from leeward.approvals.bridge.pushes import ask_for_pushes, needed_commits
+from leeward.approvals.carrying.apply import OpenProjects, Project, in_project
+from leeward.approvals.carrying.asking import (
+    command_request,
+    config_request,
+    package_requests,
+    parse_request,
+)
 from leeward.approvals.carrying.carrying import OrderCarrier
 from leeward.approvals.carrying.detail import command_in, detail_of, part_of
 from leeward.approvals.carrying.orders import EXEC_S, command_order
-from leeward.approvals.carrying.projects import OpenProjects
 from leeward.approvals.carrying.runs import OnOutput, RunBook, run_before
+from leeward.approvals.carrying.settings import ServiceSettings
 from leeward.approvals.git.git_store import GitStore
-from leeward.approvals.git.pushes import ask_for_pushes, needed_commits
-from leeward.approvals.queue.asking import command_request, config_request, in_project, package_requests, parse_request
 from leeward.approvals.queue.asks import EgressDesk
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.recording import changed_row, newest_rows, record, service_row
 from leeward.approvals.queue.requests import ApprovalRequest, Resolution
-from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.recording import newest_rows, record
 from leeward.approvals.sync.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
 from leeward.approvals.sync.live_sync import begin_sync
 from leeward.approvals.sync.syncing import sync_option
-from leeward.audit.bounded import BoundedJournal
-from leeward.audit.record import AuditRecord
+from leeward.audit.record import AuditRecord, BoundedJournal
+from leeward.audit.rows import AuditRow
 from leeward.errors import BadRequest
 
 #: Seconds that `sync_files` waits for the live sync.
@@ -91,7 +95,7 @@ class ApprovalService:
 
     def start(self) -> None:
         """Start the threads, and carry out what was approved or begun when the service ended the last time."""
-        self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
+        self.changed("", "serve", "started", port=self.port, until=self.until, project=self._home(""))
         self._carrier.start()
         self._git.start()
         self._asks.start()
@@ -109,7 +113,7 @@ class ApprovalService:
                 self._boxes.adopt(self._projects.open(path), sandbox, self.answering)
                 self._life.begin(sandbox, project=path, adopted=True)
         except Exception as error:  # it costs this sandbox, which the operator finds by its id
-            self.journal.write(service_row("not adopted", sandbox=sandbox, why=type(error).__name__))
+            self.changed("", "serve", "not adopted", sandbox=sandbox, why=type(error).__name__)
 
     def stop(self) -> None:
         """
@@ -127,7 +131,7 @@ class ApprovalService:
         self._egress.close()
         self._others.close()
         self._projects.close()
-        self.journal.write(service_row("ended"))
+        self.changed("", "serve", "ended")
 
     def subscribe_stop(self, subscriber: Callable[[], None]) -> Callable[[], None]:
         """
@@ -328,8 +332,8 @@ class ApprovalService:
         return request
 
     def changed(self, by: str, action: str, decision: str, **metadata: Any) -> None:
-        """Record a change by the operator that affects later decisions; see `changed_row`."""
-        self.journal.write(changed_row(by, action, decision, **metadata))
+        """Record a change that affects later decisions: by "cli" or "page" of the operator's, by "" of the service's own."""
+        self.journal.write(AuditRow(time.time(), "service", action, decision, by=by, metadata=metadata))
 
     # --- sandboxes --------------------------------------------------------------------
 
@@ -446,7 +450,11 @@ class ApprovalService:
             BadRequest: there is no such sandbox, or its project has no `origin`.
             SandboxOver, DaemonError: as for `Sandbox.run`.
         """
-        return ask_for_pushes(self.queue, self._git, self._boxes.get(sandbox), reason=reason, asker=asker)
+        box = self._boxes.get(sandbox)
+        if box.staging is None or box.intake is None:
+            raise BadRequest(box.git_fault or "this project has no origin to push to")
+        return ask_for_pushes(self.queue, self._git, box.staging, box.intake, sandbox=box.box.id, project=box.project.path,
+                              reason=reason, asker=asker)
 
     # --- commands that were approved --------------------------------------------------
 

@@ -23,9 +23,9 @@ from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.application import application
-from leeward.approvals.web.connections import BoundedConnection
-from leeward.approvals.web.credentials import Operator
+from leeward.approvals.web.gate import Operator
 from leeward.approvals.web.listening import (
+    BoundedConnection,
     OwnerOnly,
     answering_of,
     bind_loopback,

@@ -22,16 +22,20 @@ import secrets
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from leeward._native.beneath import open_beneath
-from leeward.approvals.carrying.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
+from leeward.approvals.carrying.orders import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest, reached
+from leeward.approvals.queue.requests import ApprovalRequest, NewRequest, reached
 from leeward.approvals.queue.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
-from leeward.errors import BadRequest, Stale
+from leeward.errors import BadRequest, Busy, Stale
 from leeward.obeyed.repositories import makes_repository
+
+#: Projects at once.
+MOST_PROJECTS = 256
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
@@ -395,3 +399,68 @@ def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, or
         queue.finish(request.id, f"{order.path!r:.120}: {(error.strerror or 'an error').lower()}", failed=True)
     else:
         queue.finish(request.id)
+
+
+# --- projects -------------------------------------------------------------------------
+
+
+def in_project(new: NewRequest, project: Project) -> NewRequest:
+    """*new* with *project* as its project, also in its metadata."""
+    return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
+
+
+class OpenProjects:
+    """
+    The open projects by their paths, MOST_PROJECTS at most.
+
+    Args:
+        default: the project of requests that name none; None for none.
+    """
+
+    def __init__(self, default: Project | None) -> None:
+        self.default = default
+        self._lock, self._open = threading.Lock(), dict[str, Project]()
+        if default is not None:
+            self._open[default.path] = default
+
+    def open(self, path: str) -> Project:
+        """
+        The project at *path*, an absolute path without links; opens it at the first call.
+
+        Raises:
+            BadRequest: the folder can't be opened.
+            Busy: MOST_PROJECTS projects are open already.
+        """
+        with self._lock:
+            found = self._open.get(path)
+            if found is None:
+                if len(self._open) >= MOST_PROJECTS:
+                    raise Busy(f"{MOST_PROJECTS} projects are open already")
+                try:
+                    found = self._open[path] = Project(path)
+                except OSError as error:
+                    raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
+            return found
+
+    def of(self, request: ApprovalRequest) -> Project:
+        """
+        The project that *request* is about.
+
+        Raises:
+            BadRequest: the request names none and there is no default, or the folder can't be opened.
+            Busy: as for `open`.
+        """
+        named = request.metadata.get("project", "")  # of `in_project`
+        if isinstance(named, str) and os.path.isabs(named):
+            return self.open(named)
+        if self.default is None:
+            raise BadRequest("the request names no project, and the service has no default one")
+        return self.default
+
+    def close(self) -> None:
+        """Close all projects except the default, which belongs to the caller."""
+        with self._lock:
+            for project in self._open.values():
+                if project is not self.default:
+                    project.close()
+            self._open.clear()

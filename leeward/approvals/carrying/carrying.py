@@ -14,19 +14,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from leeward.approvals.bridge.box_rows import SandboxRows
-from leeward.approvals.carrying.apply import carry_out, recover
+from leeward.approvals.box_rows import SandboxRows
+from leeward.approvals.carrying.apply import OpenProjects, carry_out, recover
 from leeward.approvals.carrying.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
-from leeward.approvals.carrying.projects import OpenProjects
 from leeward.approvals.carrying.runs import TIMED_OUT, RunBook
-from leeward.approvals.carrying.turns import TurnPool
+from leeward.approvals.carrying.settings import ServiceSettings
 from leeward.approvals.git.git_host import git_push, is_local
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import ApprovalRequest, reached
-from leeward.approvals.settings import ServiceSettings
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown, told, told_with_type
 from leeward.outcome import Outcome
@@ -255,3 +255,54 @@ class OrderCarrier:
     def _end(self, request: ApprovalRequest, exit_code: int | None, note: str) -> None:
         self._done(request, note or (f"exit status {exit_code}" if exit_code else ""), failed=bool(note))
         self._runs.end(request.id, exit_code, note)
+
+
+class TurnPool:
+    """
+    Args:
+        name: prefix of the threads' names.
+        threads: at most.
+        of_one: threads for one key, at most.
+    """
+
+    def __init__(self, name: str, threads: int, of_one: int) -> None:
+        self._pool, self._of_one = ThreadPoolExecutor(threads, name), of_one
+        self._lock, self._over = threading.Lock(), False
+        self._turns, self._waiting = Counter[str](), defaultdict[str, deque[Callable[[], None]]](deque)
+
+    def submit(self, key: str, do: Callable[[], None]) -> None:
+        """Call *do* in a thread when *key* has one free. An exception of *do* is ignored."""
+        with self._lock:
+            if self._turns[key] >= self._of_one:
+                self._waiting[key].append(do)
+                return
+            self._turns[key] += 1
+        self._begin(key, do)
+
+    def close(self) -> None:
+        """Begin no more work, and wait for what runs."""
+        with self._lock:
+            self._over = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _begin(self, key: str, do: Callable[[], None]) -> None:
+        try:
+            self._pool.submit(self._in_turn, key, do)
+        except RuntimeError:
+            pass  # the pool is closed
+
+    def _in_turn(self, key: str, do: Callable[[], None]) -> None:
+        """Call *do*, and then begin the next work of the key."""
+        try:
+            do()
+        finally:
+            with self._lock:
+                after = self._waiting[key].popleft() if self._waiting[key] else None
+                if not self._waiting[key]:
+                    del self._waiting[key]
+                if after is None:
+                    self._turns[key] -= 1
+                    self._turns += Counter()  # removes keys with 0
+                is_over = self._over
+            if after is not None and not is_over:
+                self._begin(key, after)

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.approvals.queue.rules import category_of
 from leeward.approvals.queue.subjects import (
     BranchName,
     Endpoint,
@@ -225,7 +224,7 @@ def subject_text(subject: RuleSubject) -> str:
             said = [list(argv), line, *([cwd] if cwd else [])]
         case NamedPackage(manager=manager, name=name, version=version):
             said = [manager, name, version]
-    return json.dumps([category_of(subject), *said])
+    return json.dumps([subject.category, *said])
 
 
 def subject_of(text: str) -> RuleSubject:

@@ -11,11 +11,12 @@ In doubt:  a person decides. What has a character that can't be seen matches no 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from leeward.approvals.queue.patterns import CompiledPattern, compile_pattern
+from leeward.approvals.queue.patterns import CompiledPattern, command_pattern, compile_pattern, quoted_piece
 from leeward.approvals.queue.subjects import (
     BranchName,
     Endpoint,
@@ -28,7 +29,10 @@ from leeward.approvals.queue.subjects import (
 )
 from leeward.errors import BadRequest, brief
 from leeward.obeyed.repositories import names_repository
+from leeward.spec.domains import registrable
 from leeward.spec.hosts import Host, is_below
+from leeward.spec.shared_domains import shared_below
+from leeward.spec.unseen import is_seen
 
 Effect = Literal["allow", "deny"]
 Answer = Literal["allow", "deny", "ask"]
@@ -44,11 +48,6 @@ LOCKED = ("exec", "packages")
 
 #: Rules of each list, at most.
 MOST_RULES = 1000
-
-_CATEGORY_OF: dict[type[RuleSubject], str] = {
-    Endpoint: "network", ProjectPath: "filesystem", BranchName: "git", NamedPackage: "packages",
-    SandboxAction: "sandbox", Invocation: "exec",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +77,10 @@ class ApprovalRule:
         """Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing."""
         return self.effect == "allow" and self.category in LOCKED and self._compiled.everything
 
-    def holds_in(self, project: str) -> bool:
-        """Whether the rule holds in *project*."""
-        return self.project in ("", project)
-
     def matches(self, subject: RuleSubject) -> bool:
         """Whether the rule's pattern matches *subject*."""
-        if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
-            return False
-        if self.effect == "allow" and not is_shown(subject):
-            return False
-        return self._compiled.matches(subject, self.effect == "deny")
+        return (subject.category == self.category and not self.never_matches
+                and (self.effect == "deny" or is_shown(subject)) and self._compiled.matches(subject, self.effect == "deny"))
 
 
 def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
@@ -213,34 +205,78 @@ def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> R
         subject: of a request.
         project: the folder of the request's project; with "" only rules for all projects apply.
     """
-    category = _CATEGORY_OF[type(subject)]
-    mode = rules.mode(category)
+    mode = rules.mode(subject.category)
     forbidden = matching(rules.forbidden, subject, project)
     if forbidden is not None:
         return Ruling("deny", "operator", forbidden.text, mode)
-    if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
+    if isinstance(subject, Endpoint) and any(subject.host == host or (host.name and is_below(subject.host.name, host.name))
+                                             for host in rules.endpoints):
         return Ruling("allow", "endpoint", "", mode)
     is_gits = isinstance(subject, ProjectPath) and (subject.in_repository or names_repository(subject.path))
     allow = [rule for rule in rules.allow if names_repository(rule.pattern)] if is_gits else rules.allow
-    for among, answer in ((rules.deny, "deny"), (allow, "allow")):
+    for among in (rules.deny, allow):
         found = matching(among, subject, project)
         if found is not None:
-            return Ruling("deny" if answer == "deny" else "allow", "rule", found.text, mode)
+            return Ruling(found.effect, "rule", found.text, mode)
     if mode in ("allow-all", "deny-all") and not (is_gits and mode == "allow-all"):
         return Ruling("allow" if mode == "allow-all" else "deny", "mode", "", mode)
     return Ruling("ask", "person", "", mode)
 
 
-def is_allowed(host: Host, allowed: Host) -> bool:
-    """Whether *host* is *allowed* or one of its sub-domains."""
-    return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
-
-
 def matching(rules: Iterable[ApprovalRule], subject: RuleSubject, project: str = "") -> ApprovalRule | None:
     """The first of *rules* that holds in *project* and matches."""
-    return next((rule for rule in rules if rule.holds_in(project) and rule.matches(subject)), None)
+    return next((rule for rule in rules if rule.project in ("", project) and rule.matches(subject)), None)
 
 
-def category_of(subject: RuleSubject) -> str:
-    return _CATEGORY_OF[type(subject)]
+def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> ApprovalRule:
+    """
+    The rule for *subject* and similar ones: for a name its registrable domain and all sub-domains, or that name alone
+    if others have names below that domain and the rule allows, for an address that address, for a command these
+    arguments in this folder, for a file all files of its folder, for a branch or package that one.
 
+    Args:
+        subject: of a request.
+        effect: "allow" or "deny".
+        project: the folder of the project in which the rule holds; "" for all projects.
+
+    Raises:
+        BadRequest: no readable pattern matches the subject, or the rule would allow files of git's own.
+        Unsupported: the subject has a name, and the list of public suffixes isn't installed.
+    """
+    pattern = _written(subject, effect)
+    if not is_seen(pattern):
+        raise BadRequest("it has characters that can't be seen, so no rule is made; decide each request by itself")
+    rule = parse_rule(f"{subject.category}({pattern})", effect, project)
+    if not rule.matches(subject):
+        raise BadRequest("no rule matches exactly this; decide each request by itself")
+    return rule
+
+
+def _written(subject: RuleSubject, effect: Effect) -> str:
+    match subject:
+        case Endpoint(host=host):
+            if host.address is not None:
+                return f"[{host.text}]" if ":" in host.text else host.text
+            domain = registrable(host.name)
+            is_alone = domain is None or (effect == "allow" and shared_below(domain))
+            return host.name if is_alone else f"*.{domain}"
+        case ProjectPath(path=path):
+            if "*" in path:
+                raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
+            if effect == "allow" and (subject.in_repository or names_repository(path)):
+                raise BadRequest("git runs or obeys files of a repository, so no rule is made; decide each"
+                                 " request by itself")
+            folder = posixpath.dirname(path)
+            return f"{folder}/*" if folder else f"/{path}"
+        case Invocation(argv=argv, cwd=cwd):
+            if not argv:
+                raise BadRequest("no rule is made for a line of a shell, since the commands that it runs aren't known")
+            return command_pattern([quoted_piece(argument) or "''" for argument in argv], quoted_piece(cwd))
+        case NamedPackage(manager=manager, name=name, version=version):
+            return f"{manager}:{name}" + (f"@{version}" if version else "")
+        case BranchName(name=name):
+            return name
+        case SandboxAction(text=text):
+            if "*" in text:
+                raise BadRequest("it has a star, so no rule is made; decide each request by itself")
+            return text

@@ -31,7 +31,7 @@ from leeward.approvals.queue.requests import (
     subject_of,
     subject_text,
 )
-from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, category_of, check_mode, parse_rule
+from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
 from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2
@@ -243,7 +243,7 @@ class RequestStore:
         cursor = self._file.execute(
             "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
             "payload, created, expires, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (category_of(new.subject), new.action, subject_text(new.subject), new.description, new.reason,
+            (new.subject.category, new.action, subject_text(new.subject), new.description, new.reason,
              json.dumps(dict(new.metadata)), new.sandbox, new.asker, digest_of(new), new.payload, now, expires,
              new.project))
         return int(cursor.lastrowid or 0)

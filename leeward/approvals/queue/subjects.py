@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from leeward.errors import BadRequest
 from leeward.spec.hosts import Host, InvalidHost, parse_host
@@ -48,6 +49,7 @@ class Endpoint:
         port: 0 if the request has none.
     """
 
+    category: ClassVar = "network"
     host: Host
     port: int = 0
 
@@ -62,6 +64,7 @@ class ProjectPath:
         in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
     """
 
+    category: ClassVar = "filesystem"
     path: str
     in_repository: bool = field(default=False, compare=False)
 
@@ -78,6 +81,7 @@ class Invocation:
             project itself.
     """
 
+    category: ClassVar = "exec"
     argv: tuple[str, ...]
     line: str = ""
     cwd: str = ""
@@ -94,6 +98,7 @@ class NamedPackage:
         version: as it was requested; "" for any.
     """
 
+    category: ClassVar = "packages"
     manager: str
     name: str
     version: str = ""
@@ -101,25 +106,17 @@ class NamedPackage:
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """
-    A branch of a repository.
+    """A branch of a repository, without refs/heads/."""
 
-    Attributes:
-        name: without refs/heads/.
-    """
-
+    category: ClassVar = "git"
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxAction:
-    """
-    An action of leeward itself.
+    """An action of leeward itself, one line."""
 
-    Attributes:
-        text: the action, one line.
-    """
-
+    category: ClassVar = "sandbox"
     text: str
 
 

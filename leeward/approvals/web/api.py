@@ -17,7 +17,8 @@ from leeward.approvals.queue.rules import CATEGORIES, MODES, ApprovalRule, Effec
 from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.bodies import MOST_CONTENT_BODY
 from leeward.approvals.web.calls import WebCall, WebParts
-from leeward.approvals.web.fields import (
+from leeward.approvals.web.problems import WebProblem, bad, missing
+from leeward.approvals.web.routes import (
     CATEGORY,
     COMMAND,
     EFFECT,
@@ -25,16 +26,16 @@ from leeward.approvals.web.fields import (
     PROJECT,
     SWITCH,
     VALUE,
+    Row,
     WebField,
     number,
     one_of,
+    route,
     text,
     unchecked,
     whole,
     wholes,
 )
-from leeward.approvals.web.problems import WebProblem, bad, missing
-from leeward.approvals.web.routes import Row, route
 from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
 from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread, in_thread_of
 

@@ -19,11 +19,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from leeward.approvals.service import ApprovalService
-from leeward.approvals.web.access import BrowserSession, PageAccess
 from leeward.approvals.web.bodies import MOST_BODY, BodyReader, form_fields, json_fields
-from leeward.approvals.web.credentials import AskingSandbox, Credential, Operator, credential_of
 from leeward.approvals.web.feed import LiveFeed
-from leeward.approvals.web.gate import SAFE, SESSION_KEY
+from leeward.approvals.web.gate import (
+    SAFE,
+    SESSION_KEY,
+    AskingSandbox,
+    BrowserSession,
+    Credential,
+    Operator,
+    PageAccess,
+    credential_of,
+)
 from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
 from leeward.approvals.web.routes import WebRoute
 from leeward.approvals.web.threads import in_thread_of

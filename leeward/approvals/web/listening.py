@@ -16,20 +16,23 @@ import json
 import logging
 import os
 import socket
+import struct
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import unquote
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leeward.approvals.bridge.bridge import Answering, BridgeRequest
 from leeward.approvals.places import own_folder
-from leeward.approvals.web.credentials import SCOPE_KEY, AskingSandbox, Credential
-from leeward.approvals.web.peers import is_hosts
+from leeward.approvals.web.gate import SCOPE_KEY, AskingSandbox, Credential
 from leeward.errors import Busy, Unsupported, told_with_place
+from leeward.spec.peers import credentials, said_of_peer, shares_namespaces
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -261,3 +264,126 @@ def bound_logs() -> None:
         logger = logging.getLogger(name)
         if not any(isinstance(each, BoundedRecords) for each in logger.filters):
             logger.addFilter(BoundedRecords())
+
+
+def is_hosts(connected: Any) -> bool:
+    """
+    Whether the peer of a Unix socket is a process of this user's in the pid and network namespace of this process. A
+    peer about which that can't be found out isn't one: it has ended, or its namespaces can't be seen from here.
+    """
+    pid, uid, _ = credentials(connected)
+    return uid == os.geteuid() and pid > 0 and said_of_peer(
+        connected, pid, lambda peer: shares_namespaces(peer, "pid", "net"))
+
+
+#: <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>; the socket module doesn't have these names.
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _NO_COOKIE = 4, 20, 1, (0xFFFFFFFF, 0xFFFFFFFF)
+#: Of a socket that is being closed the kernel has no owner any more, and answers 0.
+_ESTABLISHED = 1
+
+_HEAD = struct.Struct("=IHHII")
+_ASK = struct.Struct("=BBBBI")
+_ID = struct.Struct("!HH16s16s")
+_REST = struct.Struct("=III")
+#: Of an answer: family and state; behind its times and queues, the uid.
+_STATE, _UID = struct.Struct("=BB"), struct.Struct("=I")
+_UID_AT = _HEAD.size + 4 + 48 + 12
+
+
+def peer_uid(connected: Any) -> int | None:
+    """
+    The user who has the other end of *connected*, a TCP socket of IPv4 on loopback. None if that isn't known: the peer
+    is closing it, or this kernel doesn't tell.
+    """
+    try:
+        (own, own_port), (peer, peer_port) = connected.getsockname(), connected.getpeername()
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+            kernel.setblocking(False)  # the kernel answers before send(2) returns
+            asked = (_ASK.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF)
+                     + _ID.pack(peer_port, own_port, socket.inet_aton(peer).ljust(16, b"\0"),
+                                socket.inet_aton(own).ljust(16, b"\0"))
+                     + _REST.pack(0, *_NO_COOKIE))
+            kernel.sendto(_HEAD.pack(_HEAD.size + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked, (0, 0))
+            answer = kernel.recv(4096)
+    except (OSError, ValueError):
+        return None
+    if _HEAD.unpack_from(answer)[1] != _BY_FAMILY or len(answer) < _UID_AT + _UID.size:
+        return None
+    _, state = _STATE.unpack_from(answer, _HEAD.size)
+    return int(_UID.unpack_from(answer, _UID_AT)[0]) if state == _ESTABLISHED else None
+
+
+#: Connections at once, and seconds until the head of the first request has to be complete.
+MOST_CONNECTIONS, HEAD_S = 256, 10.0
+#: Of strangers: connections at once, and seconds until one has to have shown a session or a token.
+MOST_STRANGERS, STRANGER_S = 32, 5.0
+
+
+class BoundedConnection(H11Protocol):
+    """HTTP. A connection beyond the bounds is closed before a byte of it is read."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport, self.uid = transport, peer_uid(transport.get_extra_info("socket"))
+        self.since = self.loop.time()
+        if not self._has_room():
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._deadline = self.loop.call_later(STRANGER_S if is_stranger(self) else HEAD_S, self._late)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for this connection, or has been made."""
+        strangers: list[Any] = [one for one in self.connections if is_stranger(one)]
+        if not is_stranger(self):
+            return len(self.connections) - len(strangers) < MOST_CONNECTIONS or self._closes_an_idle_one()
+        if len(strangers) >= MOST_STRANGERS:
+            [(most, _)] = Counter(one.uid for one in [*strangers, self]).most_common(1)
+            oldest = min((one for one in strangers if one.uid == most), key=lambda one: one.since)
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+        return True
+
+    def _closes_an_idle_one(self) -> bool:
+        """Close the known connection that has been without a request for longest; False if each has one."""
+        idle = [(one.timeout_keep_alive_task.when(), one) for one in self.connections
+                if isinstance(one, H11Protocol) and one.timeout_keep_alive_task is not None and not is_stranger(one)]
+        if idle:
+            _, longest = min(idle, key=lambda each: each[0])
+            self.connections.discard(longest)
+            longest.timeout_keep_alive_handler()
+        return bool(idle)
+
+    def _late(self) -> None:
+        # h11_impl sets the cycle at the first request.
+        if is_stranger(self) or getattr(self, "cycle", None) is None:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is not None:
+            super().data_received(data)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().handle_websocket_upgrade(event)
+        upgraded: Any = self.transport.get_protocol()  # uvicorn's, which has the connection from now on
+        upgraded.uid, upgraded.since = self.uid, self.since
+        if is_stranger(upgraded):
+            self.loop.call_later(STRANGER_S, _end_stranger, upgraded)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            super().connection_lost(exc)
+
+
+def _end_stranger(one: Any) -> None:
+    if is_stranger(one):
+        one.transport.abort()
+
+
+def is_stranger(one: Any) -> bool:
+    """Whether a connection is of another user, and has shown neither a session nor a token."""
+    return one.uid not in (0, os.geteuid()) and SCOPE_KEY not in (getattr(one, "scope", None) or ())

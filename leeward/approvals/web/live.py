@@ -20,12 +20,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from leeward.approvals.web import bodies
 from leeward.approvals.web.api import ALWAYS, EVERYWHERE, decide_one
 from leeward.approvals.web.calls import WebParts, is_csrf
-from leeward.approvals.web.credentials import Operator, credential_of
 from leeward.approvals.web.feed import LiveViewer
-from leeward.approvals.web.fields import WebField, whole
-from leeward.approvals.web.gate import SESSION_KEY
+from leeward.approvals.web.gate import SESSION_KEY, Operator, credential_of
 from leeward.approvals.web.problems import WebProblem, bad, forbidden, problem_of
-from leeward.approvals.web.routes import route
+from leeward.approvals.web.routes import WebField, route, whole
 from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread
 from leeward.errors import LeewardError

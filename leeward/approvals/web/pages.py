@@ -16,18 +16,15 @@ from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from leeward.approvals.queue.generating import generate_rule
 from leeward.approvals.queue.requests import ApprovalRequest, CollapsedRow, collapsed
-from leeward.approvals.queue.rules import CATEGORIES, Effect
+from leeward.approvals.queue.rules import CATEGORIES, Effect, generate_rule
 from leeward.approvals.web.api import decide_one, remove_rule, rules_were_changed, store_rule
 from leeward.approvals.web.calls import WebCall
 from leeward.approvals.web.diffs import hunks_of
-from leeward.approvals.web.drawing import draw
-from leeward.approvals.web.fields import CATEGORY, EFFECT, PROJECT, WebField, one_of, text, whole
+from leeward.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw
 from leeward.approvals.web.gate import cookie_name
-from leeward.approvals.web.marking import MOST_FULL, MOST_SHOWN
 from leeward.approvals.web.problems import WebProblem, bad, missing
-from leeward.approvals.web.routes import route
+from leeward.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
 from leeward.approvals.web.rows import rules_row, subject_title
 from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError

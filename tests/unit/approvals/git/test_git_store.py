@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from kit.waiting import poll_until
+from leeward.approvals.bridge.pushes import needed_commits
 from leeward.approvals.carrying.orders import pack_order, push_order
 from leeward.approvals.git import git_store
 from leeward.approvals.git.git_host import GitFailed, GitIntake, git
 from leeward.approvals.git.git_store import GitStore
-from leeward.approvals.git.pushes import needed_commits
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import NewRequest
 from leeward.approvals.queue.subjects import branch, endpoint
