@@ -1,11 +1,11 @@
 """
 The requesting side: a client for programs in a sandbox, and the bridge that carries their requests out of it.
 
-Runs in:   a process of a sandbox, UNTRUSTED. The file is copied there, so it imports only the standard library.
-Trust:     none: a hostile process of the sandbox can do all that this file does, and more. Nothing here decides.
-Frames:    on the bridge's standard output and standard input: a length of four bytes, big-endian, then an array of
-           JSON. Out: [number, method, path, body]. In: [number, status, body], or the heartbeat [0, seconds left or
-           null]. A connection to the bridge's socket sends one JSON object a line, and gets one line for each.
+Runs in: a process of a sandbox, UNTRUSTED. The file is copied there, so it imports only the standard library. Trust:
+none: a hostile process of the sandbox can do all that this file does, and more. Nothing here decides. Frames: on the
+bridge's standard output and standard input: a length of four bytes, big-endian, then an array of JSON. Out: [number,
+method, path, body]. In: [number, status, body], or the heartbeat [0, seconds left or null]. A connection to the
+bridge's socket sends one JSON object a line, and gets one line for each.
 """
 
 from __future__ import annotations
@@ -142,17 +142,10 @@ class Agent:
 
     def wait(self, number: int, timeout: float | None = None) -> dict[str, Any]:
         """
-        Wait until one of the sandbox's own requests is decided.
+        Wait until one of the sandbox's own requests is decided, *timeout* seconds at most (None: without end).
 
-        Args:
-            number: the request's id.
-            timeout: seconds at most; None to wait without end.
-
-        Returns:
-            The request; its `status` is "pending" after *timeout*.
-
-        Raises:
-            AskError: there is no such request of this sandbox.
+        Returns the request; its `status` is "pending" after *timeout*. AskError if there is no such request of this
+        sandbox.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -166,20 +159,16 @@ class Agent:
         """
         Make one request.
 
-        Args:
-            category: "network" with `host` and `port`; "filesystem" with `action` ("write", "edit", "delete"), `path`,
-                and `content`, or `old` and `new`; "sandbox" with `action`, one line.
-            wait: return after the decision; False to return at once.
-            timeout: seconds to wait at most; None to wait without end.
-            fields: those of the category, and `description` and `reason`, for the person who decides.
+        Args: category: "network" with `host` and `port`; "filesystem" with `action` ("write", "edit", "delete"),
+        `path`, and `content`, or `old` and `new`; "sandbox" with `action`, one line. wait: return after the decision;
+        False to return at once. timeout: seconds to wait at most; None to wait without end. fields: those of the
+        category, and `description` and `reason`, for the person who decides.
 
-        Returns:
-            The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`, ...
-            If a person has approved a part of a change, the request is superseded, and `replaced_by` is the id of the
-            request for that part.
+        Returns: The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`,
+        ... If a person has approved a part of a change, the request is superseded, and `replaced_by` is the id of the
+        request for that part.
 
-        Raises:
-            AskError: the service refused the request.
+        Raises: AskError: the service refused the request.
         """
         made: dict[str, Any] = self.call("POST", "/api/requests", {"category": category, **fields})
         return self.wait(made["id"], timeout) if wait else made
@@ -220,11 +209,7 @@ class Agent:
         """
         Request packages by the command that would add or remove them, such as "npm install -D react".
 
-        Returns:
-            For each package, what `request_exec` returns.
-
-        Raises:
-            AskError: the service refused the request.
+        Returns for each package what `request_exec` returns. AskError if the service refused the request.
         """
         made = self.call("POST", "/api/packages", {"command": command, "reason": reason})
         return [self._run(each["id"], wait) for each in made["requests"]]
@@ -234,11 +219,8 @@ class Agent:
         """
         Propose a value for a key of the service's configuration; a person decides.
 
-        Returns:
-            The request, as `request_permission` returns it.
-
-        Raises:
-            AskError: there is no such key, or the value isn't one of it.
+        Returns the request, as `request_permission` does. AskError if there is no such key, or the value isn't one of
+        it.
         """
         made: dict[str, Any] = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
         return self.wait(made["id"], timeout) if wait else made
@@ -265,14 +247,7 @@ class Agent:
 
 
 class Bridge:
-    """
-    Carries requests from a Unix socket in the sandbox to the service as frames, and the answers back.
-
-    Args:
-        path: of the socket; a file that is there is replaced.
-        source: has the service's frames.
-        sink: takes frames for the service.
-    """
+    """Carries requests from a Unix socket at *path* in the sandbox to the service as frames, and the answers back."""
 
     def __init__(self, path: str, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink, self._lock = source, sink, threading.Lock()

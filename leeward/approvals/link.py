@@ -2,8 +2,7 @@
 A client of the operator's socket, one request at a time, for the command line and for programs on the host. Each has a
 connection of its own: none is sent on one that the service closes at that moment.
 
-Runs in:   a program of the operator's.
-Trust:     none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
+Trust: none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
 """
 
 from __future__ import annotations
@@ -32,11 +31,8 @@ class ApprovalsAway(LeewardError):
 
 def check_own(connected: socket.socket, path: str) -> None:
     """
-    Check that the socket's listener is this user. Without XDG_RUNTIME_DIR and /run/user the socket is in /tmp, where
-    another user could have made it first. unix(7), SO_PEERCRED.
-
-    Raises:
-        ApprovalsAway: the listener is another user; *connected* is closed.
+    Close *connected*, and raise ApprovalsAway, if its listener is another user: without XDG_RUNTIME_DIR and /run/user
+    the socket is in /tmp, where one could have made it first. unix(7), SO_PEERCRED.
     """
     _, uid, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.geteuid():
@@ -60,11 +56,7 @@ class OperatorLink:
     """
     Calls the service's routes as the operator.
 
-    Args:
-        socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
-
-    Attributes:
-        path: of the socket.
+    Args: socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
     """
 
     def __init__(self, socket: str | None = None) -> None:
@@ -72,20 +64,11 @@ class OperatorLink:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """
-        Call a route; takes 120 seconds at most.
+        Call a route with *body* as JSON (None: none); returns the answer's JSON, within 120 seconds.
 
-        Args:
-            method: of HTTP.
-            path: of a route, with its query.
-            body: for JSON; None for none.
-
-        Returns:
-            The answer's JSON.
-
-        Raises:
-            ApprovalsAway: no service listens, another user does, or the service ended before it answered.
-            BadRequest, Busy, Forbidden, Stale: the service refused the request; the message says why.
-            PeerError: the listener answers with something else than JSON.
+        Raises: ApprovalsAway: no service listens, another user does, or the service ended before it answered.
+        BadRequest, Busy, Forbidden, Stale: the service refused the request; the message says why. PeerError: the
+        listener answers with something else than JSON.
         """
         connection = _Connection(self.path)
         try:
@@ -111,15 +94,8 @@ class OperatorLink:
         """
         Open a sandbox over a copy of the folder *project*, whose processes can make requests.
 
-        Args:
-            project: a path.
-            options: as for `ApprovalService.open_sandbox`.
-
-        Returns:
-            A row of `ApprovalService.sandboxes`; `Sandbox.attach` takes its `sandbox`.
-
-        Raises:
-            LeewardError: as for `call`.
+        *options* are those of `ApprovalService.open_sandbox`; returns a row of `sandboxes`, whose `sandbox`
+        `Sandbox.attach` takes.
         """
         body = {"path": os.path.abspath(project), "options": options}
         made: dict[str, Any] = self.call("POST", "/api/sandboxes", body)
@@ -127,30 +103,18 @@ class OperatorLink:
 
     def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
-        End a sandbox of the service.
+        End a sandbox of the service, with *left* not before the changes are decided that `collect_files` has left in
+        it.
 
-        Args:
-            sandbox: its id.
-            left: keep it until the changes are decided that `collect_files` has left in it.
-
-        Returns:
-            Whether it stays.
-
-        Raises:
-            LeewardError: as for `call`.
+        Returns whether it stays.
         """
         said = self.call("DELETE", f"/api/sandboxes/{quote(sandbox, safe='')}", {"left": True} if left else None)
         return bool(said["stays"])
 
     def collect_files(self, sandbox: str) -> dict[str, Any]:
         """
-        Make requests of all that a sandbox has changed, when its work is over.
-
-        Returns:
-            The answer of `POST /api/sync/files`.
-
-        Raises:
-            LeewardError: as for `call`.
+        Make requests of all that a sandbox has changed, when its work is over; returns the answer of `POST
+        /api/sync/files`.
         """
         body: dict[str, Any] = {"sandbox": sandbox, "over": True}
         found: dict[str, Any] = self.call("POST", "/api/sync/files", body)

@@ -1,11 +1,11 @@
 """
 The service as one object: the queue, the record, the carrying out of orders, and the sandboxes that can ask.
 
-Runs in:   a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon.
-Threads:   any may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in
-           threads. Subscribers are called by any thread and have to return soon.
-Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`credentials`) and
-           the route (`routes`) who may call what; this object doesn't check that.
+Runs in: a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon. Threads: any
+may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in threads.
+Subscribers are called by any thread and have to return soon. Trust: none in a sandbox's requests. The code that serves
+this object decides by the credential (`gate`) and the route (`routes`) who may call what; this object doesn't check
+that.
 """
 
 from __future__ import annotations
@@ -54,22 +54,14 @@ _ADOPTERS = 8
 
 class ApprovalService:
     """
-    Args:
-        queue: of requests.
-        journal: the record.
-        folder: of the queue, for the settings and what was pushed.
-        project: the folder for the operator's own requests about files; None for none.
-        until: when the service's time is over, in seconds since the epoch; None for no end.
-        socket: of the daemon; None for the default.
+    Args: queue: of requests. Routes call it to decide; this object subscribes to it, and carries out what is approved.
+    journal: the record. folder: of the queue, for the settings and what was pushed. project: the folder for the
+    operator's own requests about files; None for none. until: when the service's time is over, in seconds since the
+    epoch; None for no end. socket: of the daemon; None for the default.
 
-    Attributes:
-        queue, journal, project, until: as given. Routes call `queue` to decide; this object subscribes to it, and
-            carries out what is approved.
-        started: seconds since the epoch.
-        ends: *until* in seconds of `time.monotonic`, which changes of the clock don't move; None for no end.
-        port: of the page on 127.0.0.1; None for no page.
-        answering: returns the answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before
-            the first sandbox is opened.
+    Attributes: started: seconds since the epoch. ends: *until* in seconds of `time.monotonic`, which changes of the
+    clock don't move; None for no end. port: of the page on 127.0.0.1; None for no page. answering: returns the
+    answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before the first sandbox is opened.
     """
 
     def __init__(self, queue: ApprovalQueue, journal: AuditRecord, folder: str, project: Project | None = None,
@@ -135,12 +127,8 @@ class ApprovalService:
 
     def subscribe_stop(self, subscriber: Callable[[], None]) -> Callable[[], None]:
         """
-        Args:
-            subscriber: is called once, by any thread, when the service stops, after the pending requests were denied.
-                It has to return soon, and raises nothing.
-
-        Returns:
-            A function that ends the subscription.
+        Call *subscriber* once, by any thread, when the service stops, after the pending requests were denied. Returns
+        what ends the subscription.
         """
         self._at_stop.append(subscriber)
         return lambda: self._at_stop.remove(subscriber)
@@ -174,17 +162,12 @@ class ApprovalService:
 
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
-        Make a request from the fields of a JSON object: `category`, then `host` and `port`; or `action` (write, edit,
-        delete) with `path`, `content` or `old` and `new`; or `command`; or `branch`; or `action` alone (sandbox).
-        `description`, `reason` and `asker` for all.
+        Make a request of the operator's or of *sandbox* from the fields of a JSON object, which aren't trusted:
+        `category`, then `host` and `port`; or `action` (write, edit, delete) with `path`, `content` or `old` and `new`;
+        or `command`; or `branch`; or `action` alone (sandbox). `description`, `reason` and `asker` for all.
 
-        Args:
-            fields: not trusted.
-            sandbox: the id of the sandbox that requests; "" for the operator.
-
-        Raises:
-            BadRequest, EditError: *fields* describe no request; the message says why.
-            Busy: the sandbox has made too many requests.
+        Raises: BadRequest, EditError: *fields* describe no request; the message says why. Busy: the sandbox has made
+        too many requests.
         """
         if fields.get("category") == "exec":
             more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
@@ -194,21 +177,13 @@ class ApprovalService:
     def submit_exec(self, command: Any, *, cwd: Any = "", reason: Any = "", timeout: Any = EXEC_S, profile: Any = "",
                     sandbox: str = "", asker: Any = "") -> ApprovalRequest:
         """
-        Request that a command is run.
+        Request that a command is run; errors as for `ask`.
 
-        Args:
-            command: a line or arguments.
-            cwd: the folder to start in.
-            reason: for the person who decides.
-            timeout: seconds, at most those of the key `exec.timeout`.
-            profile: of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
-                requesting sandbox. Only the operator may set it, since a rule allows a command in any profile.
-            sandbox: the id of the requesting sandbox; "" for the operator.
-            asker: the name that the requester gives itself.
-
-        Raises:
-            BadRequest: a field isn't valid, or the request has neither sandbox nor profile.
-            Busy: the sandbox has made too many requests.
+        Args: command: a line or arguments. cwd: the folder to start in. reason: for the person who decides. timeout:
+        seconds, at most those of the key `exec.timeout`. profile: of a sandbox that is opened for the command; "" for
+        the key `exec.profile`, or without it the requesting sandbox. Only the operator may set it, since a rule allows
+        a command in any profile. sandbox: the id of the requesting sandbox; "" for the operator, who has to name a
+        profile. asker: the name that the requester gives itself.
         """
         if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
             raise BadRequest("cwd, reason, profile and asker are texts")
@@ -230,11 +205,8 @@ class ApprovalService:
     def submit_packages(self, command: Any, *, reason: Any = "", sandbox: str = "",
                         asker: Any = "") -> list[ApprovalRequest]:
         """
-        Make a request for each package of a command; it is added or removed in the requesting sandbox.
-
-        Raises:
-            BadRequest: *command* is no command for packages; the message says why.
-            Busy: the sandbox has made too many requests.
+        Make a request for each package of a command; it is added or removed in the requesting sandbox. Errors as for
+        `ask`.
         """
         if not isinstance(reason, str) or not isinstance(asker, str) or not isinstance(command, (str, list, tuple)):
             raise BadRequest("command is a line or a list of arguments; reason and asker are texts")
@@ -246,13 +218,7 @@ class ApprovalService:
 
     def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
                        asker: Any = "") -> ApprovalRequest:
-        """
-        Request a new value for a key of the configuration. It is set if a person approves, not if a rule does.
-
-        Raises:
-            BadRequest: there is no such key, or the value isn't one of it.
-            Busy: the sandbox has made too many requests.
-        """
+        """Request a new value for a key of the configuration. It is set if a person approves, not if a rule does."""
         if not all(isinstance(text, str) for text in (key, reason, asker)):
             raise BadRequest("key, reason and asker are texts")
         return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker,
@@ -265,13 +231,7 @@ class ApprovalService:
         return dict(self._settings.all())
 
     def set_config(self, key: str, value: Any) -> dict[str, Any]:
-        """
-        Set a key of the configuration; returns `config`.
-
-        Raises:
-            BadRequest: there is no such key, or the value isn't one of it.
-            OSError: the disk can't be written.
-        """
+        """Set a key of the configuration; returns `config`."""
         self._settings.set(key, value)
         return self.config()
 
@@ -283,9 +243,6 @@ class ApprovalService:
         decided as a whole). A command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. A push: `kind`
         "push", `branch`, `commit`, `remote`, `commits`, `diff`. A setting: `kind` "config", `key`, `value`. Otherwise
         `kind` is "none".
-
-        Raises:
-            BadRequest: there is no such request.
         """
         request = self._request(number)
         try:
@@ -296,12 +253,9 @@ class ApprovalService:
 
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """
-        Approve a part of a change of a file: a new request with only these hunks supersedes the old one, and is
-        approved. *hunks* are places in the `hunks` of `detail`.
-
-        Raises:
-            BadRequest: the request isn't about a text file, or there are no such hunks.
-            Stale: the file on the host was changed after the request.
+        Approve a part of a change of a file: a new request with only these hunks, places in the `hunks` of `detail`,
+        supersedes the old one, and is approved. BadRequest if there are no such hunks, Stale if the file on the host
+        was changed.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if request.status != "pending":
@@ -316,7 +270,7 @@ class ApprovalService:
     def approve_in(self, number: int, profile: str, by: str) -> Resolution:
         """
         Approve that a command is run in a new sandbox of *profile*, or by "" in the requesting sandbox: a new request
-        supersedes the old one, and is approved. Raises BadRequest if it isn't a command or there is no such profile.
+        supersedes the old one, and is approved.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if request.status != "pending":
@@ -346,21 +300,12 @@ class ApprovalService:
 
     def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
-        Open a sandbox over a copy of the project *path*, whose processes can ask.
+        Open a sandbox over a copy of the project *path*, whose processes can ask; returns a row of `sandboxes`.
 
-        Args:
-            path: of a folder.
-            options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
-                `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project;
-                `sync` (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins,
-                such as .git/HEAD).
-
-        Returns:
-            A row of `sandboxes`.
-
-        Raises:
-            BadRequest: there is no such folder or option, or `answering` isn't set.
-            DaemonError: as for Sandbox.
+        *options*: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
+        `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project; `sync`
+        (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins, such as
+        .git/HEAD). BadRequest for any other.
         """
         if self.answering is None:
             raise BadRequest("nobody answers bridges here")
@@ -376,18 +321,9 @@ class ApprovalService:
 
     def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
-        End a sandbox and its processes. Its pending requests stay.
-
-        Args:
-            sandbox: its id.
-            left: keep it if the last `collect_files` has left changes in it: they are asked for when the requests
-                before them are decided, and the sandbox ends when all are.
-
-        Returns:
-            Whether it stays.
-
-        Raises:
-            BadRequest: there is none.
+        End a sandbox and its processes. Its pending requests stay. With *left* keep it if the last `collect_files` has
+        left changes in it: they are asked for when the requests before them are decided, and it ends when all are.
+        Returns whether it stays.
         """
         box = self._boxes.get(sandbox)
         if left and box.collected.left:
@@ -411,10 +347,7 @@ class ApprovalService:
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
         Make a request for each file that *sandbox* has changed; with live sync, for those that it hasn't written.
-
-        Raises:
-            BadRequest: there is no such sandbox.
-            SandboxOver, Stale, DaemonError: as for `Sandbox.diff`.
+        Errors are those of `Sandbox.diff`.
         """
         box = self._boxes.get(sandbox)
         if box.sync is not None:
@@ -423,17 +356,8 @@ class ApprovalService:
 
     def collect_files(self, sandbox: str, reason: str = "", asker: str = "", *, again: bool = False) -> SyncOutcome:
         """
-        As `sync_files`, for the operator, when the sandbox's work is over: it takes as many changes as the queue has room
-        for, and returns within a minute.
-
-        Args:
-            sandbox: its id.
-            reason: for the person who decides.
-            asker: the name that the requester gives itself.
-            again: leave out what the calls before have asked for.
-
-        Raises:
-            BadRequest, SandboxOver, Stale, DaemonError: as for `sync_files`.
+        As `sync_files`, for the operator, when the sandbox's work is over: it takes as many changes as the queue has
+        room for, and returns within a minute; with *again* without what the calls before have asked for.
         """
         box = self._boxes.get(sandbox)
         if not again:
@@ -443,13 +367,7 @@ class ApprovalService:
         return collect_changes(self.queue, box.box, box.project, box.collected, reason=reason, asker=asker)
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
-        """
-        Make a request for each branch that was pushed to `origin` in *sandbox*.
-
-        Raises:
-            BadRequest: there is no such sandbox, or its project has no `origin`.
-            SandboxOver, DaemonError: as for `Sandbox.run`.
-        """
+        """Make a request for each branch that was pushed to `origin` in *sandbox*; BadRequest if its project has none."""
         box = self._boxes.get(sandbox)
         if box.staging is None or box.intake is None:
             raise BadRequest(box.git_fault or "this project has no origin to push to")
@@ -465,14 +383,8 @@ class ApprovalService:
     def run(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """
         The command of request *number*: `id`, `status` (pending, approved, denied, running, completed, failed),
-        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`, `started`, `ended`.
-
-        Args:
-            number: the request's id.
-            wait: seconds to wait for its end.
-
-        Raises:
-            BadRequest: there is no such command.
+        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`, `started`, `ended`. Waits
+        *wait* seconds for its end; BadRequest if there is none.
         """
         request = self._request(number)
         if request.category not in ("exec", "packages"):
@@ -481,19 +393,11 @@ class ApprovalService:
 
     def subscribe_output(self, subscriber: OnOutput) -> Callable[[], None]:
         """
-        Args:
-            subscriber: is called with the request's id, "stdout" or "stderr", and bytes; has to return soon.
-
-        Returns:
-            A function that ends the subscription.
+        Call *subscriber* with all output of commands: the request's id, "stdout" or "stderr", and bytes. Returns what
+        ends that.
         """
         return self._runs.subscribe(subscriber)
 
     def audit(self, limit: int = 100, sandbox: str = "") -> list[dict[str, Any]]:
-        """
-        Rows of the record, the newest first, as `newest_rows` returns them.
-
-        Raises:
-            BadRequest: the record can't be read.
-        """
+        """Rows of the record, the newest first, as `newest_rows` returns them."""
         return newest_rows(self.journal.folder, limit, sandbox)

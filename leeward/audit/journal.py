@@ -1,14 +1,13 @@
 """
 The files of one chain of the record: a writer that never blocks its callers, and readers.
 
-Runs in:   the program that decides; `read` and `verify` in the CLI.
-Threads:   `write` puts a row into a bounded queue; a thread writes it to disk. Rows that can't be queued or written are
-           counted, and the next line that is written has the count.
-Files:     audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
-           hash first", is in a file of its own, in this folder or another one; it is written when no row waits.
-Torn:      a line that a power cut has left half-written stays, as a bad line, until `mend` moves it to audit.torn.
-Holds:     lines that are cut off at the end while no process writes are noticed: the writer continues after the line
-           that the head names, so the gap remains.
+Runs in: the program that decides; `read` and `verify` in the CLI. Threads: `write` puts a row into a bounded queue; a
+thread writes it to disk. Rows that can't be queued or written are counted, and the next line that is written has the
+count. Files: audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
+hash first", is in a file of its own, in this folder or another one; it is written when no row waits. Torn: a line that
+a power cut has left half-written stays, as a bad line, until `mend` moves it to audit.torn. Holds: lines that are cut
+off at the end while no process writes are noticed: the writer continues after the line that the head names, so the gap
+remains.
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 
 def default_folder(environ: Mapping[str, str]) -> str:
-    """
-    The folder of the record of this process's user.
-
-    Args:
-        environ: the environment variables of the process; XDG_STATE_HOME and HOME are used.
-    """
+    """The folder of the record of this process's user, by XDG_STATE_HOME and HOME."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
@@ -56,11 +50,8 @@ class Verified:
     """
     The result of a check.
 
-    Attributes:
-        lines: the number of lines.
-        fault: the first line with a fault; None for none.
-        head: how the record contradicts its head; "" if it doesn't.
-        last: the number of the last line; 0 for none.
+    Attributes: fault: the first line with a fault; None for none. head: how the record contradicts its head; "" if it
+    doesn't. last: the number of the last line; 0 for none.
     """
 
     lines: int
@@ -75,21 +66,13 @@ class Verified:
 
 class Journal:
     """
-    The writer of a chain, one process at a time.
+    The writer of a chain, one process at a time: Busy if another one writes it.
 
-    Args:
-        folder: the folder of the chain; it is made unless it exists.
-        head: the folder of the head; None for the same folder.
-        rotate: bytes after which a new file is started.
-        kept: the number of files that are kept.
+    Args: folder: of the chain; it is made unless it exists. head: the folder of the head; None for the same folder.
+    rotate: bytes after which a new file is started. kept: the number of files that are kept.
 
-    Attributes:
-        folder: the argument.
-        lost: the number of rows that weren't written.
-        trouble: why the last row wasn't written; "" when rows are written again.
-
-    Raises:
-        Busy: another process writes the chain.
+    Attributes: lost: the number of rows that weren't written. trouble: why the last row wasn't written; "" when rows
+    are written again.
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
@@ -115,12 +98,7 @@ class Journal:
         self._lock = _locked(self.folder)
 
     def write(self, row: AuditRow) -> bool:
-        """
-        Queue *row* for the writing thread. Never waits.
-
-        Returns:
-            False if the queue is full; the row is counted as lost.
-        """
+        """Queue *row* for the writing thread. Never waits: False if the queue is full, and the row is counted as lost."""
         try:
             self._rows.put_nowait(row)
         except queue.Full:
@@ -306,12 +284,7 @@ def _backwards(folder: str) -> Iterator[bytes]:
 
 
 def read(folder: str) -> Iterator[ReadLine]:
-    """
-    All lines of a chain, the oldest first, each with its fault.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """All lines of a chain, the oldest first, each with its fault."""
     def each() -> Iterator[ReadLine]:
         number = 0
         for name in _files(folder):
@@ -325,12 +298,8 @@ def read(folder: str) -> Iterator[ReadLine]:
 @dataclass(frozen=True, slots=True)
 class RecordHead:
     """
-    The end of a chain, as the head's file has it.
-
-    Attributes:
-        number: the number of the last line; 0 for a head that can't be read.
-        hash: the hash of the last line.
-        first: the number of the oldest line that rotation has left.
+    The end of a chain, as the head's file has it: the number of the last line (0 if the file can't be read), its hash,
+    and the number of the oldest line that rotation has left.
     """
 
     number: int
@@ -339,12 +308,7 @@ class RecordHead:
 
 
 def read_head(folder: str) -> RecordHead | None:
-    """
-    Read the head in *folder*; None if there is none.
-
-    Raises:
-        OSError: the file can't be read.
-    """
+    """Read the head in *folder*; None if there is none."""
     try:
         with open(os.path.join(folder, HEAD), "rb") as file:
             found = _HEAD_LINE.fullmatch(file.read(200))
@@ -355,15 +319,8 @@ def read_head(folder: str) -> RecordHead | None:
 
 def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None] | None = None) -> Verified:
     """
-    Check that a chain is intact, and has the line that the head names.
-
-    Args:
-        folder: the folder of the chain.
-        head: the folder of the head; None for the same folder.
-        seen: called with each line.
-
-    Raises:
-        OSError: a file can't be read.
+    Check that a chain is intact, and has the line that the head in *head* (None: the same folder) names. *seen* gets
+    each line.
     """
     lines, fault, named = 0, None, read_head(head or folder)
     first = last = 0
@@ -407,19 +364,9 @@ def is_torn(folder: str) -> bool:
 
 def mend(folder: str, head: str | None = None) -> int:
     """
-    Take half-written lines out of a chain, and record that. Their bytes are kept in TORN.
-
-    Args:
-        folder: the folder of the chain.
-        head: the folder of the head; None for the same folder.
-
-    Returns:
-        The number of these lines.
-
-    Raises:
-        BadRequest: the chain has another fault, which isn't mended.
-        Busy: another process writes the chain, or the mending can't be recorded.
-        OSError: a file can't be read or written.
+    Take half-written lines out of a chain, and record that; returns how many. Their bytes are kept in TORN. BadRequest
+    if the chain has another fault, which isn't mended; Busy if another process writes the chain, or the mending can't
+    be recorded.
     """
     lock = _locked(folder)
     try:

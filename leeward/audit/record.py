@@ -1,13 +1,16 @@
 """
-The whole record: two chains of lines, of which one has only people's decisions.
+The whole record: two chains of lines, of which one has only people's decisions; and a bound for the rows that one
+sandbox causes, so that it can't make the record drop old rows by rotation.
 
-Runs in:   the program that decides, which writes the record; `read_record` and `verify_record` in the CLI as well.
-Files:     the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the
-           folder DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself.
-Holds:     the operator's decisions, their results, and the service's starts and ends are rows of the second chain. Only
-           people cause these, so no sandbox can make the chain drop them by rotation. When a writer starts, it writes a
-           row to the first chain that names the last line of the second one, so that a removal of the second chain is
-           noticed.
+Runs in: the program that decides, which writes the record; `read_record` and `verify_record` in the CLI as well. Files:
+the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the folder
+DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself. Holds: the operator's
+decisions, their results, and the service's starts and ends are rows of the second chain. Only people cause these, so no
+sandbox can make the chain drop them by rotation. When a writer starts, it writes a row to the first chain that names
+the last line of the second one, so that a removal of the second chain is noticed. Bound: a person's decisions, their
+results, and starts and ends of sandboxes are always written. Of the other rows (denials by rules and modes, expiry,
+egress policies, denied system calls) a sandbox may cause BURST at once, and EACH_MINUTE more in each minute. Further
+rows are counted, and a row with the counts is written before the sandbox's next row, or at the end of the sandbox.
 """
 
 from __future__ import annotations
@@ -44,21 +47,7 @@ def is_persons(row: AuditRow) -> bool:
 
 
 class AuditRecord:
-    """
-    The writer of both chains, one process at a time.
-
-    Args:
-        folder: the folder of the record; it is made unless it exists.
-        head: the folder of the heads; None for the same folder.
-        rotate: bytes after which a new file is started.
-        kept: the number of files of each chain that are kept.
-
-    Attributes:
-        folder: the argument.
-
-    Raises:
-        Busy: another process writes the record.
-    """
+    """The writer of both chains, one process at a time; the arguments are those of Journal."""
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
         self.folder, own = folder, os.path.join(folder, DECISIONS)
@@ -89,10 +78,8 @@ class AuditRecord:
 
     def write(self, row: AuditRow) -> bool:
         """
-        Pass *row* to the writer of its chain. Never waits.
-
-        Returns:
-            False if the writer's queue is full; the row is counted as lost.
+        Pass *row* to the writer of its chain. Never waits: False if the writer's queue is full, and the row is counted
+        as lost.
         """
         return (self._decisions if is_persons(row) else self._rest).write(row)
 
@@ -103,12 +90,7 @@ class AuditRecord:
 
 
 def read_record(folder: str) -> Iterator[ReadLine]:
-    """
-    The lines of both chains, sorted by time, the oldest first, each with its fault.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """The lines of both chains, sorted by time, the oldest first, each with its fault."""
     return map(itemgetter(1), heapq.merge(_timed(read(folder)), _timed(_read_decisions(folder)), key=itemgetter(0)))
 
 
@@ -155,15 +137,8 @@ class _NamedLine:
 
 def verify_record(folder: str, head: str | None = None) -> Verified:
     """
-    Check that both chains are intact, that they have the lines that their heads name, and that the second chain has the
-    line that the first one names.
-
-    Args:
-        folder: the folder of the record.
-        head: the folder of the heads; None for the same folder.
-
-    Raises:
-        OSError: a file can't be read.
+    Check that both chains are intact, that they have the lines that their heads in *head* (None: the same folder) name,
+    and that the second chain has the line that the first one names.
     """
     named, own = _NamedLine(), os.path.join(folder, DECISIONS)
     own_head = None if head is None else os.path.join(head, DECISIONS)
@@ -193,13 +168,7 @@ def torn_record(folder: str) -> bool:
 
 
 def mend_record(folder: str, head: str | None = None) -> int:
-    """
-    As `journal.mend`, for both chains.
-
-    Args:
-        folder: of the record.
-        head: the folder of the heads; None for the same folder.
-    """
+    """As `journal.mend`, for both chains."""
     return sum(mend(*chain) for chain in _chains(folder, head))
 
 
@@ -232,25 +201,14 @@ class _RowAccount:
 
 
 class BoundedJournal:
-    """
-    Passes rows on to a journal, within a bound for each sandbox.
-
-    Args:
-        journal: takes the rows.
-        clock: returns seconds of a monotonic clock.
-    """
+    """Passes rows on to a journal, within a bound for each sandbox."""
 
     def __init__(self, journal: RowSink, clock: Callable[[], float] = time.monotonic) -> None:
         self._journal, self._clock = journal, clock
         self._lock, self._accounts = threading.Lock(), dict[str, _RowAccount]()
 
     def write(self, row: AuditRow) -> bool:
-        """
-        Pass *row* on, unless its sandbox has reached the bound. Never waits.
-
-        Returns:
-            False if the row was left out.
-        """
+        """Pass *row* on, without waiting; False if its sandbox has reached the bound."""
         if not _is_bounded(row):
             return self._journal.write(row)
         with self._lock:

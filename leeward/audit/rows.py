@@ -1,11 +1,9 @@
 """
 A line of the record, and the chain of lines.
 
-Runs in:   anywhere; pure.
-Trust:     none in a line. A bad line is shown as bad and skipped.
-Format:    a line is a JSON object in ASCII. Its last field "hash" is the SHA-256 of the line's bytes before that field,
-           and the field "before" is the hash of the line before. So if a line was changed, removed or moved, the next
-           line doesn't fit.
+Trust: none in a line. A bad line is shown as bad and skipped. Format: a line is a JSON object in ASCII. Its last field
+"hash" is the SHA-256 of the line's bytes before that field, and the field "before" is the hash of the line before. So
+if a line was changed, removed or moved, the next line doesn't fit.
 """
 
 from __future__ import annotations
@@ -59,12 +57,9 @@ class ReadLine:
     """
     A line that was read.
 
-    Attributes:
-        number: the line's place in the files, from 1.
-        row: the line's object; None for a bad line.
-        fault: why the line is bad or doesn't fit the line before; "" if it is intact.
-        hash: the line's own hash; "" for a bad line.
-        file: the name of the line's file.
+    Attributes: number: the line's place in the files, from 1. row: the line's object; None for a bad line. fault: why
+    the line is bad or doesn't fit the line before; "" if it is intact. hash: the line's own hash; "" for a bad line.
+    file: the name of the line's file.
     """
 
     number: int
@@ -76,15 +71,8 @@ class ReadLine:
 
 def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
     """
-    A row as a line.
-
-    Args:
-        row: the row. Metadata that is too long, or that JSON can't represent, is replaced by a note.
-        number: the line's number in the chain, from 1.
-        before: the hash of the line before.
-
-    Returns:
-        The line with its newline, and its hash.
+    A row as a line with its newline, and the line's hash. Metadata that is too long, or that JSON can't represent, is
+    replaced by a note. *number* is the line's in the chain, from 1, *before* the hash of the line before.
     """
     said: dict[str, Any] = {
         "number": number, "time": round(row.time, 6), "id": row.id[:100], "category": row.category[:100],
@@ -121,9 +109,8 @@ def read_line(line: bytes, number: int) -> ReadLine:
 
 def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
     """
-    *lines*, each with a fault if it doesn't follow the line before.
-
-    The first line may follow any line that rotation has removed, unless its number is 1.
+    *lines*, each with a fault if it doesn't follow the line before. The first line may follow any line that rotation
+    has removed, unless its number is 1.
     """
     before, number, begun = "", 0, False
     for line in lines:

@@ -1,10 +1,9 @@
 """
 The sandboxes that can ask: opened over a copy of a project, each with a bridge.
 
-Runs in:   the operator's program that decides; a client of the daemon.
-Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
-           alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within
-           SILENCE_S, and the next service adopts the sandboxes; without one, the daemon ends them after their idle time.
+Holds: a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
+alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within SILENCE_S, and the
+next service adopts the sandboxes; without one, the daemon ends them after their idle time.
 """
 
 from __future__ import annotations
@@ -45,13 +44,7 @@ _ENDING = ".json"
 
 
 class BoxNotes:
-    """
-    What the service has to know again of its sandboxes when another service adopts them: a file for each sandbox, in the
-    service's folder, which no other user can enter.
-
-    Args:
-        folder: of the service.
-    """
+    """What another service has to know to adopt this one's sandboxes: a file for each, in the service's folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.join(folder, "boxes")
@@ -113,33 +106,20 @@ _LOOK_S = 2.0
 
 class AskingBox:
     """
-    A sandbox with the asking side, a bridge and, if the project has one, an `origin`.
+    A sandbox with the asking side, a bridge and, if the project has one, an `origin`; BadRequest if the bridge doesn't
+    start.
 
-    Args:
-        box: an open sandbox.
-        project: the folder of which the sandbox has a copy.
-        answering: answers the bridge's requests.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        git_folder: the folder for the service's repositories.
-        inside: the path of the copy in the sandbox.
-        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
+    Args: box: an open sandbox. project: the folder of which the sandbox has a copy. answering: answers the bridge's
+    requests. until: when the service's time is over, in seconds of `time.monotonic`; None for no end. git_folder: the
+    folder for the service's repositories. inside: the path of the copy in the sandbox. note: what another service has
+    noted about a sandbox that is adopted; None for one that is new here.
 
-    Attributes:
-        box, project: as given.
-        bridge: the service's end of the bridge.
-        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
-        intake: the repository on the host for what is pushed there; None if `staging` is.
-        git_fault: why there is no `staging` though the project has an `origin`; else "".
-        sync: between the copy and the project; None if the sandbox was opened without.
-        hiding: hides names that appear in the project; None if another program has opened the sandbox.
-        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
-        opened: seconds since the epoch.
-        collected: what the operator has asked for of its changes, when its work was over.
-        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
-
-    Raises:
-        BadRequest: the bridge doesn't start within 20 seconds.
-        DaemonError, SandboxOver: as for `Sandbox.start`.
+    Attributes: staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
+    intake: the repository on the host for what is pushed there; None if `staging` is. git_fault: why there is no
+    `staging` though the project has an `origin`; else "". hiding: hides names that appear in the project; None if
+    another program has opened the sandbox. hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else
+    "". opened: seconds since the epoch. collected: what the operator has asked for of its changes, when its work was
+    over. is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
@@ -220,10 +200,7 @@ class AskingBox:
                 self.box.extend(**more)
 
     def close(self) -> None:
-        """
-        End the sandbox and its processes, after the last pass of its sync. One that is left stays for LEFT_S, without a
-        bridge.
-        """
+        """End the sandbox and its processes, after the last pass of its sync. One that is left stays, without a bridge."""
         if self.sync is not None:
             self.sync.end()
             self.sync.join()
@@ -250,13 +227,10 @@ class AskingBoxes:
     """
     The sandboxes of the service that can ask, MOST_BOXES at once.
 
-    Args:
-        socket: of the daemon; None for the default.
-        folder: of the service.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
-        ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
-            if the service has ended it.
+    Args: socket: of the daemon; None for the default. folder: of the service. until: when the service's time is over,
+    in seconds of `time.monotonic`; None for no end. looked: is called with each sandbox and its `info` every two
+    seconds, and with None and {} after the last one. ended: is called with each sandbox that has ended, its last `info`
+    and the daemon's reason; None for the reason if the service has ended it.
     """
 
     def __init__(self, socket: str | None, folder: str, until: float | None,
@@ -276,18 +250,13 @@ class AskingBoxes:
         """
         Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
 
-        Args:
-            project: the folder of the host.
-            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
-            answering: returns the answering function for a sandbox's id.
-            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
+        Args: project: the folder of the host. options: as OPTIONS names them; `sandbox`, the id of an open one,
+        excludes the others. answering: returns the answering function for a sandbox's id. syncing: begins a live sync
+        of the sandbox, but for the paths that a function is True for; None for none.
 
-        Raises:
-            BadRequest: there is no such option, the project can't be searched for files to hide, the profile can't
-                hide any, or as for AskingBox.
-            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
-            ShuttingDown: the service is ending its sandboxes.
-            DaemonError: as for Sandbox.
+        Raises: BadRequest: there is no such option, or the project can't be searched for files to hide, or the profile
+        hide any. Busy: MOST_BOXES sandboxes can ask already, or are being opened. ShuttingDown: the service is ending
+        its sandboxes.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:
@@ -325,12 +294,7 @@ class AskingBoxes:
         return {name: str(note["project"]) for name, note in self._notes.all().items()}
 
     def adopt(self, project: Project, name: str, answering: Callable[[str], Answering]) -> AskingBox:
-        """
-        Attach to a sandbox that the last service has left.
-
-        Raises:
-            LeewardError: as for `open`.
-        """
+        """Attach to a sandbox that the last service has left."""
         with self._place(), self._reserved({"sandbox": name}):
             note = self._notes.all()[name]
             hidden = HiddenFiles(project, project_rules(project, os.environ)) if note["hides"] else None
@@ -350,12 +314,7 @@ class AskingBoxes:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
-        """
-        One of the MOST_BOXES places, while a sandbox is being opened.
-
-        Raises:
-            Busy, ShuttingDown: there is none.
-        """
+        """One of the MOST_BOXES places, while a sandbox is being opened; Busy or ShuttingDown if there is none."""
         with self._lock:
             self._check_open()
             if len(self._boxes) + self._opening >= MOST_BOXES:
@@ -375,12 +334,8 @@ class AskingBoxes:
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
                hidden: HiddenFiles | None = None, note: Mapping[str, Any] | None = None) -> AskingBox:
         """
-        Make an AskingBox of an open sandbox.
-
-        Args:
-            hidden: what it doesn't show, if the service has opened it.
-            note: as for AskingBox.
-            give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
+        Make an AskingBox of an open sandbox. If that fails *give_up* is called: it closes the sandbox, or detaches from
+        one that another program has opened. *hidden* is what it doesn't show, *note* as for AskingBox.
         """
         try:
             made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside, note)
@@ -408,12 +363,7 @@ class AskingBoxes:
 
     @contextlib.contextmanager
     def _reserved(self, options: Mapping[str, Any]) -> Iterator[str]:
-        """
-        The sandbox's id in *options*, while no other call attaches to the same sandbox.
-
-        Raises:
-            BadRequest: that sandbox can ask already, or there are other options.
-        """
+        """The sandbox's id in *options*, while no other call attaches to it; BadRequest if it can ask already."""
         name = options["sandbox"]
         if len(options) > 1 or not isinstance(name, str):
             raise BadRequest("a sandbox that is there already has its options")
@@ -428,12 +378,7 @@ class AskingBoxes:
                 self._attaching.discard(name)
 
     def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
-        """
-        A sandbox of this user's that another program has opened, and the path of its copy of *project*.
-
-        Raises:
-            BadRequest: the sandbox has no copy of that folder.
-        """
+        """A sandbox of another program of this user's, and the path of its copy of *project*; BadRequest if it has none."""
         box = Sandbox.attach(name, socket=self._socket)
         try:
             overlay = Overlay(box, "")
@@ -449,12 +394,7 @@ class AskingBoxes:
         return box, overlay.target
 
     def get(self, sandbox: str) -> AskingBox:
-        """
-        The sandbox with an id.
-
-        Raises:
-            BadRequest: no sandbox of this service has it, or that one has ended.
-        """
+        """The sandbox with an id; BadRequest if no sandbox of this service has it, or that one has ended."""
         with self._lock:
             found = self._boxes.get(sandbox)
         if found is None:
@@ -481,12 +421,6 @@ class AskingBoxes:
             sync.join()
 
     def close(self, sandbox: str) -> None:
-        """
-        End the sandbox with an id.
-
-        Raises:
-            BadRequest: there is none.
-        """
         box = self.get(sandbox)
         box.is_left = False
         self._end(box, None)
@@ -537,10 +471,9 @@ class AskingBoxes:
 
 def project_rules(project: Project, environ: Mapping[str, str]) -> FileRules:
     """
-    The rules by which files of *project* are hidden, from the settings of agents.
+    The rules by which files of *project* are hidden, from the settings of agents; BadRequest if these can't be used.
 
-    Raises:
-        BadRequest: a file of settings can't be used.
+    What the project's own settings ask to show counts only after the user has accepted them.
     """
     settings = load_settings(project.fd, project.path, config_home(environ), environ)
     asked = {grant.what for grant in settings.widening if grant.kind == "include"}
@@ -552,13 +485,8 @@ def project_rules(project: Project, environ: Mapping[str, str]) -> FileRules:
 
 class HiddenFiles:
     """
-    The hidden files of one sandbox over *project*.
-
-    Attributes:
-        options: of the Sandbox that is to be opened.
-
-    Raises:
-        BadRequest: the project can't be searched.
+    The files of *project* that one sandbox doesn't show: those that `leeward agent start` hides. `options` are of the
+    Sandbox.
     """
 
     def __init__(self, project: Project, rules: FileRules) -> None:
@@ -571,11 +499,8 @@ class HiddenFiles:
 
     def watch(self, box: Sandbox, end: Callable[[str], None]) -> HidingWatch:
         """
-        Hide what appears in the project from now on; the caller stops that.
-
-        Args:
-            box: the sandbox that was opened with `options`.
-            end: ends it for a reason: a name can't be hidden.
+        Hide what appears in the project from now on, until the caller stops that; *end* gets the reason if a name can't
+        be.
         """
         made = HidingWatch(box, self._rules, self._project.fd, self._project.path, WORKDIR, self._there,
                            self._plan.absent, lambda line: None, end)

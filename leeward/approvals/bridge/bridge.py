@@ -1,10 +1,9 @@
 """
 The service's end of a sandbox's bridge: requests come out of the sandbox as frames, and answers go in.
 
-Runs in:   the operator's program that decides.
-Trust:     none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
-           came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one.
-Threads:   two for each bridge: one reads, the other one writes answers and a heartbeat.
+Trust: none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
+came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one. Threads: two
+for each bridge: one reads, the other one writes answers and a heartbeat.
 """
 
 from __future__ import annotations
@@ -34,11 +33,8 @@ class BridgeRequest:
     """
     A request of a process in the sandbox.
 
-    Attributes:
-        number: the bridge's, which the answer repeats.
-        method: GET, POST, PUT or DELETE.
-        path: of a route, with its query; ASCII.
-        body: JSON; b"" for none, and of a GET, which may wait for minutes.
+    Attributes: number: the bridge's, which the answer repeats. path: of a route, with its query; ASCII. body: JSON; b""
+    for none, and of a GET, which may wait for minutes.
     """
 
     number: int
@@ -58,12 +54,7 @@ class BridgeFrames:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[BridgeRequest]:
-        """
-        The requests that *data* completes.
-
-        Raises:
-            PeerError: the stream has something else than a frame with a request.
-        """
+        """The requests that *data* completes; PeerError if the stream has something else."""
         self._held += data
         while len(self._held) >= 4:
             size = struct.unpack_from("!I", self._held)[0]
@@ -77,12 +68,7 @@ class BridgeFrames:
 
 
 def parse_frame(frame: bytes) -> BridgeRequest:
-    """
-    The request in a frame.
-
-    Raises:
-        PeerError: the frame has no request.
-    """
+    """The request in a frame; PeerError if there is none."""
     try:
         said = json.loads(frame)
     except (ValueError, RecursionError):

@@ -2,13 +2,11 @@
 Carries out approved changes of files: beneath the project, atomically, once, and only on the content against which the
 request was made.
 
-Runs in:   the operator's program, with that user's own rights.
-Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
-Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
-           file on the host has either the old content or the new one, since one rename replaces it.
-Leaves:    a write of another program to the same file, in the microseconds between the comparison and the rename, is
-           lost.
-Source:    openat2(2), rename(2), link(2), fsync(2)
+Trust: none in an order's names, content and links. Everything is opened beneath the project; no link is followed. Once:
+the queue records that an order is begun before anything is written. If the program ends in between, the file on the
+host has either the old content or the new one, since one rename replaces it. Leaves: a write of another program to the
+same file, in the microseconds between the comparison and the rename, is lost. Source: openat2(2), rename(2), link(2),
+fsync(2)
 """
 
 from __future__ import annotations
@@ -45,12 +43,7 @@ class Project:
     """
     A folder of the host, held open: all paths are resolved beneath its descriptor.
 
-    Args:
-        path: of the folder itself, not of a link to it.
-        fault: is called before each step, with the step's name.
-
-    Raises:
-        OSError: there is no folder at *path*.
+    Args: path: of the folder itself, not of a link to it. fault: is called before each step, with the step's name.
     """
 
     def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
@@ -70,13 +63,8 @@ class Project:
 
     def resolve(self, path: str) -> ProjectPath:
         """
-        *path* as rules compare it, with its links followed, but for one at its end.
-
-        Args:
-            path: relative to the project.
-
-        Raises:
-            BadRequest: the path or one of its links leads out of the project.
+        *path* as rules compare it, with its links followed, but for one at its end; BadRequest if it leads out of the
+        project.
         """
         folder, name = posixpath.split(path.rstrip("/"))
         if name in ("", ".", ".."):
@@ -101,9 +89,6 @@ class Project:
         """
         The state of *path*; NOTHING if a part of the path is a link or another mount. A file above MOST_CONTENT bytes
         isn't read and has no hash; no order can be about one.
-
-        Raises:
-            OSError: the file can't be read.
         """
         return self._read(path, None)
 
@@ -129,13 +114,7 @@ class Project:
             above, _, name = above.rpartition("/")
 
     def changed_since(self, path: str, when: int) -> bool:
-        """
-        Whether there is a file at *path* whose ctime is *when* or later.
-
-        Args:
-            path: relative to the project.
-            when: nanoseconds since the epoch, by the clock of file systems.
-        """
+        """Whether there is a file at *path* whose ctime is *when* or later, in nanoseconds by the clock of file systems."""
         try:
             fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
         except OSError:
@@ -147,13 +126,7 @@ class Project:
             os.close(fd)
 
     def content(self, path: str) -> tuple[FileState, bytes]:
-        """
-        The state of *path*, and the content if it is a file (else b"").
-
-        Raises:
-            BadRequest: the file has more than MOST_CONTENT bytes.
-            OSError: the file can't be read.
-        """
+        """The state of *path*, and the content if it is a file (else b""); BadRequest above MOST_CONTENT bytes."""
         held: list[bytes] = []
         state = self._read(path, held)
         return state, b"".join(held)
@@ -194,15 +167,8 @@ class Project:
 
     def put(self, order: FileOrder, temporary: str) -> None:
         """
-        Carry out *order*.
-
-        Args:
-            order: as the queue has it.
-            temporary: the name of the new file until it is renamed to its place.
-
-        Raises:
-            Stale: the host's file isn't `order.base`.
-            OSError: the disk is full, a permission is missing, or another failure of a system call.
+        Carry out *order*; Stale if the host's file isn't `order.base`. The new file's name is *temporary* until it is
+        renamed.
         """
         with self._writing:
             self._put(order, temporary)
@@ -236,13 +202,8 @@ class Project:
 
     def _parent(self, order: FileOrder) -> tuple[int, bytes]:
         """
-        Open the folder of the order's path, and make the folders that a new file lacks.
-
-        Returns:
-            A descriptor of the folder, which the caller owns, and the name of the file in it.
-
-        Raises:
-            Stale: the folder is gone, or can't be opened beneath the project.
+        Open the folder of the order's path, and make the folders that a new file lacks. Returns a descriptor that the
+        caller owns, and the file's name; Stale if the folder is gone, or can't be opened beneath the project.
         """
         folder, name = os.path.split(os.fsencode(order.path))
         parts = folder.split(b"/") if folder else []
@@ -329,17 +290,10 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
     """
     Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
 
-    Args:
-        queue: has the approved request.
-        project: the folder that the order is about.
-        number: the request's id.
-        fault: is called before each step, with the step's name.
+    Args: queue: has the approved request. project: the folder that the order is about. number: the request's id. fault:
+    is called before each step, with the step's name.
 
-    Returns:
-        Whether this call began it.
-
-    Raises:
-        BadRequest: the request isn't about a file.
+    Returns: Whether this call began it.
     """
     request = queue.get(number)
     if request is not None and request.category != "filesystem":
@@ -359,16 +313,8 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
 def recover(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
     """
     Complete an order about a file that another program had begun when it ended. One whose file has its goal is recorded
-    as done, one whose file has its base is carried out now, and any other is recorded as stale.
-
-    Args:
-        queue: has the request.
-        project: the folder that the order is about.
-        request: from `queue.interrupted()`.
-        temporary: from `queue.interrupted()`.
-
-    Returns:
-        False if the request has no order any more.
+    as done, one whose file has its base is carried out now, and any other is recorded as stale. *request* and
+    *temporary* are from `queue.interrupted()`; returns False if the request has no order any more.
     """
     payload = queue.payload(request.id)
     if payload is None:
@@ -411,10 +357,8 @@ def in_project(new: NewRequest, project: Project) -> NewRequest:
 
 class OpenProjects:
     """
-    The open projects by their paths, MOST_PROJECTS at most.
-
-    Args:
-        default: the project of requests that name none; None for none.
+    The open projects by their paths, MOST_PROJECTS at most. Each is opened once, so that comparing and writing use one
+    descriptor even if the folder at the path is replaced. *default* is the project of requests that name none.
     """
 
     def __init__(self, default: Project | None) -> None:
@@ -424,13 +368,7 @@ class OpenProjects:
             self._open[default.path] = default
 
     def open(self, path: str) -> Project:
-        """
-        The project at *path*, an absolute path without links; opens it at the first call.
-
-        Raises:
-            BadRequest: the folder can't be opened.
-            Busy: MOST_PROJECTS projects are open already.
-        """
+        """The project at *path*, an absolute path without links, opened at the first call; BadRequest if it can't be."""
         with self._lock:
             found = self._open.get(path)
             if found is None:
@@ -443,13 +381,7 @@ class OpenProjects:
             return found
 
     def of(self, request: ApprovalRequest) -> Project:
-        """
-        The project that *request* is about.
-
-        Raises:
-            BadRequest: the request names none and there is no default, or the folder can't be opened.
-            Busy: as for `open`.
-        """
+        """The project that *request* is about; BadRequest if it names none and there is no default."""
         named = request.metadata.get("project", "")  # of `in_project`
         if isinstance(named, str) and os.path.isabs(named):
             return self.open(named)

@@ -1,9 +1,10 @@
 """
 Parses requests: fields of JSON become a NewRequest for the queue, or one typed error.
 
-Runs in:   the operator's program that decides.
-Trust:     none. This module checks the type of each field, and the modules it calls check the form. The sender's own
-           metadata is under "said" of the request's; everything else in the metadata comes from this module.
+Trust: none. This module checks the type of each field, and the modules it calls check the form. The sender's own
+metadata is under "said" of the request's; everything else in the metadata comes from this module. Of a command for
+packages it writes the manager, the verb and the flags anew, and passes on only names and versions in the form that the
+manager prescribes. Leaves: the effects of a package's install script, which runs in the sandbox of the command.
 """
 
 from __future__ import annotations
@@ -47,12 +48,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
 
 
 def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """
-    The value of a field that has to be a text.
-
-    Raises:
-        BadRequest: the value is no text, has a surrogate that stands for no byte, or is missing without a default.
-    """
+    """The value of a field that has to be a text; BadRequest for a surrogate that stands for no byte, too."""
     value = fields.get(name, default)
     if not isinstance(value, str):
         raise BadRequest(f"{name} is a text")
@@ -64,12 +60,7 @@ def text_field(fields: Mapping[str, Any], name: str, default: str | None = None)
 
 
 def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
-    """
-    The bytes of a field: those of the text NAME, or those that NAME_base64 encodes.
-
-    Raises:
-        BadRequest: there is neither, or NAME_base64 isn't base64.
-    """
+    """The bytes of a field: those of the text NAME, or those that NAME_base64 encodes."""
     if f"{name}_base64" in fields:
         try:
             return base64.b64decode(text_field(fields, f"{name}_base64"), validate=True)
@@ -80,16 +71,11 @@ def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
 
 def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
     """
-    The request that *fields* describe.
+    The request that *fields* of a JSON object describe; BadRequest if none, EditError if an edit's text isn't there
+    once.
 
-    Args:
-        fields: of the JSON object that was sent; not trusted.
-        project: the folder to which paths are relative; None if the sandbox works on none.
-        sandbox: the id of the sandbox that sent them; "" for the operator.
-
-    Raises:
-        BadRequest: *fields* describe no request; the message says why.
-        EditError: the text that an edit replaces is in the file never, or more than once.
+    Args: fields: not trusted. project: the folder to which paths are relative; None if the sandbox works on none.
+    sandbox: the id of the sandbox that sent them; "" for the operator.
     """
     category = text_field(fields, "category")
     said = fields.get("metadata", {})
@@ -169,10 +155,7 @@ def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, r
                      asker: str = "", project: str = "") -> list[NewRequest]:
     """
     A request for each package of *command*. Each is decided and carried out by itself, by the manager's command written
-    anew for that package alone.
-
-    Raises:
-        BadRequest: as `parse_packages`.
+    anew for that package alone. BadRequest as of `parse_packages`.
     """
     found = parse_packages(command)
     count, requests = len(found.packages), []
@@ -188,12 +171,7 @@ def package_requests(command: str | Sequence[str], *, timeout: float = EXEC_S, r
 
 def config_request(key: str, value: Any, *, reason: str = "", sandbox: str = "", asker: str = "",
                    project: str = "") -> NewRequest:
-    """
-    The request to set a key of the configuration.
-
-    Raises:
-        BadRequest: there is no such key, or the value isn't one of it.
-    """
+    """The request to set a key of the configuration; BadRequest if there is no such key, or the value isn't one of it."""
     found = check_setting(key, value)
     return NewRequest(sandbox_action(f"set {key} = {json.dumps(found)}"), "configure", "", reason, {"key": key},
                       sandbox, asker, pack_order(ConfigOrder(key, found)), project)
@@ -237,11 +215,7 @@ class PackageOrder:
     """
     A command for packages.
 
-    Attributes:
-        action: "add" or "remove".
-        packages: each is a subject for rules.
-        argv: the command, written anew.
-        dropped: the flags that were left out.
+    Attributes: action: "add" or "remove". argv: the command, written anew. dropped: the flags that were left out.
     """
 
     action: str
@@ -252,14 +226,8 @@ class PackageOrder:
 
 def parse_packages(command: str | Sequence[str]) -> PackageOrder:
     """
-    Parse a command for packages.
-
-    Args:
-        command: a line of plain words, or arguments.
-
-    Raises:
-        BadRequest: the manager isn't known, no package is named, a flag isn't let through, or a name isn't that of a
-            registry's package: a path, a URL, an alias. The message says which.
+    Parse a command for packages, a line of plain words or arguments. BadRequest says which part isn't let through: an
+    unknown manager or flag, no package, or a name that isn't of a registry's package (a path, a URL, an alias).
     """
     argv = invocation(command).argv
     if not argv:

@@ -1,8 +1,8 @@
 """
 The details of a request for the person who decides: a file before and after, its hunks, a command, a push, a setting.
 
-Runs in:   the operator's program that decides.
-Trust:     none in the texts, which come from a sandbox; the code that shows them escapes them.
+Trust: none in the texts, which come from a sandbox; the code that shows them escapes them. Only a newline ends a line,
+so CRLF and the line separators of Unicode can't hide a change within what looks like one line.
 """
 
 from __future__ import annotations
@@ -36,12 +36,8 @@ MOST_SHOWN = 1 << 20
 
 def detail_of(request: ApprovalRequest, payload: bytes | None, project: Project | None) -> dict[str, Any]:
     """
-    The details of a request, in the form of `ApprovalService.detail`.
-
-    Args:
-        request: of the queue.
-        payload: the request's order; None if it has none.
-        project: the folder of a request about a file; None if it can't be opened, and for other requests.
+    The details of a request with its order, in the form of `ApprovalService.detail`; *project* is that of a file, None
+    if it can't be opened.
     """
     if payload is None:
         return {"kind": "none"}
@@ -94,12 +90,7 @@ def _file(order: FileOrder, project: Project | None) -> dict[str, Any]:
 
 
 def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewRequest:
-    """
-    A request for the same command in a sandbox of *profile*; "" for the sandbox that has requested it.
-
-    Raises:
-        BadRequest: there is no such profile; or it is "", and no sandbox has requested the command.
-    """
+    """A request for the same command in a sandbox of *profile*; "" for the sandbox that has requested it."""
     order = unpack_order(payload)
     if not isinstance(order, CommandOrder):
         raise BadRequest(f"request {request.id} isn't a command")
@@ -113,17 +104,8 @@ def command_in(request: ApprovalRequest, payload: bytes, profile: str) -> NewReq
 
 def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: Sequence[int]) -> NewRequest:
     """
-    A request for some hunks of a change. With all of them it is the whole change.
-
-    Args:
-        request: about a file.
-        payload: the request's order.
-        project: the folder that the order is about.
-        wanted: the hunks' places in `file_hunks`.
-
-    Raises:
-        BadRequest: the request isn't about a text file, or there are no such hunks.
-        Stale: the file on the host was changed after the request.
+    A request for some hunks of a change, by their places in `file_hunks`. With all of them it is the whole change.
+    BadRequest if there are none, Stale if the file on the host was changed.
     """
     order = unpacked(payload)
     state, before = project.content(order.path)
@@ -150,12 +132,9 @@ class FileHunk:
     """
     A run of lines that differs.
 
-    Attributes:
-        start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds, the line
-            before which it adds.
-        old: the lines of the old file, with their newlines.
-        new: the lines of the new file in their place.
-        new_start: the number of the first of them in the new file, from 0.
+    Attributes: start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds,
+    the line before which it adds. old: the lines of the old file, with their newlines. new: the lines of the new file
+    in their place. new_start: the number of the first of them in the new file, from 0.
     """
 
     start: int
@@ -177,12 +156,7 @@ def split_lines(content: bytes) -> list[bytes]:
 
 
 def file_hunks(before: bytes, after: bytes) -> list[FileHunk]:
-    """
-    The hunks of a change, in the order of their lines.
-
-    Raises:
-        BadRequest: a file is too large or isn't text, or comparing takes too long.
-    """
+    """The hunks of a change, in the order of their lines; BadRequest for what is decided as a whole."""
     if max(len(before), len(after)) > MOST_BYTES:
         raise BadRequest(f"a file above {MOST_BYTES} bytes is decided as a whole")
     if b"\0" in before or b"\0" in after:
@@ -207,10 +181,6 @@ class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0,
                            bhi: int | None = None) -> difflib.Match:
-        """
-        Raises:
-            BadRequest: there were MOST_PAIRS comparisons.
-        """
         self._left -= self._costs[len(self._costs) - 1 if ahi is None else ahi] - self._costs[alo]
         if self._left < 0:
             raise BadRequest("a file with so many lines that are alike is decided as a whole")
@@ -218,17 +188,7 @@ class _BoundedMatcher(difflib.SequenceMatcher[bytes]):
 
 
 def take_hunks(before: bytes, hunks: Sequence[FileHunk], wanted: Iterable[int]) -> bytes:
-    """
-    *before* with only some of *hunks* applied.
-
-    Args:
-        before: the old file.
-        hunks: from `file_hunks`.
-        wanted: the places in *hunks* of those to apply.
-
-    Raises:
-        BadRequest: there is no such hunk, or *wanted* is empty.
-    """
+    """*before* with only those of *hunks* applied whose places are in *wanted*; BadRequest if there are none."""
     chosen = sorted(set(wanted))
     if not chosen or chosen[0] < 0 or chosen[-1] >= len(hunks):
         raise BadRequest(f"hunks are numbers from 0 to {len(hunks) - 1}, at least one of them")

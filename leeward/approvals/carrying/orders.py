@@ -1,9 +1,9 @@
 """
-Orders other than those about files: commands, pushes and settings, which are carried out after their approval.
+What an approved request carries out: a change of one file, a command, a push, a setting.
 
-Runs in:   the operator's program; pure.
-Trust:     none in a request. An order is complete at the time of the request, and the queue keeps its bytes unchanged,
-           so what is carried out is what was shown.
+Trust: none in names, content, modes and links. Holds: an order is complete at the time of the request, with the whole
+content that was shown and the hash of the host's at that time, and the queue keeps its bytes unchanged: what is carried
+out is what was shown.
 """
 
 from __future__ import annotations
@@ -36,12 +36,9 @@ class CommandOrder:
     """
     A command.
 
-    Attributes:
-        argv: the arguments, the program first; () if there is a line.
-        line: of a shell; "" if there are arguments.
-        cwd: the folder to start in, an absolute path; "" for the project.
-        timeout: seconds.
-        profile: of a sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
+    Attributes: argv: the arguments, the program first; () if there is a line. line: of a shell; "" if there are
+    arguments. cwd: the folder to start in, an absolute path; "" for the project. timeout: seconds. profile: of a
+    sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
     """
 
     argv: tuple[str, ...]
@@ -60,11 +57,8 @@ class PushOrder:
     """
     A push of a branch.
 
-    Attributes:
-        repository: the folder of the service's repository on the host, which has the commits.
-        remote: the URL or folder to push to.
-        branch: the name of the branch there.
-        commit: the commit that was shown, in hexadecimal.
+    Attributes: repository: the folder of the service's repository on the host, which has the commits. remote: the URL
+    or folder to push to. branch: the name of the branch there. commit: the commit that was shown, in hexadecimal.
     """
 
     repository: str
@@ -85,12 +79,7 @@ CarriedOrder = CommandOrder | PushOrder | ConfigOrder
 
 
 def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile: str = "") -> CommandOrder:
-    """
-    Check the fields of a command and make its order.
-
-    Raises:
-        BadRequest: a field isn't valid; the message says which.
-    """
+    """Check the fields of a command and make its order."""
     if not isinstance(command, str) and not (isinstance(command, Sequence)
                                              and all(isinstance(each, str) for each in command)):
         raise BadRequest("a command is a line, or a list of arguments")
@@ -108,12 +97,7 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
 
 
 def push_order(repository: str, remote: str, name: str, commit: str) -> PushOrder:
-    """
-    Check the fields of a push and make its order.
-
-    Raises:
-        BadRequest: *name* is no name of a branch, or *commit* no hash.
-    """
+    """Check the fields of a push and make its order."""
     if not 40 <= len(commit) <= 64 or not set(commit) <= set("0123456789abcdef"):
         raise BadRequest("no commit")
     return PushOrder(repository, remote, branch(name).name, commit)
@@ -158,11 +142,8 @@ class FileState:
     """
     What is at a path.
 
-    Attributes:
-        type: "none", "file", "folder", "link" or "special".
-        mode: permission bits of a file or folder; else 0.
-        sha256: of a file's content, in hexadecimal.
-        link: the text of a link.
+    Attributes: type: "none", "file", "folder", "link" or "special". mode: permission bits of a file or folder; else 0.
+    sha256: of a file's content, in hexadecimal.
     """
 
     type: str
@@ -179,11 +160,8 @@ class FileOrder:
     """
     One change of one path.
 
-    Attributes:
-        path: relative to the project, as `ProjectPath` has it.
-        base: the state of the path on the host at the time of the request.
-        goal: the state that the change makes.
-        content: of a file; else b"".
+    Attributes: path: relative to the project, as `ProjectPath` has it. base: the state of the path on the host at the
+    time of the request. goal: the state that the change makes. content: of a file; else b"".
     """
 
     path: str
@@ -217,16 +195,8 @@ def _state(row: list[Any]) -> FileState:
 
 def write_order(path: str, base: FileState, content: bytes, mode: int | None = None) -> FileOrder:
     """
-    The order to write a whole file.
-
-    Args:
-        path: as `ProjectPath` has it.
-        base: the state of the path on the host.
-        content: of the file, MOST_CONTENT bytes at most.
-        mode: permission bits; None for those of the file that is there, or NEW_MODE.
-
-    Raises:
-        BadRequest: *content* is too large, or *base* is neither a file nor NOTHING.
+    The order to write a whole file; BadRequest if *content* is too large, or *base* is neither a file nor NOTHING. By
+    None the mode is that of the file that is there, or NEW_MODE.
     """
     if base.type not in ("none", "file"):
         raise BadRequest(f"{path!r:.120} is a {base.type}, and no file")
@@ -238,20 +208,7 @@ def write_order(path: str, base: FileState, content: bytes, mode: int | None = N
 
 
 def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes) -> FileOrder:
-    """
-    The order to replace *old*, which is in the file exactly once, by *new*.
-
-    Args:
-        path: as `ProjectPath` has it.
-        base: the state of the path on the host.
-        before: the file's content.
-        old: the bytes to replace.
-        new: the bytes to put in their place.
-
-    Raises:
-        EditError: *old* is in the file never, or more than once.
-        BadRequest: *base* isn't a file with the content *before*, or *old* is empty.
-    """
+    """The order to replace *old* by *new*; EditError unless *old* is once in *before*, the content of the file *base*."""
     if base.type != "file" or digest(before) != base.sha256:
         raise BadRequest(f"{path!r:.120} is no file, or it is being changed")
     if not old:
@@ -263,16 +220,7 @@ def edit_order(path: str, base: FileState, before: bytes, old: bytes, new: bytes
 
 
 def delete_order(path: str, base: FileState) -> FileOrder:
-    """
-    The order to delete a file, a link or an empty folder.
-
-    Args:
-        path: as `ProjectPath` has it.
-        base: the state of the path on the host.
-
-    Raises:
-        BadRequest: *base* is NOTHING.
-    """
+    """The order to delete a file, a link or an empty folder; BadRequest if *base* is NOTHING."""
     if base.type == "none":
         raise BadRequest(f"{path!r:.120} isn't there")
     return FileOrder(path, base, NOTHING)
@@ -280,16 +228,8 @@ def delete_order(path: str, base: FileState) -> FileOrder:
 
 def change_order(change: FolderChange, base: FileState, content: bytes = b"") -> FileOrder:
     """
-    The order for one row of `Sandbox.diff`.
-
-    Args:
-        change: the row.
-        base: the state of the path on the host.
-        content: of a file, read through the sandbox.
-
-    Raises:
-        BadRequest: the row is a special file or a link that leads out of the project, *content* doesn't have the row's
-            hash, or it has more than MOST_CONTENT bytes.
+    The order for one row of `Sandbox.diff`, with a file's content as it was read through the sandbox. BadRequest if the
+    row is a special file or a link that leads out of the project, or *content* doesn't have its hash or is too large.
     """
     if change.kind == "deleted":
         return delete_order(change.path, base)
@@ -314,18 +254,8 @@ def file_request(order: FileOrder, action: str, *, before: bytes = b"", descript
                  sandbox: str = "", asker: str = "", more: Sequence[str] = (),
                  in_repository: bool = False) -> NewRequest:
     """
-    The request for *order*. Rules decide by its path, and its metadata has `remarks`.
-
-    Args:
-        order: of this module's functions.
-        action: "write", "edit", "delete" or "apply".
-        before: the content of the file on the host.
-        description: for the person who decides.
-        reason: why the requester wants it.
-        sandbox: the sandbox's id.
-        asker: the name that the requester gives itself.
-        more: remarks beside those of `remarks`.
-        in_repository: as for `remarks`; then a person decides.
+    The request for *order*. Rules decide by its path, and its metadata has `remarks` and *more*; one in a repository
+    goes to a person.
     """
     metadata = {"remarks": [*remarks(order, before, in_repository), *more], "before": order.base.sha256,
                 "after": order.goal.sha256, "type": order.goal.type, "mode": order.goal.mode}
@@ -339,12 +269,8 @@ def digest(content: bytes) -> str:
 
 def remarks(order: FileOrder, before: bytes = b"", in_repository: bool = False) -> list[str]:
     """
-    Warnings for the person who decides about what a diff doesn't show well, one line each.
-
-    Args:
-        order: the change.
-        before: the content of the file on the host.
-        in_repository: whether the path lies in a repository of the host's, or makes one, whatever its name is.
+    Warnings for the person who decides about what a diff doesn't show well, one line each. *before* is the content on
+    the host.
     """
     found = []
     if not is_seen(order.path):

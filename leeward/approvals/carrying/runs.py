@@ -1,9 +1,8 @@
 """
 The states and outputs of approved commands.
 
-Runs in:   the operator's program that decides.
-Trust:     none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept.
-Threads:   any may call; subscribers are called without a lock, by the thread that reads the output.
+Trust: none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept. Threads: any may
+call; subscribers are called without a lock, by the thread that reads the output.
 """
 
 from __future__ import annotations
@@ -32,15 +31,9 @@ class CommandRun:
     """
     One command.
 
-    Attributes:
-        id: of its request.
-        status: "running", "completed" or "failed".
-        exit_code: None while the command runs, and if it has none.
-        output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read.
-        truncated: whether earlier output was dropped.
-        note: why it failed.
-        started: seconds since the epoch.
-        ended: the same; None while it runs.
+    Attributes: status: "running", "completed" or "failed". exit_code: None while the command runs, and if it has none.
+    output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read. truncated: whether earlier
+    output was dropped. note: why it failed.
     """
 
     id: int
@@ -98,14 +91,7 @@ class RunBook:
                 pass
 
     def end(self, number: int, exit_code: int | None, note: str = "") -> None:
-        """
-        Record the end of a command.
-
-        Args:
-            number: the request's id.
-            exit_code: None if the command never ran.
-            note: why it failed; "" for a command that ended by itself.
-        """
+        """Record the end of a command: the exit code is None if it never ran, *note* why it failed."""
         with self._changed:
             run = self._runs.get(number)
             if run is not None:
@@ -115,14 +101,8 @@ class RunBook:
 
     def get(self, number: int, wait: float = 0.0) -> dict[str, Any] | None:
         """
-        The state of a command.
-
-        Args:
-            number: the request's id.
-            wait: seconds to wait for the end of a running command.
-
-        Returns:
-            As `CommandRun.row`; None if the command hasn't begun, or isn't kept any more.
+        As `CommandRun.row`, after a running command's end or *wait* seconds; None if it hasn't begun, or isn't kept any
+        more.
         """
         end = time.monotonic() + wait
         with self._changed:

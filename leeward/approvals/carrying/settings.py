@@ -2,9 +2,8 @@
 The keys of the service's configuration that can be set while the service runs: by the operator, or by a sandbox's
 proposal that a person has approved.
 
-Runs in:   the operator's program that decides.
-Holds:     only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
-           sandbox can't propose that fewer of these requests need a person.
+Holds: only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
+sandbox can't propose that fewer of these requests need a person.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ KEYS = (*MODES, *DEFAULTS)
 
 
 def check_setting(key: str, value: Any) -> str | float:
-    """
-    *value* in the form that is kept.
-
-    Raises:
-        BadRequest: there is no such key, or *value* isn't one of it.
-    """
+    """*value* in the form that is kept; BadRequest if there is no such key, or *value* isn't one of it."""
     if key not in KEYS:
         raise BadRequest(f"{brief(key)} is no key that can be set; these are: {', '.join(KEYS)}")
     if key in MODES:
@@ -54,16 +48,7 @@ def check_setting(key: str, value: Any) -> str | float:
 
 
 class ServiceSettings:
-    """
-    The values of the keys, in a file of the service and in the queue.
-
-    Args:
-        folder: of the service, for the file.
-        queue: keeps the modes.
-
-    Raises:
-        BadRequest: the file can't be read or has a wrong value.
-    """
+    """The values of the keys, in a file in the service's *folder* and, of modes, in the queue."""
 
     def __init__(self, folder: str, queue: ApprovalQueue) -> None:
         self._path, self._queue, self._lock = os.path.join(folder, FILE), queue, threading.Lock()
@@ -86,13 +71,6 @@ class ServiceSettings:
             return {**{key: rules.mode(category) for key, category in MODES.items()}, **DEFAULTS, **self._kept}
 
     def set(self, key: str, value: Any) -> None:
-        """
-        Set a key.
-
-        Raises:
-            BadRequest: there is no such key, or *value* isn't one of it.
-            OSError: the file can't be written.
-        """
         found = check_setting(key, value)
         if key in MODES:
             self._queue.set_mode(MODES[key], str(found))

@@ -1,11 +1,10 @@
 """
 git on the operator's side: the service's repository for what sandboxes have pushed, and the push to the remote.
 
-Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
-Trust:     none in what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git
-           checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of
-           a sandbox is on this side. The project's own repository is the operator's.
-Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
+Runs in: the operator's program that decides, and git as a child of it, with the operator's credentials. Trust: none in
+what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git checks each object
+as it is fetched, and nothing is checked out. No configuration, hook or attributes file of a sandbox is on this side.
+The project's own repository is the operator's. Source: git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
 
 from __future__ import annotations
@@ -85,10 +84,7 @@ def is_local(remote: str) -> bool:
 
 
 def _limit(process: int, is_bounded: bool) -> None:
-    """
-    Lower the limits of *process* and its later children to those of MOST_CPU_S, MOST_FILE and, if it is bounded,
-    MOST_MEMORY. Linux 2.6.36; prlimit(2).
-    """
+    """Lower the limits of *process* and its later children: MOST_CPU_S, MOST_FILE, MOST_MEMORY. Linux 2.6.36; prlimit(2)."""
     wanted = {resource.RLIMIT_CPU: MOST_CPU_S, resource.RLIMIT_FSIZE: MOST_FILE, resource.RLIMIT_CORE: 0}
     for kind, most in {**wanted, **({resource.RLIMIT_AS: MOST_MEMORY} if is_bounded else {})}.items():
         hard = resource.prlimit(process, kind)[1]
@@ -98,19 +94,9 @@ def _limit(process: int, is_bounded: bool) -> None:
 
 def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
-    Run git.
-
-    Args:
-        argv: its arguments.
-        folder: of the repository.
-        seconds: that it may take.
-        cut: end git after MOST_PRINTED bytes and return these, instead of raising.
-
-    Returns:
-        The bytes of its standard output.
-
-    Raises:
-        GitFailed: git failed, took too long, printed too much, or isn't installed.
+    Run git in the repository *folder*; returns the bytes of its standard output. GitFailed if it failed, took more than
+    *seconds*, isn't installed, or printed more than MOST_PRINTED bytes; with *cut* it is ended there, and these are
+    returned.
     """
     words = [word for each in _CONFIG for word in ("-c", each)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRON
@@ -151,10 +137,7 @@ def _why(err: bytes, status: int) -> str:
 def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bytes, bool]:
     """
     The first MOST_PRINTED bytes of the output, the last _MOST_SAID bytes of the errors, and whether the output is
-    whole. No more is held in memory, since a small bundle can give gigabytes of a diff.
-
-    Raises:
-        TimeoutError: the child takes longer than *seconds*.
+    whole. No more is held in memory, since a small bundle can give gigabytes of a diff. TimeoutError after *seconds*.
     """
     assert child.stdout is not None
     assert child.stderr is not None
@@ -206,16 +189,10 @@ class GitIntake:
     """
     The service's own repository for one project, into which pushes of a sandbox are taken.
 
-    Args:
-        folder: of the service; the repository is made below it.
-        project: the operator's repository, whose objects the new one shares.
+    Args: folder: of the service; the repository is made below it. project: the operator's repository, whose objects the
+    new one shares.
 
-    Attributes:
-        path: of the service's repository.
-        remote: the URL to which approved branches are pushed.
-
-    Raises:
-        GitFailed: git isn't installed, or *project* is no repository.
+    Attributes: path: of the service's repository. remote: the URL to which approved branches are pushed.
     """
 
     def __init__(self, folder: str, project: str) -> None:
@@ -240,19 +217,8 @@ class GitIntake:
 
     def take_in(self, bundle: bytes, sandbox: str, name: str) -> str:
         """
-        Fetch a branch from a bundle.
-
-        Args:
-            bundle: has the branch as refs/heads/NAME.
-            sandbox: the id of the sandbox that the bundle comes from.
-            name: of the branch.
-
-        Returns:
-            The branch's commit, in hexadecimal.
-
-        Raises:
-            GitFailed: it is no bundle, or a broken one, or lacks objects.
-            Busy: the sandbox's pushes have taken MOST_TAKEN bytes already.
+        Fetch the branch *name* from a bundle of *sandbox*; returns its commit, in hexadecimal. GitFailed if the bundle
+        is broken or lacks objects, Busy if the sandbox's pushes have taken MOST_TAKEN bytes already.
         """
         if not bundle.startswith(_BUNDLES):
             raise GitFailed("what was pushed is no bundle of git")
@@ -281,13 +247,9 @@ class GitIntake:
 
     def base_of(self, name: str, commit: str) -> str:
         """
-        The commit with which *commit* is compared: the project's remote-tracking branch *name*, else the merge base
-        with another remote-tracking branch, else "". Commits that the operator hasn't pushed are no base: the push
-        would publish them, and the diff wouldn't show them.
-
-        Args:
-            name: of the branch.
-            commit: the branch's tip.
+        The commit with which *commit*, the tip of branch *name*, is compared: the project's remote-tracking branch
+        *name*, else the merge base with another remote-tracking branch, else "". Commits that the operator hasn't
+        pushed are no base: the push would publish them, and the diff wouldn't show them.
         """
         known = self._known(f"refs/remotes/origin/{name}")
         if name in known:
@@ -317,10 +279,8 @@ class GitIntake:
 
     def about(self, base: str, commit: str) -> tuple[list[str], str, list[str]]:
         """
-        What a person needs to decide about a push of *commit*.
-
-        Returns:
-            The commits since *base*, the newest first, a line each; the diff; and warnings about it.
+        What a person needs to decide about a push: the commits since *base*, the newest first, a line each; the diff;
+        warnings.
         """
         before = base or _empty(self.path)
         commits, diff = diff_of(self.path, base, commit)
@@ -339,16 +299,8 @@ class GitIntake:
 
 def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
     """
-    The commits after *base* up to *commit*, the newest first, a line each, and the diff. Of commits there are
-    MOST_COMMITS + 1 at most, and of the diff MOST_PRINTED bytes.
-
-    Args:
-        repository: the folder of a repository of the service.
-        base: a commit; "" for an empty tree.
-        commit: the tip.
-
-    Raises:
-        GitFailed: a commit is missing.
+    The commits after *base* ("": an empty tree) up to *commit*, the newest first, a line each, and the diff. Of commits
+    there are MOST_COMMITS + 1 at most, and of the diff MOST_PRINTED bytes. GitFailed if a commit is missing.
     """
     between = f"{base}..{commit}" if base else commit
     commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
@@ -364,10 +316,8 @@ def _empty(repository: str) -> str:
 
 def git_push(repository: str, remote: str, name: str, commit: str) -> None:
     """
-    Push *commit* of the folder *repository* to *remote* as the branch *name*, without force.
-
-    Raises:
-        GitFailed: the remote refuses the push, or can't be reached.
+    Push *commit* of the folder *repository* to *remote* as the branch *name*, without force; GitFailed if it is
+    refused.
     """
     git("push", "--quiet", "--no-verify", "--", remote, f"{commit}:refs/heads/{name}", folder=repository)
 

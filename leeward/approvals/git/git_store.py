@@ -1,13 +1,11 @@
 """
 Prunes the service's repositories for what sandboxes push.
 
-Runs in:   the operator's program that decides, and git as a child of it.
-Kept:      the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
-           removed within PRUNE_S, and when the service starts.
-Bounds:    all repositories together take MOST_STORED bytes. At that size no push is taken in until a request is decided
-           or a sandbox ends; nothing that a request needs is removed.
-Threads:   any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in
-           the queue (`held`).
+Kept: the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
+removed within PRUNE_S, and when the service starts. Bounds: all repositories together take MOST_STORED bytes. At that
+size no push is taken in until a request is decided or a sandbox ends; nothing that a request needs is removed. Threads:
+any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in the queue
+(`held`).
 """
 
 from __future__ import annotations
@@ -81,10 +79,8 @@ class GitStore:
     @contextlib.contextmanager
     def held(self, repository: str) -> Iterator[None]:
         """
-        A context in which the folder *repository* isn't pruned.
-
-        Raises:
-            Busy: the repositories take MOST_STORED bytes already.
+        A context in which the folder *repository* isn't pruned; Busy if the repositories take MOST_STORED bytes
+        already.
         """
         if self.size() >= MOST_STORED:
             raise Busy(f"what sandboxes have pushed takes {MOST_STORED} bytes already; decide what waits")

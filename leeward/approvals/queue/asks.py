@@ -1,10 +1,9 @@
 """
 Asks of egress policies: each becomes a request of the queue, and the decision about the request is its answer.
 
-Runs in:   the operator's program that decides; a client of the daemon.
-Trust:     none in names and paths, which a sandbox chooses.
-Threads:   one listens for asks, another one sends answers over a connection of its own, so that no decision waits for
-           the daemon. An exception costs a connection: the thread goes on with the next one.
+Trust: none in names and paths, which a sandbox chooses. Threads: one listens for asks, another one sends answers over a
+connection of its own, so that no decision waits for the daemon. An exception costs a connection: the thread goes on
+with the next one.
 """
 
 from __future__ import annotations
@@ -28,16 +27,7 @@ _MOST_PATH = 2000
 
 
 def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
-    """
-    The request for *ask*.
-
-    Args:
-        ask: of the daemon.
-        project: the path of the project that its sandbox works on; "" for none.
-
-    Raises:
-        BadRequest: the ask's host is neither a name nor an address.
-    """
+    """The request for *ask* of a sandbox in *project* ("": none); BadRequest if its host is neither a name nor an address."""
     host = ask.name or ask.address
     where = f"[{host}]" if ":" in host else host
     shown = f"{ask.method} {ask.protocol}://{where}:{ask.port}{ask.path}" if ask.method else \
@@ -60,13 +50,10 @@ class EgressDesk:
     """
     Takes the daemon's asks into the queue, and sends the decisions back.
 
-    Args:
-        approvals: the queue.
-        socket: of the daemon; None for the default.
-        project_of: returns the path of the project that a sandbox works on; "" for none.
+    Args: approvals: the queue. socket: of the daemon; None for the default. project_of: returns the path of the project
+    that a sandbox works on; "" for none.
 
-    Attributes:
-        trouble: the error of the last connection; "" while asks arrive.
+    Attributes: trouble: the error of the last connection; "" while asks arrive.
     """
 
     def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:

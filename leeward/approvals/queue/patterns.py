@@ -1,10 +1,13 @@
 """
 Patterns of rules: a parser and a matcher for each category.
 
-Runs in:   the operator's program; pure.
-Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`.
-In doubt:  a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth
-           and everything below it, and allows such a name only in the project's own folder.
+Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`. In
+doubt: a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth and
+everything below it, and allows such a name only in the project's own folder. One that denies matches a command if it
+matches one of its spellings: `sudo -u x git push` has the spellings `x git push` and `git push`, since it isn't known
+which options of a program take a value. Leaves: what isn't in the arguments: aliases of git, scripts, links to a
+program under another name, a line of a shell that isn't plain words; and global options of other programs than git.
+Source: git(1), as of git 2.54
 """
 
 from __future__ import annotations
@@ -46,10 +49,9 @@ class CompiledPattern:
     """
     A parsed pattern.
 
-    Attributes:
-        text: in normal form: equal patterns have equal texts.
-        matches: whether the pattern matches a subject; the second argument is True to match widely.
-        everything: whether it matches every subject of its category, or all that any pattern can match.
+    Attributes: text: in normal form: equal patterns have equal texts. matches: whether the pattern matches a subject;
+    the second argument is True to match widely. everything: whether it matches every subject of its category, or all
+    that any pattern can match.
     """
 
     text: str
@@ -58,16 +60,7 @@ class CompiledPattern:
 
 
 def compile_pattern(category: str, text: str) -> CompiledPattern:
-    """
-    Parse a pattern.
-
-    Args:
-        category: a key of READERS.
-        text: the pattern; "*" is everything.
-
-    Raises:
-        BadRequest: *text* is no pattern of this category; the message says why.
-    """
+    """Parse a pattern of a category; "*" is everything. BadRequest says why it is none."""
     text = text.strip()
     if not text or len(text) > MOST_PATTERN:
         raise BadRequest(f"a pattern has 1 to {MOST_PATTERN} characters")
@@ -100,13 +93,8 @@ def starred(text: str) -> list[str]:
 
 def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _nothing) -> bool:
     """
-    Whether *text* consists of *pieces* in this order with any characters between them. Each piece takes linear time.
-
-    Args:
-        pieces: from `starred`; a single one has to be the whole text.
-        text: not trusted.
-        barred: whether a character may not stand between pieces. Each piece is taken at its first place, so the result
-            may be False for a text that another division would fit.
+    Whether *text* consists of *pieces* of `starred` in this order with any characters between them but *barred* ones.
+    Each piece takes linear time and its first place, so the result may be False where another division would fit.
     """
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
@@ -255,18 +243,15 @@ _CWD = "cwd="
 
 
 def command_pattern(words: Sequence[str], folder: str) -> str:
-    """
-    A pattern of exec from its words, which the caller has quoted, and the pattern of a folder; "" for the project
-    itself.
-    """
+    """A pattern of exec from its words, which the caller has quoted, and the pattern of a folder ("": the project itself)."""
     first = "\\" * words[0].startswith(_CWD) + words[0]  # so that a program `cwd=...` isn't read as a folder
     return " ".join([*([f"{_CWD}{folder}"] if folder else []), first, *words[1:]])
 
 
 def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     """
-    The pattern of a folder in normal form, "" for the project itself, and its matcher, whose second argument is True to
-    match widely.
+    The pattern of a folder in normal form, "" for the project itself, and its matcher; the second argument is as in
+    Matcher.
     """
     if any("*" in piece for piece in token):
         raise BadRequest("a folder whose name has a star")
@@ -327,12 +312,7 @@ def _exec(text: str) -> CompiledPattern:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """
-    Split a pattern of exec into words, with quotes and backslashes; a star that isn't quoted separates pieces.
-
-    Raises:
-        BadRequest: a quote isn't closed, a backslash is the last character, or there is no first word.
-    """
+    """Split a pattern of exec into words, with quotes and backslashes; a star that isn't quoted separates pieces."""
     found, token, quote, escaped, started = list[_Token](), [""], "", False, False
     for letter in text:
         if escaped:

@@ -1,8 +1,7 @@
 """
 A request: its content, its decision and the steps on the way, and the bounds within which requests are accepted.
 
-Runs in:   the operator's program; pure.
-Trust:     none in the content. Texts are bounded here and escaped where they are shown.
+Trust: none in the content. Texts are bounded here and escaped where they are shown.
 """
 
 from __future__ import annotations
@@ -45,16 +44,12 @@ class NewRequest:
     """
     The content of a request.
 
-    Attributes:
-        subject: what rules are compared with.
-        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
-        description: for the person who decides.
-        reason: why the requester wants it.
-        metadata: for JSON.
-        sandbox: its id, as the daemon gives it; "" for the operator's own request.
-        asker: the name that the requester gives itself.
-        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
-        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
+    Attributes: subject: what rules are compared with. action: one word: "connect", "write", "edit", "delete", "apply",
+    "run", "add", "remove", "push", ... description: for the person who decides. reason: why the requester wants it.
+    metadata: for JSON. sandbox: its id, as the daemon gives it; "" for the operator's own request. asker: the name that
+    the requester gives itself. payload: the order to carry out after the approval, as bytes; None if the requester only
+    waits for the decision. project: the folder of the project that the sandbox works on; "" for none. Rules of other
+    projects don't apply.
     """
 
     subject: RuleSubject
@@ -71,23 +66,15 @@ class NewRequest:
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
     """
-    A request of the queue.
+    A request of the queue; the fields that aren't listed are as in NewRequest.
 
-    Attributes:
-        id: of the store; never given twice.
-        category: of rules.
-        action, subject, description, reason, metadata, sandbox, asker, project: as in NewRequest.
-        digest: SHA-256 of the content with the payload, in hexadecimal.
-        created: seconds since the epoch.
-        expires: seconds since the epoch; None if it doesn't expire.
-        status: "pending", "approved", "denied", "expired" or "superseded".
-        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
-            pending.
-        decided: seconds since the epoch; None while it is pending.
-        rule: the text of the rule that decided, or that was stored with the decision.
-        repeats: how many times the same request came again while it was pending.
-        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
-        note: why the order wasn't carried out, or which request is in its place.
+    Attributes: id: of the store; never given twice. digest: SHA-256 of the content with the payload, in hexadecimal.
+    created, expires, decided: seconds since the epoch; None if it doesn't expire, or while it is pending. status:
+    "pending", "approved", "denied", "expired" or "superseded". decided_by: "cli", "page", "rule", "mode", "expiry",
+    "shutdown", "supersession" or "stale"; "" while it is pending. rule: the text of the rule that decided, or that was
+    stored with the decision. repeats: how many times the same request came again while it was pending. stage: of the
+    order: "" where there is none, "due", "applying", "applied" or "failed". note: why the order wasn't carried out, or
+    which request is in its place.
     """
 
     id: int
@@ -128,13 +115,7 @@ def place_note(made: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CollapsedRow:
-    """
-    One row of a list.
-
-    Attributes:
-        request: the first request of the row.
-        others: how many more requests of the same sandbox and category the row stands for.
-    """
+    """One row of a list: a request, and how many more of the same sandbox and category the row stands for."""
 
     request: ApprovalRequest
     others: int = 0
@@ -145,12 +126,9 @@ class Resolution:
     """
     The result of a decision.
 
-    Attributes:
-        decided: the requests that were decided, among them those that the new rule matched.
-        before: the requests that had been decided before.
-        unknown: the ids without a request.
-        rule: the text of the rule that was stored; "" if none was.
-        project: where that rule holds; "" for everywhere.
+    Attributes: decided: the requests that were decided, among them those that the new rule matched. before: the
+    requests that had been decided before. unknown: the ids without a request. rule: the text of the rule that was
+    stored; "" if none was. project: where that rule holds; "" for everywhere.
     """
 
     decided: tuple[ApprovalRequest, ...] = ()
@@ -161,12 +139,7 @@ class Resolution:
 
 
 def checked(new: NewRequest) -> NewRequest:
-    """
-    *new* with its texts in UTF-8.
-
-    Raises:
-        BadRequest: a text, the metadata or the payload is too large or isn't valid.
-    """
+    """*new* with its texts in UTF-8; BadRequest if a text, the metadata or the payload is too large or isn't valid."""
     texts = []
     for name, text, most in (("an action", new.action, MOST_ACTION), ("a reason", new.reason, MOST_REASON),
                              ("a description", new.description, MOST_DESCRIPTION), ("an id", new.sandbox, 100),
@@ -254,11 +227,9 @@ class IntakeBounds:
     """
     The bounds of one sandbox's requests.
 
-    Attributes:
-        pending: pending requests of the sandbox.
-        all_pending: pending requests of all sandboxes together.
-        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
-        each_minute: requests a minute; also the burst.
+    Attributes: pending: pending requests of the sandbox. all_pending: pending requests of all sandboxes together.
+    bytes: of the payloads of the sandbox's requests that are pending or being carried out. each_minute: requests a
+    minute; also the burst.
     """
 
     pending: int = 100
@@ -273,12 +244,7 @@ COLLECTED = IntakeBounds(pending=15_000, all_pending=15_000, bytes=512 << 20)
 
 
 class IntakeRate:
-    """
-    A token bucket for each sandbox.
-
-    Args:
-        each_minute: requests of one sandbox; also the burst.
-    """
+    """A token bucket for each sandbox, of *each_minute* requests, which is also the burst."""
 
     def __init__(self, each_minute: int) -> None:
         self._most = each_minute
@@ -286,14 +252,8 @@ class IntakeRate:
 
     def take(self, sandbox: str, now: float) -> float:
         """
-        Take one token.
-
-        Args:
-            sandbox: the id of the sandbox that requests.
-            now: seconds of a monotonic clock.
-
-        Returns:
-            0.0, or the seconds until there is a token.
+        Take one token of *sandbox* at *now*, seconds of a monotonic clock. Returns 0.0, or the seconds until there is
+        one.
         """
         left, since = self._left.get(sandbox, (float(self._most), now))
         left = min(float(self._most), left + (now - since) * self._most / 60)
@@ -309,15 +269,8 @@ class IntakeRate:
 
 def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> None:
     """
-    Check that one more request is within the bounds.
-
-    Args:
-        bounds: of the sandbox.
-        load: the sandbox's pending requests, the bytes of its payloads, and the pending requests of all sandboxes.
-        more: bytes of the new request's payload.
-
-    Raises:
-        Busy: a bound is reached.
+    Busy if one request more, with *more* bytes of payload, isn't within the bounds. *load* is of
+    `RequestStore.load_of`.
     """
     count, size, of_all = load
     if count >= bounds.pending:

@@ -1,12 +1,10 @@
 """
-Rules: which requests are decided without a person.
+Rules: which requests are decided without a person, and the rule that "always" stores for one.
 
-Runs in:   the operator's program; pure.
-Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
-           mode, a person. The first one that applies decides.
-In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
-           shell. A file of a repository, or with which a folder becomes one, is allowed only by a rule that names one
-           (such as `.git`), and by no mode.
+Order: the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
+mode, a person. The first one that applies decides. In doubt: a person decides. What has a character that can't be seen
+matches no rule that allows, nor does a line of a shell. A file of a repository, or with which a folder becomes one, is
+allowed only by a rule that names one (such as `.git`), and by no mode.
 """
 
 from __future__ import annotations
@@ -55,11 +53,8 @@ class ApprovalRule:
     """
     A rule.
 
-    Attributes:
-        effect: "allow" or "deny".
-        category: one of CATEGORIES.
-        pattern: in normal form, so that rules with the same meaning are equal.
-        project: the folder of the project in which it holds; "" for all projects.
+    Attributes: effect: "allow" or "deny". category: one of CATEGORIES. pattern: in normal form, so that rules with the
+    same meaning are equal. project: the folder of the project in which it holds; "" for all projects.
     """
 
     effect: Effect
@@ -85,15 +80,8 @@ class ApprovalRule:
 
 def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     """
-    A rule from `category(pattern)`; `category` alone is `category(*)`.
-
-    Args:
-        text: as an operator writes it.
-        effect: "allow" or "deny".
-        project: the folder of the project in which it holds; "" for all projects.
-
-    Raises:
-        BadRequest: *text* is no rule; the message says why.
+    A rule of *project* ("": of all) from `category(pattern)`; `category` alone is `category(*)`. BadRequest says why it
+    is none.
     """
     category, bracket, rest = text.strip().partition("(")
     category = category.strip()
@@ -113,12 +101,7 @@ DEFAULT_DENY = ("network(*.datadoghq.com)",)
 
 
 def check_mode(category: str, mode: str) -> None:
-    """
-    Check that a category can have a mode.
-
-    Raises:
-        BadRequest: there is no such category or mode, or the category can't have it.
-    """
+    """BadRequest if there is no such category or mode, or the category can't have it."""
     if category not in CATEGORIES:
         raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
     if mode not in MODES:
@@ -130,17 +113,11 @@ def check_mode(category: str, mode: str) -> None:
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """
-    All rules and modes.
+    All rules and modes; BadRequest if a list has more than MOST_RULES or a rule of the other effect, or a mode isn't
+    valid.
 
-    Attributes:
-        forbidden: rules of the operator's configuration that no other rule overrules.
-        endpoints: hosts that are allowed, each with all its sub-domains.
-        deny: rules that deny.
-        allow: rules that allow.
-        modes: by category; the others have DEFAULT_MODE.
-
-    Raises:
-        BadRequest: a list has more than MOST_RULES rules or a rule of the other effect, or a mode isn't valid.
+    Attributes: forbidden: rules of the operator's configuration that no other rule overrules. endpoints: hosts that are
+    allowed, each with all its sub-domains. modes: by category; the others have DEFAULT_MODE.
     """
 
     forbidden: tuple[ApprovalRule, ...] = ()
@@ -167,11 +144,8 @@ class Ruling:
     """
     The result of `decide_subject`.
 
-    Attributes:
-        answer: "allow", "deny", or "ask" for a person.
-        by: "operator", "endpoint", "rule", "mode" or "person".
-        rule: the text of the rule; "" if none decided.
-        mode: of the category.
+    Attributes: answer: "allow", "deny", or "ask" for a person. by: "operator", "endpoint", "rule", "mode" or "person".
+    rule: the text of the rule; "" if none decided. mode: of the category.
     """
 
     answer: Answer
@@ -197,14 +171,7 @@ class Ruling:
 
 
 def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
-    """
-    Decide about a subject by the rules.
-
-    Args:
-        rules: all rules and modes.
-        subject: of a request.
-        project: the folder of the request's project; with "" only rules for all projects apply.
-    """
+    """Decide about a subject by the rules for all projects, and those for *project*."""
     mode = rules.mode(subject.category)
     forbidden = matching(rules.forbidden, subject, project)
     if forbidden is not None:
@@ -234,14 +201,8 @@ def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> Ap
     if others have names below that domain and the rule allows, for an address that address, for a command these
     arguments in this folder, for a file all files of its folder, for a branch or package that one.
 
-    Args:
-        subject: of a request.
-        effect: "allow" or "deny".
-        project: the folder of the project in which the rule holds; "" for all projects.
-
-    Raises:
-        BadRequest: no readable pattern matches the subject, or the rule would allow files of git's own.
-        Unsupported: the subject has a name, and the list of public suffixes isn't installed.
+    BadRequest if no pattern that a person can read matches the subject, or the rule would allow files of git's own;
+    Unsupported for a name without the list of public suffixes.
     """
     pattern = _written(subject, effect)
     if not is_seen(pattern):

@@ -1,12 +1,10 @@
 """
 The file of requests and rules: each change is one transaction, and triggers keep a request's content unchanged.
 
-Runs in:   the operator's program that decides; one process at a time, by a lock that the kernel releases when the
-           process ends.
-Trust:     the folder is used only if no other user can enter it.
-Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
-           damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
-Source:    sqlite.org/wal.html; flock(2)
+Runs in: one process at a time, by a lock that the kernel releases when the process ends. Trust: the folder is used only
+if no other user can enter it. Copy: rules and modes are also in a file of their own, written after each change of them.
+A file of requests that is damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's
+rules. Source: sqlite.org/wal.html; flock(2)
 """
 
 from __future__ import annotations
@@ -103,13 +101,7 @@ class StoreDamaged(Unsupported):
 
 @dataclass(frozen=True, slots=True)
 class RuleCopy:
-    """
-    The stored rules and modes.
-
-    Attributes:
-        rules: effect, text and project of each.
-        modes: by category.
-    """
+    """The stored rules, each with effect, text and project, and the modes by category."""
 
     rules: tuple[tuple[Effect, str, str], ...]
     modes: Mapping[str, str]
@@ -119,14 +111,10 @@ class RequestStore:
     """
     The file of requests and rules. Callers use it one at a time.
 
-    Args:
-        folder: of the user; made unless it exists.
-        restore: put the rules of the copy into a new file.
+    Args: folder: of the user; made unless it exists. restore: put the rules of the copy into a new file.
 
-    Raises:
-        Busy: another process has the folder's lock.
-        Unsupported: other users can enter the folder, or the file has another version.
-        StoreDamaged: the file is damaged, or lacks rules.
+    Raises: Busy: another process has the folder's lock. Unsupported: other users can enter the folder, or the file has
+    another version. StoreDamaged: the file is damaged, or lacks rules.
     """
 
     def __init__(self, folder: str, *, restore: bool = False) -> None:
@@ -187,12 +175,7 @@ class RequestStore:
         return set(self._file.execute("SELECT effect, text, project FROM rules"))
 
     def copy_rules(self) -> None:
-        """
-        Write the copy of the rules and modes. Called after each change of them.
-
-        Raises:
-            Busy: the disk is full or can't be written.
-        """
+        """Write the copy of the rules and modes. Called after each change of them."""
         _write_copy(self._folder, RuleCopy(tuple(sorted(self._all_rules())), self.modes()))
 
     def close(self) -> None:
@@ -202,15 +185,11 @@ class RequestStore:
     @contextmanager
     def transaction(self, *, lasting: bool = True) -> Iterator[None]:
         """
-        A context whose statements are one transaction; an exception rolls it back.
+        A context whose statements are one transaction; an exception rolls it back. Busy if the disk can't be written,
+        StoreDamaged if the file is damaged, or another one is in its place.
 
-        Args:
-            lasting: wait for the disk. Without, a crash of the machine, not of this program, may undo the transaction and
-                those after it that aren't lasting either.
-
-        Raises:
-            Busy: the disk is full or can't be written.
-            StoreDamaged: the file is damaged, or another one is in its place.
+        Without *lasting* it doesn't wait for the disk: a crash of the machine, not of this program, may undo it and
+        those after it that aren't lasting either.
         """
         self._file.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
         try:
@@ -299,12 +278,7 @@ class RequestStore:
         self._file.execute("UPDATE requests SET repeats = repeats + 1 WHERE id = ?", (number,))
 
     def decide(self, number: int, status: str, by: str, now: float, rule: str = "") -> bool:
-        """
-        Decide a pending request.
-
-        Returns:
-            False if it isn't pending, or has expired.
-        """
+        """Decide a pending request; False if it isn't pending, or has expired."""
         done = self._file.execute(
             "UPDATE requests SET status = ?1, decided_by = ?2, decided = ?3, rule = ?4, "
             "stage = CASE WHEN ?1 = 'approved' AND payload IS NOT NULL THEN 'due' ELSE '' END "
@@ -329,14 +303,8 @@ class RequestStore:
 
     def begin(self, number: int, temporary: str) -> bool:
         """
-        Record that a caller begins to carry out a request that is due.
-
-        Args:
-            number: the request's id.
-            temporary: the name of a file that may be left behind.
-
-        Returns:
-            False if another caller has begun it, or it isn't due.
+        Record that a caller begins to carry out a request, and may leave a file *temporary* behind; False if it isn't
+        due.
         """
         return self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
                                        "AND status = 'approved'", (temporary, number)).rowcount == 1
@@ -365,30 +333,12 @@ class RequestStore:
             "(SELECT coalesce(max(id), 0) FROM requests) - ?", (KEPT,))
 
     def add_rule(self, effect: Effect, text: str, project: str, now: float) -> bool:
-        """
-        Store a rule.
-
-        Args:
-            effect: "allow" or "deny".
-            text: of the rule, in normal form.
-            project: the folder of the project in which it holds; "" for all projects.
-            now: seconds since the epoch.
-
-        Returns:
-            False if the same rule was there already.
-        """
+        """Store a rule with its text in normal form; False if the same was there already."""
         return self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
                                        (effect, text, project, now)).rowcount == 1
 
     def remove_rule(self, effect: Effect, text: str, project: str | None) -> bool:
-        """
-        Remove a rule; returns whether there was one.
-
-        Args:
-            effect: "allow" or "deny".
-            text: of the rule, in normal form.
-            project: the rule's project; None for any.
-        """
+        """Remove a rule of *project* (None: of any); returns whether there was one."""
         which, values = _which(project=project)
         return self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
                                       (effect, text, *values)).rowcount > 0
@@ -446,10 +396,8 @@ def _is_damage(error: BaseException) -> bool:
 
 def read_copy(folder: str) -> RuleCopy | None:
     """
-    The copy of the rules and modes; None if there is none.
-
-    Raises:
-        Unsupported: it can't be read, so it isn't known which rules were stored.
+    The copy of the rules and modes; None if there is none. Unsupported if it can't be read: it isn't known what was
+    stored.
     """
     path = os.path.join(folder, COPY)
     try:
@@ -487,16 +435,8 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
     """
     Make a new file of requests and rules in place of one that is damaged. The old one stays beside it.
 
-    Args:
-        folder: of the store.
-        without_rules: go on where it isn't known which rules were stored.
-
-    Returns:
-        The path of the old file, and the rules of the new one; None if the file is whole.
-
-    Raises:
-        BadRequest: it isn't known which rules were stored.
-        Busy, Unsupported: as for RequestStore.
+    Returns the old file's path, and the rules of the new one; None if the file is whole. BadRequest if it isn't known
+    which rules were stored, unless *without_rules*.
     """
     try:
         RequestStore(folder).close()

@@ -1,10 +1,9 @@
 """
 The subject of a request in normal form, which rules compare.
 
-Runs in:   the operator's program; pure.
-Trust:     none. A text becomes a subject, or BadRequest with the reason.
-Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
-           package of pip. Without a normal form a rule would miss some spellings.
+Trust: none. A text becomes a subject, or BadRequest with the reason. Why: `./a`, `x/../a` and `a` are one file,
+`Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one package of pip. Without a normal form a rule
+would miss some spellings.
 """
 
 from __future__ import annotations
@@ -41,13 +40,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """
-    The peer of a connection.
-
-    Attributes:
-        host: a name or an address.
-        port: 0 if the request has none.
-    """
+    """The peer of a connection; the port is 0 if the request has none."""
 
     category: ClassVar = "network"
     host: Host
@@ -59,9 +52,8 @@ class ProjectPath:
     """
     A file or folder of the project.
 
-    Attributes:
-        path: relative to the project, without `.`, `..` and links.
-        in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
+    Attributes: path: relative to the project, without `.`, `..` and links. in_repository: whether it lay in a
+    repository of the host's, or made one, when it was asked for.
     """
 
     category: ClassVar = "filesystem"
@@ -74,11 +66,9 @@ class Invocation:
     """
     A command.
 
-    Attributes:
-        argv: its arguments, the program first; () if there is a line.
-        line: of a shell, if it isn't plain words; else "".
-        cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox; "" for the
-            project itself.
+    Attributes: argv: its arguments, the program first; () if there is a line. line: of a shell, if it isn't plain
+    words; else "". cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox;
+    "" for the project itself.
     """
 
     category: ClassVar = "exec"
@@ -89,14 +79,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class NamedPackage:
-    """
-    A package as its manager names it.
-
-    Attributes:
-        manager: one of MANAGERS.
-        name: in the manager's normal form.
-        version: as it was requested; "" for any.
-    """
+    """A package in its manager's normal form; the version as it was requested, "" for any."""
 
     category: ClassVar = "packages"
     manager: str
@@ -134,16 +117,7 @@ def is_shown(subject: RuleSubject) -> bool:
 
 
 def endpoint(host: str, port: int = 0) -> Endpoint:
-    """
-    The endpoint of a host and a port.
-
-    Args:
-        host: a name or an address, in any of its forms.
-        port: 0 if the request has none.
-
-    Raises:
-        BadRequest: *host* is no host, or *port* isn't between 0 and 65535.
-    """
+    """The endpoint of a name or an address, in any of its forms, and a port; 0 if the request has none."""
     try:
         found = parse_host(host)
     except InvalidHost as error:
@@ -155,14 +129,9 @@ def endpoint(host: str, port: int = 0) -> Endpoint:
 
 def project_path(path: str, link: Callable[[str], str | None] = lambda path: None) -> ProjectPath:
     """
-    *path* with `.`, `..` and links resolved beneath the project, as the kernel resolves them.
-
-    Args:
-        path: relative to the project.
-        link: returns the text of the link at a path of the project; None if there is no link.
-
-    Raises:
-        BadRequest: the path leads out of the project, is the project itself, or has more than MOST_LINKS links.
+    *path* with `.`, `..` and links resolved beneath the project, as the kernel resolves them. BadRequest if it leads
+    out of the project, is the project itself, or has more than MOST_LINKS links. *link* returns the text of the link at
+    a path.
     """
     if "\0" in path or not 0 < len(path) <= MOST_PATH:
         raise BadRequest(f"a path has 1 to {MOST_PATH} characters, and no NUL among them")
@@ -197,13 +166,8 @@ def _parts(path: str) -> list[str]:
 
 def starting_folder(text: str) -> str:
     """
-    The folder in which a command starts, in the form of `Invocation.cwd`.
-
-    Args:
-        text: a path in the sandbox, relative to WORKSPACE or absolute; "" for WORKSPACE.
-
-    Raises:
-        BadRequest: *text* is too long, or has characters that can't be shown.
+    The folder in which a command starts, as `Invocation.cwd`, of a path relative to WORKSPACE or absolute ("":
+    WORKSPACE).
     """
     if len(text) > MOST_PATH or not text.isprintable():
         raise BadRequest("a folder to start in is a path that can be shown")
@@ -214,14 +178,8 @@ def starting_folder(text: str) -> str:
 
 def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
     """
-    The subject of a command. A line of plain words becomes these words, any other stays a line.
-
-    Args:
-        command: arguments, or a line.
-        cwd: the folder to start in, as `starting_folder` takes it.
-
-    Raises:
-        BadRequest: there is no program, or a bound is exceeded.
+    The subject of a command in a folder of `starting_folder`. A line of plain words becomes these words, any other
+    stays a line.
     """
     folder = starting_folder(cwd)
     if isinstance(command, str):
@@ -275,12 +233,7 @@ def plain_words(line: str) -> tuple[str, ...] | None:
 
 
 def package(manager: str, name: str, version: str = "") -> NamedPackage:
-    """
-    The subject of a package.
-
-    Raises:
-        BadRequest: the manager isn't known, or it has no such names or versions.
-    """
+    """The subject of a package; BadRequest if the manager isn't known, or has no such names or versions."""
     if manager not in MANAGERS:
         raise BadRequest(f"no manager of packages that is known; these are: {', '.join(MANAGERS)}")
     form = _NAMES["npm" if manager == "bun" else manager]
@@ -297,10 +250,8 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
 
 def branch(name: str) -> BranchName:
     """
-    The subject of a branch, with or without refs/heads/.
-
-    Raises:
-        BadRequest: git would refuse the name, or read it as something else.
+    The subject of a branch, with or without refs/heads/; BadRequest if git would refuse the name, or read it as another
+    thing.
     """
     name = name.removeprefix("refs/heads/")
     if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or name == "@"
@@ -311,12 +262,7 @@ def branch(name: str) -> BranchName:
 
 
 def sandbox_action(text: str) -> SandboxAction:
-    """
-    The subject of an action of leeward itself.
-
-    Raises:
-        BadRequest: *text* isn't one line of 1 to MOST_PATH characters that can be shown.
-    """
+    """The subject of an action of leeward itself: one line of 1 to MOST_PATH characters that can be shown."""
     if not 0 < len(text) <= MOST_PATH or not text.isprintable():
         raise BadRequest(f"an action is one line of 1 to {MOST_PATH} characters that can be shown")
     return SandboxAction(text)

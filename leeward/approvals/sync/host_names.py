@@ -1,8 +1,7 @@
 """
 Lists the names of a project on the host, each with the values by which a change is noticed.
 
-Runs in:   the operator's program that decides.
-Trust:     none in the names, some of which come from a sandbox: no link is followed, and no other mount is entered.
+Trust: none in the names, some of which come from a sandbox: no link is followed, and no other mount is entered.
 """
 
 from __future__ import annotations
@@ -24,16 +23,8 @@ _PASSED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)
 
 def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> dict[str, NameSign]:
     """
-    All names in a folder, at any depth. A folder that can't be opened is listed without its content.
-
-    Args:
-        folder: the descriptor of the folder.
-        is_skipped: whether a path and everything below it are left out.
-        most: names, at most.
-
-    Raises:
-        BadRequest: there are more than *most* names.
-        OSError: a folder can't be read.
+    All names in a folder, at any depth, but for skipped paths and what is below them. BadRequest if there are more than
+    *most*. A folder that can't be opened is listed without its content.
     """
     found, todo = dict[str, NameSign](), [""]
     while todo:
@@ -65,16 +56,7 @@ def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> di
 
 
 def sign_at(folder: int, path: str) -> NameSign | None:
-    """
-    The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount.
-
-    Args:
-        folder: the project's descriptor.
-        path: relative to the project.
-
-    Raises:
-        OSError: stat fails for another reason.
-    """
+    """The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount."""
     try:
         fd = open_beneath(folder, os.fsencode(path), os.O_PATH | os.O_NOFOLLOW)
     except OSError as error:

@@ -1,15 +1,13 @@
 """
 Live sync: writes a sandbox's changes in its copy of a project to the host, and the host's edits into the sandbox.
 
-Runs in:   the operator's program that decides, a thread for each sandbox that was opened with sync.
-Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
-           that the round has read. In the sandbox a process of the sandbox.
-Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`files.remarks`); a
-           change that a rule denies isn't written.
-Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
-           inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
-Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
-           process's write is lost.
+Writer: on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state that
+the round has read. In the sandbox a process of the sandbox. Trust: none in the sandbox's content, which is read once
+and compared with the hash that was listed. A change that a person has to see becomes a request (`orders.remarks`); a
+change that a rule denies isn't written. Rounds: each one lists the overlay's upper folder and the host's names, since
+an overlay reports no changes and inotify is refused in sandboxes. The pause after a round is four times as long as the
+round took. Leaves: if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written
+to it, the process's write is lost.
 """
 
 from __future__ import annotations
@@ -95,19 +93,12 @@ class _Look:
 
 class LiveSync:
     """
-    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`.
+    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`. Stale if the overlay
+    is over another folder than *project*, BadRequest if that has too many names.
 
-    Args:
-        moves: writes a path to the other side.
-        overlay: of the sandbox.
-        project: the folder that the overlay is over.
-        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
-        notes: keeps the changes that aren't written.
-
-    Raises:
-        Stale: the overlay is over another folder than *project*.
-        BadRequest: the project has too many names.
-        LeewardError: as for `Sandbox.diff`.
+    Args: moves: writes a path to the other side. overlay: of the sandbox. project: the folder that the overlay is over.
+    after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once. notes: keeps the
+    changes that aren't written.
     """
 
     def __init__(self, moves: SyncMoves, overlay: Overlay, project: Project, after: str, notes: SyncNotes) -> None:
@@ -377,20 +368,7 @@ class LiveSync:
 
 def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str,
                hides: Callable[[str], bool]) -> LiveSync:
-    """
-    Sync *project* with the copy of it that *box* has.
-
-    Args:
-        box: a sandbox that was just opened.
-        project: the folder on the host.
-        queue: has the rules, and takes the requests.
-        journal: the record.
-        after: as for LiveSync.
-        hides: whether the host's file at a path isn't shown to the sandbox.
-
-    Raises:
-        Stale, BadRequest, LeewardError: as for LiveSync.
-    """
+    """Sync *project* with the copy of it that *box* has, but for the host's files that *hides* is True for."""
     overlay = Overlay(box, "")
     moves = SyncMoves(box, overlay, project, queue, journal, hides)
     return LiveSync(moves, overlay, project, after, SyncNotes(moves.noted))
@@ -413,14 +391,10 @@ class SyncPath:
     """
     A path that has to be written to one side.
 
-    Attributes:
-        path: relative to the project.
-        move: "to_host" or "to_sandbox".
-        inside: the state in the sandbox; None where the host's own shows through.
-        host: the state on the host.
-        sign: of the name on the host; None if there is none.
-        change: for a move to the host, the row for its order.
-        is_restless: the file changes in every round, so it is written as it is read, whatever its hash.
+    Attributes: path: relative to the project. move: "to_host" or "to_sandbox". inside: the state in the sandbox; None
+    where the host's own shows through. host: the state on the host. sign: of the name on the host; None if there is
+    none. change: for a move to the host, the row for its order. is_restless: the file changes in every round, so it is
+    written as it is read, whatever its hash.
     """
 
     path: str
@@ -439,20 +413,12 @@ class SyncPath:
 
 class SyncMoves:
     """
-    Writes paths, within a sandbox's budget.
+    Writes paths, within a sandbox's budget. *hides* is True for a path whose file of the host isn't shown to the
+    sandbox.
 
-    Args:
-        box: the sandbox.
-        overlay: its copy of the project.
-        project: the folder on the host.
-        queue: has the rules, and takes the requests.
-        journal: the record.
-        hides: whether the host's file at a path isn't shown to the sandbox.
-
-    Attributes:
-        to_host, to_sandbox: how many paths were written there.
-        unlisted: folders that the host has replaced. The overlay lists the old folder that it has opened, so new files
-            can be opened by name in the sandbox and aren't listed.
+    Attributes: to_host, to_sandbox: how many paths were written there. unlisted: folders that the host has replaced.
+    The overlay lists the old folder that it has opened, so new files can be opened by name in the sandbox and aren't
+    listed.
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
@@ -500,20 +466,10 @@ class SyncMoves:
 
     def out(self, move: SyncPath, is_own: bool, last: bool) -> SyncNote | FileState:
         """
-        Write the sandbox's state of a path to the host.
+        Write the sandbox's state of a path to the host; returns what was written, or a note that says why nothing was.
 
-        Args:
-            move: a move to the host.
-            is_own: whether the project had the path when the sandbox was opened.
-            last: ignore the budget, in the last pass.
-
-        Returns:
-            The state that was written, or a note that says why nothing was.
-
-        Raises:
-            Deferred: the path waits for another round; BudgetSpent: all paths do.
-            Stale: the host was changed meanwhile.
-            LeewardError, OSError: reading or writing fails.
+        *is_own* says whether the project had the path when the sandbox was opened; *last* ignores the budget. Deferred
+        if the path waits for another round, BudgetSpent if all do, Stale if the host was changed meanwhile.
         """
         if (denial := self._denial(move)) is not None:
             return denial
@@ -571,15 +527,7 @@ class SyncMoves:
     # --- into the sandbox -------------------------------------------------------------
 
     def inward(self, move: SyncPath) -> SyncNote | None:
-        """
-        Write the host's state of a path into the sandbox.
-
-        Returns:
-            None if the sandbox has it now, or a note that says why not.
-
-        Raises:
-            Deferred, BudgetSpent, LeewardError, OSError: as for `out`.
-        """
+        """Write the host's state of a path into the sandbox; returns None if it has it now, or a note that says why not."""
         if (denial := self._denial(move)) is not None:
             return denial
         if move.host.type != "none" and self._hides(move.path):

@@ -1,10 +1,10 @@
 """
-Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same.
+Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same,
+and the notes about what isn't written.
 
-Runs in:   the operator's program; pure.
-Trust:     none in the sandbox's rows: names, modes, links and content are hostile.
-Holds:     one side's change is written to the other side only if that side still has the last common state. If both
-           have changed a path, nothing is written, and the conflict is noted.
+Trust: none in the sandbox's rows: names, modes, links and content are hostile. Holds: one side's change is written to
+the other side only if that side still has the last common state. If both have changed a path, nothing is written, and
+the conflict is noted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ BURST_BYTES, BYTES_S = 256 << 20, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class InsideView:
-    """
-    A sandbox's states of paths, from the rows of its overlay's upper folder.
-
-    Attributes:
-        rows: by path.
-    """
+    """A sandbox's states of paths, from the rows of its overlay's upper folder."""
 
     rows: Mapping[str, UpperRow]
 
@@ -76,12 +71,8 @@ def agree(one: FileState, other: FileState) -> bool:
 
 def three_way(base: FileState | None, inside: FileState, host: FileState) -> Move:
     """
-    The move for a path, by a three-way comparison.
-
-    Args:
-        base: the last common state; None if it isn't known, since the host has changed the path before it was read.
-        inside: the state in the sandbox.
-        host: the state on the host.
+    The move for a path, by a three-way comparison. *base* is the last common state; None if it isn't known, since the
+    host has changed the path before it was read.
     """
     if agree(inside, host):
         return "same"
@@ -107,12 +98,7 @@ def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileSta
 
 
 class SyncBudget:
-    """
-    The budget of one sandbox's sync: a token bucket of files and one of bytes.
-
-    Args:
-        now: seconds of a monotonic clock.
-    """
+    """The budget of one sandbox's sync, from *now* on a monotonic clock: a token bucket of files and one of bytes."""
 
     def __init__(self, now: float) -> None:
         self._files, self._bytes, self._at = float(BURST_FILES), float(BURST_BYTES), now
@@ -130,13 +116,8 @@ class SyncBudget:
 
 def sync_option(options: dict[str, Any]) -> str | None:
     """
-    Take `sync` and `sync_after` out of the options of a sandbox.
-
-    Returns:
-        The path that the sync waits for, "" for none; None without sync.
-
-    Raises:
-        BadRequest: a value has the wrong type, or there is `sync_after` without `sync`.
+    Take `sync` and `sync_after` out of the options of a sandbox; returns the path that the sync waits for ("": none),
+    None without sync.
     """
     wanted, after = options.pop("sync", False), options.pop("sync_after", "")
     if type(wanted) is not bool or not isinstance(after, str):
@@ -160,12 +141,9 @@ class SyncNote:
     """
     Why a path wasn't written.
 
-    Attributes:
-        kind: CONFLICT, ASKED, DENIED or REFUSED.
-        why: for people.
-        inside: the state in the sandbox; None where the host's own showed through.
-        host: the state on the host.
-        request: the id of the request for the change; None for none.
+    Attributes: kind: CONFLICT, ASKED, DENIED or REFUSED. why: for people. inside: the state in the sandbox; None where
+    the host's own showed through. host: the state on the host. request: the id of the request for the change; None for
+    none.
     """
 
     kind: str
@@ -176,12 +154,7 @@ class SyncNote:
 
 
 class SyncNotes:
-    """
-    The notes of one sandbox by path, MOST_NOTES at most.
-
-    Args:
-        noted: is called with each new note and its path.
-    """
+    """The notes of one sandbox by path, MOST_NOTES at most; *noted* is called with each new one and its path."""
 
     def __init__(self, noted: Callable[[str, SyncNote], None]) -> None:
         self._noted, self._notes = noted, dict[str, SyncNote]()

@@ -1,8 +1,7 @@
 """
 REST: the routes for programs, each with its fields and its handler.
 
-Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
-Trust:     none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
+Trust: none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
 """
 
 from __future__ import annotations
@@ -116,12 +115,7 @@ async def request(call: WebCall, wait: float) -> Row:
 
 
 async def own_request(call: WebCall, number: int) -> ApprovalRequest:
-    """
-    A request that the caller may see.
-
-    Raises:
-        WebProblem: there is no such request, or it is another sandbox's.
-    """
+    """A request that the caller may see; WebProblem if there is none, or it is another sandbox's."""
     found = await in_thread_of(call.sandbox, call.service.queue.get, number) if number < 2**63 else None
     if found is None or (call.sandbox and found.sandbox != call.sandbox):
         raise missing("there is no such request")
@@ -159,10 +153,8 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
                      everywhere: bool = False, profile: str | None = None,
                      hunks: list[int] | None = None) -> Resolution:
     """
-    Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most.
-
-    Raises:
-        WebProblem: there is no such request, it was decided before, or the file was changed after it (status 409).
+    Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most. WebProblem
+    if there is no such request, it was decided before, or the file was changed after it (status 409).
     """
     queue = parts.service.queue
     if number >= 2**63 or await in_thread(queue.get, number) is None:
@@ -185,12 +177,7 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
 
 
 async def _carried_out(parts: WebParts, resolution: Resolution, number: int | None) -> None:
-    """
-    Wait until the approved files are written, that of request *number* or by None all.
-
-    Raises:
-        WebProblem: a file on the host was changed after the request.
-    """
+    """Wait until the approved files are written, that of request *number* or by None all; WebProblem if one was changed."""
     for each in resolution.decided:
         if each.category == "filesystem" and each.stage == "due" and number in (each.id, None):
             found = await parts.feed.wait(each.id, CARRIED_OUT_S, lambda one: one.stage not in ("due", "applying"))

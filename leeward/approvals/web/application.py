@@ -1,8 +1,8 @@
 """
-The app: all routes behind the gate.
+The app: all routes behind the gate, and their description for OpenAPI. One app answers all of its listeners: the
+operator's socket and the sandboxes' bridges, which identify the caller, and TCP, where the gate does.
 
-Runs in:   the operator's program that decides. One app answers all of its listeners: the operator's socket and the
-           sandboxes' bridges, which identify the caller, and TCP, where the gate identifies the caller.
+Source: spec.openapis.org/oas/v3.1.0
 """
 
 from __future__ import annotations
@@ -33,15 +33,7 @@ __all__ = ["ROUTES", "application"]
 
 
 def application(service: ApprovalService, access: PageAccess | None = None, feed: LiveFeed | None = None) -> Starlette:
-    """
-    Args:
-        service: to serve.
-        access: sessions, links and tokens; None for new ones.
-        feed: of viewers; None for a new one.
-
-    Returns:
-        The app; its `state.parts` is the WebParts.
-    """
+    """The app that serves *service*; its `state.parts` is the WebParts."""
     parts = WebParts(service, access or PageAccess(), feed or LiveFeed(service.queue))
     service.subscribe_output(parts.feed.output)
 

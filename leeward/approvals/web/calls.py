@@ -1,9 +1,8 @@
 """
 One call: the caller's rights, the body, and the answer if the call fails.
 
-Runs in:   the operator's program that decides, on its event loop.
-Holds:     each route goes through `answered`: a sandbox can call only the routes that
-           are for it, and a change by a browser needs the session's CSRF token.
+Holds: each route goes through `answered`: a sandbox can call only the routes that are for it, and a change by a browser
+needs the session's CSRF token.
 """
 
 from __future__ import annotations
@@ -59,12 +58,8 @@ class WebParts:
 @dataclass(frozen=True, slots=True)
 class WebCall:
     """
-    Attributes:
-        parts: what all routes share.
-        request: of Starlette.
-        credential: the caller; None only on routes for anyone.
-        session: of a browser; None for other callers.
-        fields: of the body's object or form.
+    Attributes: credential: the caller; None only on routes for anyone. session: of a browser; None for other callers.
+    fields: of the body's object or form.
     """
 
     parts: WebParts
@@ -85,10 +80,8 @@ class WebCall:
     @property
     def operator(self) -> Operator:
         """
-        The operator as the caller.
-
-        Raises:
-            WebProblem: the caller is a sandbox; `answered` has refused that before on routes that need the operator.
+        The operator as the caller; WebProblem for a sandbox, which `answered` has refused before on routes that need
+        the operator.
         """
         if not isinstance(self.credential, Operator):
             raise forbidden("a sandbox asks, and doesn't decide")
@@ -101,8 +94,8 @@ class WebCall:
 
 def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[Response]]:
     """
-    The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call without
-    a session the answer redirects to /login.
+    The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call
+    without a session the answer redirects to /login.
     """
     async def answer(request: Request) -> Response:
         caller = ""

@@ -1,9 +1,8 @@
 """
 Renders pages from templates.
 
-Runs in:   the operator's program that decides; pure except for the templates, which are read once.
-Trust:     none in values. All that a template prints is escaped, and invisible characters are replaced by their names,
-           also in attributes. The filter `exact`, for values of form fields, only escapes.
+Trust: none in values. All that a template prints is escaped, and characters that are invisible or reorder text are
+replaced by their names, also in attributes. The filter `exact`, for values of form fields, only escapes.
 """
 
 from __future__ import annotations
@@ -106,13 +105,7 @@ def plain(text: str) -> str:
 
 
 def marked(text: str, most: int | None = None) -> Markup:
-    """
-    *text* escaped, with a mark in the place of each invisible character.
-
-    Args:
-        text: not trusted.
-        most: characters that are shown; a mark has the number of the rest. None for all.
-    """
+    """*text* escaped, with a mark in the place of each invisible character, and one for what is behind *most* characters."""
     rest = 0
     if most is not None and len(text) > most:
         text, rest = text[:most], len(text) - most

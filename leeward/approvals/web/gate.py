@@ -1,13 +1,14 @@
 """
-Identifies the caller of a call over TCP before any other code runs, and sets the security headers of each answer.
+Identifies the caller of a call over TCP before any other code runs, and sets the security headers of each answer; login
+links that work once, sessions of browsers, tokens of programs.
 
-Runs in:   the operator's program that decides, around the app.
-Trust:     none in a head. A scope with a credential comes from the operator's socket or a bridge and isn't checked
-           here; a scope without one comes from TCP.
-Against:   a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged
-           forms and WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host,
-           who can connect, but have neither session nor token.
-Source:    RFC 6265bis (SameSite), RFC 6455 §10.2 (Origin), www.w3.org/TR/CSP3, www.w3.org/TR/fetch-metadata
+Trust: none in a head. A scope with a credential comes from the operator's socket or a bridge, whose listener makes it
+from the connection and not from any byte of a request; a scope without one comes from TCP and has no rights. Holds: the
+tables have only hashes of links, cookies and tokens. Each table is bounded: the oldest entry is dropped first. Against:
+a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged forms and
+WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host, who can connect, but
+have neither session nor token. Source: RFC 6265bis (SameSite), RFC 6455 §10.2 (Origin), www.w3.org/TR/CSP3,
+www.w3.org/TR/fetch-metadata
 """
 
 from __future__ import annotations
@@ -60,13 +61,7 @@ def cookie_name(port: int) -> str:
 
 
 class WebGate:
-    """
-    The middleware around the app.
-
-    Args:
-        app: the application behind it.
-        access: sessions and tokens.
-    """
+    """The middleware around the app."""
 
     def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app, self._access = app, access
@@ -95,10 +90,8 @@ class WebGate:
 
     def _admit(self, scope: Scope) -> None:
         """
-        Give the scope a credential if its headers have a valid session or token.
-
-        Raises:
-            WebProblem: the peer isn't on this host, or the Host, the Origin or the size of the head is wrong.
+        Give the scope a credential if its headers have a valid session or token. WebProblem if the peer isn't on this
+        host, or the Host, the Origin or the size of the head is wrong.
         """
         port = _port(scope)
         headers = Headers(scope=scope)
@@ -129,12 +122,7 @@ class WebGate:
 
 
 def _port(scope: Scope) -> int:
-    """
-    The port of the listener.
-
-    Raises:
-        WebProblem: the listener or the peer isn't on loopback.
-    """
+    """The port of the listener; WebProblem if it or the peer isn't on loopback."""
     server, client = scope.get("server"), scope.get("client")
     if server is None or client is None or not _is_loopback(server[0]) or not _is_loopback(client[0]):
         raise forbidden("this is for a browser on this machine")
@@ -151,9 +139,7 @@ def _is_loopback(address: str) -> bool:
 def _check_origin(scope: Scope, headers: Headers, own: str) -> None:
     """
     Check that a call with a cookie comes from a page of this app: a browser sends it for other sites' pages too.
-
-    Raises:
-        WebProblem: the call is a change or a WebSocket of another site, or embeds a page in one.
+    WebProblem if it is a change or a WebSocket of another site, or embeds a page in one.
     """
     site, origins = headers.get("sec-fetch-site"), headers.getlist("origin")
     if scope["type"] == "http" and scope["method"] in SAFE:
@@ -181,24 +167,14 @@ SCOPE_KEY = "leeward.credential"
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """
-    A person, or a program of the same user on the host.
-
-    Attributes:
-        by: "cli" for the operator's socket, "page" for TCP; decisions record it.
-    """
+    """A person, or a program of the same user on the host: by "cli" at the operator's socket, by "page" over TCP."""
 
     by: Literal["cli", "page"]
 
 
 @dataclass(frozen=True, slots=True)
 class AskingSandbox:
-    """
-    A process of a sandbox. The processes of one sandbox share a bridge, so they can't be distinguished.
-
-    Attributes:
-        sandbox: its id, as the daemon gives it.
-    """
+    """A process of a sandbox. The processes of one sandbox share a bridge, so they can't be distinguished."""
 
     sandbox: str
 
@@ -230,10 +206,8 @@ class BrowserSession:
     """
     A browser that has used a login link.
 
-    Attributes:
-        csrf: the token that each form and each change by the page has to send.
-        begun: seconds of a monotonic clock.
-        key: of the session in the table; no secret.
+    Attributes: csrf: the token that each form and each change by the page has to send. begun: seconds of a monotonic
+    clock. key: of the session in the table; no secret.
     """
 
     csrf: str
@@ -242,12 +216,7 @@ class BrowserSession:
 
 
 class PageAccess:
-    """
-    The tables of login links, sessions and tokens.
-
-    Args:
-        clock: returns seconds of a monotonic clock.
-    """
+    """The tables of login links, sessions and tokens. Any thread may call."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -256,12 +225,7 @@ class PageAccess:
         self._tokens: dict[str, None] = {}
 
     def login_token(self) -> str:
-        """
-        Make a login link.
-
-        Returns:
-            The link's token, which works once, within LINK_LASTS seconds.
-        """
+        """The token of a new login link, which works once, within LINK_LASTS seconds."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             _put(self._links, _key(token), self._clock() + LINK_LASTS, MOST_LINKS)
@@ -269,10 +233,8 @@ class PageAccess:
 
     def log_in(self, token: str) -> str | None:
         """
-        Use a login link up.
-
-        Returns:
-            The cookie of a new session; None if there is no such link, or it was used or is too old.
+        Use a login link up; returns the cookie of a new session, None if there is no such link, or it was used or is
+        too old.
         """
         now = self._clock()
         with self._lock:
@@ -305,12 +267,7 @@ class PageAccess:
             self._sessions.pop(session.key, None)
 
     def program_token(self) -> str:
-        """
-        Make a bearer token for a program.
-
-        Returns:
-            The token; it works until this process ends or MOST_TOKENS newer ones were made.
-        """
+        """A new bearer token for a program; it works until this process ends or MOST_TOKENS newer ones were made."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             _put(self._tokens, _key(token), None, MOST_TOKENS)

@@ -1,11 +1,17 @@
 """
 The application's listeners: the operator's Unix socket, the bridges of sandboxes, and TCP on 127.0.0.1.
 
-Runs in:   the operator's program that decides, on its event loop.
-Trust:     a peer of the Unix socket must be a process of this user's and this host (peers.py). No sandbox is shown the
-           socket's folder, either (spec/own_sockets.py), and abstract names belong to another network namespace. A bridge's
-           credential is made here, from the pipe of the request. TCP gives no credential.
-Source:    unix(7)
+Trust: none in a peer. One of the Unix socket must be a process of this user's and this host: a process in a sandbox can
+have this user's id, if the user's own daemon runs it, but its pid and network namespaces are others. No sandbox is
+shown the socket's folder, either (spec/own_sockets.py), and abstract names belong to another network namespace. A
+bridge's credential is made here, from the pipe of the request. TCP gives none. TCP: any user of the host can open a
+connection. Those of the operator's user and of root, and those on which a session or a token was shown, have a bound of
+their own; where it is reached, the one that has been without a request for longest makes room. All others are
+strangers, and few: each has a short time, and where there are too many, the oldest one of the user who has most makes
+room. So no other user keeps the operator away, also where the operator's browser has another user's id, as in a
+container. Source: unix(7), SO_PEERCRED, which knows Unix sockets alone; socket(7), SO_PEERPIDFD, Linux 6.5;
+pid_namespaces(7); sock_diag(7), <linux/inet_diag.h>: one TCP socket is looked up by its addresses, which needs no
+privilege.
 """
 
 from __future__ import annotations
@@ -98,15 +104,9 @@ def with_credential(app: Application, credential: Credential) -> Application:
 
 def bind_operator(path: str) -> socket.socket:
     """
-    Bind the operator's socket, with mode 0600, in a folder that only this user can write to.
+    Bind the operator's socket, with mode 0600, in a folder that only this user can write to; the caller owns it.
 
-    Returns:
-        A listening socket that doesn't block; the caller owns it.
-
-    Raises:
-        Busy: another service listens there.
-        Unsupported: another user can write to the folder, or the path has more than 107 bytes.
-        OSError: the socket can't be made.
+    Busy if another service listens there, Unsupported if another user can write to the folder or the path is too long.
     """
     own_folder(os.path.dirname(os.path.abspath(path)))
     if len(os.fsencode(path)) > 107:
@@ -137,13 +137,8 @@ def bind_operator(path: str) -> socket.socket:
 
 def bind_loopback(port: int) -> socket.socket:
     """
-    Bind a port of 127.0.0.1. Any user of the host can connect; the application identifies the caller.
-
-    Returns:
-        A listening socket that doesn't block; the caller owns it.
-
-    Raises:
-        Busy: the port can't be bound; another program has it, for one.
+    Bind a port of 127.0.0.1; the caller owns the socket. Any user of the host can connect; the application identifies
+    the caller. Busy if the port can't be bound.
     """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -237,11 +232,8 @@ _LOGGERS = ("uvicorn.error", "asyncio")
 
 class BoundedRecords(logging.Filter):
     """
-    Lets MOST_RECORDS through in each WINDOW_S, and tells with the next one how many it has left out: anybody who can connect
-    can cause any number of records about broken requests.
-
-    Args:
-        clock: returns seconds of a monotonic clock.
+    Lets MOST_RECORDS through in each WINDOW_S, and tells with the next one how many it has left out: anybody who can
+    connect can cause any number of records about broken requests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

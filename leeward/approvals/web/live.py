@@ -1,12 +1,11 @@
 """
 The WebSocket: a viewer gets new requests and decisions, and can decide.
 
-Runs in:   the operator's program that decides, on its event loop.
-Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
-           "behind", the connection ends.
-Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
-           browser has to send the session's CSRF token; a program with a token or on the operator's socket has none.
-Bounds:    a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see feed.py.
+Sends: init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
+"behind", the connection ends. Takes: approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere":
+false, "csrf": "..."}`. A browser has to send the session's CSRF token; a program with a token or on the operator's
+socket has none. Bounds: a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see
+feed.py.
 """
 
 from __future__ import annotations
@@ -124,12 +123,7 @@ async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> 
 
 
 def message_fields(text: object) -> dict[str, Any]:
-    """
-    The JSON object of a message.
-
-    Raises:
-        WebProblem: the message isn't one, or is too long.
-    """
+    """The JSON object of a message."""
     if not isinstance(text, str) or len(text) > MOST_MESSAGE:
         raise bad(f"a message is one object of JSON with {MOST_MESSAGE} characters at most")
     return bodies.json_fields(text.encode("utf-8", "replace"))

@@ -1,8 +1,4 @@
-"""
-The answer to a call that fails: a status of HTTP, a word for programs, a sentence for people.
-
-Runs in:   the operator's program that decides; pure.
-"""
+"""The answer to a call that fails: a status of HTTP, a word for programs, a sentence for people."""
 
 from __future__ import annotations
 
@@ -17,14 +13,8 @@ TRY_AGAIN = 5
 
 class WebProblem(LeewardError):
     """
-    A call that is refused.
-
-    Args:
-        status: of HTTP.
-        code: a word for programs.
-        message: for people.
-        retry_after: seconds; None if trying again changes nothing.
-        more: further fields of the JSON object.
+    A call that is refused: with the status of HTTP, a word for programs, a message for people, the seconds of
+    Retry-After (None: trying again changes nothing), and further fields of the JSON object.
     """
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None,

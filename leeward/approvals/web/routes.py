@@ -1,14 +1,14 @@
 """
 A route of the service: its method, path, fields with their checks, callers, status and handler, declared once.
 
-Runs in:   the operator's program that decides, on its event loop; pure.
-Holds:     a route is the operator's alone unless it says otherwise: the application answers 403 to a sandbox at each one
-           that isn't for "asks". A handler gets the values of the declared fields, checked, by their names.
+Trust: none. Any value of a field is a checked one, or WebProblem with status 400. Holds: a route is the operator's
+alone unless it says otherwise: the application answers 403 to a sandbox at each one that isn't for "asks". A handler
+gets the values of the declared fields, checked, by their names.
 
     @route("POST", "/api/rules", "Store a rule.", {"rule": WebField(text(), "its text")}, status=201)
     async def add_rule(call: WebCall, rule: str) -> Row:
 
-From this come the application, the description for OpenAPI (openapi.py) and the table in docs/approvals.md.
+From this come the application, the description for OpenAPI (application.py) and the table in docs/approvals.md.
 """
 
 from __future__ import annotations
@@ -37,17 +37,11 @@ class WebRoute:
     """
     One route.
 
-    Attributes:
-        name: of its handler; one for Python's own name ends in _ there.
-        method: of HTTP; "WEBSOCKET" for the one that stays open.
-        path: as Starlette writes it.
-        about: for people and for OpenAPI, one sentence or two.
-        handler: takes the call and the fields' values; returns the answer's object, or of a page the Response.
-        fields: by name: of the query if the method is GET, of the body otherwise.
-        who: may call it.
-        status: of an answer.
-        most_body: bytes.
-        page: whether it is for a browser.
+    Attributes: name: of its handler; one for Python's own name ends in _ there. method: of HTTP; "WEBSOCKET" for the
+    one that stays open. path: as Starlette writes it. about: for people and for OpenAPI, one sentence or two. handler:
+    takes the call and the fields' values; returns the answer's object, or of a page the Response. fields: by name: of
+    the query if the method is GET, of the body otherwise. who: may call it. status: of an answer. most_body: bytes.
+    page: whether it is for a browser.
     """
 
     name: str
@@ -65,9 +59,6 @@ class WebRoute:
         """
         The checked values for the handler. Left out are the operator's fields if a sandbox calls, those that aren't
         looked at beside the others, and those that the handler checks.
-
-        Raises:
-            WebProblem: a value isn't valid, or one is missing; the message says which.
         """
         return {name: field.read(given, name) for name, field in self.fields.items()
                 if field.check.read is not None and not (field.operator and by_sandbox)
@@ -91,10 +82,8 @@ def route(method: str, path: str, about: str, fields: Mapping[str, WebField] | N
 @dataclass(frozen=True, slots=True)
 class FieldCheck:
     """
-    Attributes:
-        read: takes a value (MISSING if it is missing) and the field's name, and returns the checked value or raises
-            WebProblem; None if whoever takes the whole body checks it.
-        schema: of the value, for OpenAPI.
+    Attributes: read: takes a value (MISSING if it is missing) and the field's name, and returns the checked value or
+    raises WebProblem; None if whoever takes the whole body checks it. schema: of the value, for OpenAPI.
     """
 
     read: Callable[[Any, str], Any] | None
@@ -106,12 +95,9 @@ class WebField:
     """
     A field of a route.
 
-    Attributes:
-        check: of its value.
-        about: for people and for OpenAPI, part of a sentence.
-        default: its value if it is left out; MISSING if it has to be given.
-        operator: it is the operator's alone, and isn't looked at if a sandbox gives it.
-        only: whether it is looked at, by all fields that are given; None if always.
+    Attributes: about: for people and for OpenAPI, part of a sentence. default: its value if it is left out; MISSING if
+    it has to be given. operator: it is the operator's alone, and isn't looked at if a sandbox gives it. only: whether
+    it is looked at, by all fields that are given; None if always.
     """
 
     check: FieldCheck
@@ -125,12 +111,7 @@ class WebField:
         return self.default is MISSING and self.only is None
 
     def read(self, given: Mapping[str, Any], name: str) -> Any:
-        """
-        The checked value, or the default.
-
-        Raises:
-            WebProblem: the value isn't valid, or is missing without a default.
-        """
+        """The checked value, or the default."""
         assert self.check.read is not None
         if name not in given and self.default is not MISSING:
             return self.default

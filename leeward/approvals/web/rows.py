@@ -1,8 +1,7 @@
 """
 Requests, rules and decisions as objects for JSON.
 
-Runs in:   the operator's program that decides; pure.
-Trust:     none in the texts. They are bounded, and the code that shows them escapes them.
+Trust: none in the texts. They are bounded, and the code that shows them escapes them.
 """
 
 from __future__ import annotations
@@ -75,11 +74,8 @@ def _sayable(text: str) -> str:
 
 def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, Any]:
     """
-    A request. Times are seconds since the epoch.
-
-    Args:
-        request: of the queue.
-        whole: with whole texts; else long ones are cut or left out, and `cut` has their names.
+    A request; times are seconds since the epoch. Unless it is *whole*, long texts are cut or left out, and `cut` names
+    them.
     """
     row: dict[str, Any] = {
         "id": request.id, "category": request.category, "action": request.action,

@@ -1,9 +1,8 @@
 """
 Runs calls that block on a disk, the daemon or a sandbox in threads, so that the event loop never blocks.
 
-Runs in:   the operator's program that decides.
-Bounds:    four separate pools: decisions, the operator's slow calls, sandboxes' calls, and calls that wait for programs
-           in a sandbox, which may take minutes. So slow calls can't take the threads of decisions.
+Bounds: four separate pools: decisions, the operator's slow calls, sandboxes' calls, and calls that wait for programs in
+a sandbox, which may take minutes. So slow calls can't take the threads of decisions.
 """
 
 from __future__ import annotations
@@ -48,15 +47,7 @@ async def in_thread_of(sandbox: str, call: Callable[Arguments, Answer], /, *give
 
 async def in_slow_thread(sandbox: str, call: Callable[Arguments, Answer], /, *given: Arguments.args,
                          **named: Arguments.kwargs) -> Answer:
-    """
-    Run a call that may block on the daemon; returns or raises what *call* does.
-
-    Args:
-        sandbox: the id of the calling sandbox; "" for the operator.
-        call: the function.
-        given: its arguments.
-        named: its arguments.
-    """
+    """Run a call of *sandbox* ("": the operator) that may block on the daemon; returns or raises what *call* does."""
     kind, threads = (2, SANDBOXES) if sandbox else (1, SLOW)
     return await anyio.to_thread.run_sync(functools.partial(call, *given, **named), limiter=_limiter(kind, threads))
 
