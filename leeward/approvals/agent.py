@@ -1,11 +1,11 @@
 """
 The requesting side: a client for programs in a sandbox, and the bridge that carries their requests out of it.
 
-Runs in: a process of a sandbox, UNTRUSTED. The file is copied there, so it imports only the standard library. Trust:
-none: a hostile process of the sandbox can do all that this file does, and more. Nothing here decides. Frames: on the
-bridge's standard output and standard input: a length of four bytes, big-endian, then an array of JSON. Out: [number,
-method, path, body]. In: [number, status, body], or the heartbeat [0, seconds left or null]. A connection to the
-bridge's socket sends one JSON object a line, and gets one line for each.
+Runs in:   a process of a sandbox, UNTRUSTED. The file is copied there, so it imports only the standard library.
+Trust:     none: a hostile process of the sandbox can do all that this file does, and more. Nothing here decides.
+Frames:    on the bridge's standard output and standard input: a length of four bytes, big-endian, then an array of
+           JSON. Out: [number, method, path, body]. In: [number, status, body], or the heartbeat [0, seconds left or
+           null]. A connection to the bridge's socket sends one JSON object a line, and gets one line for each.
 """
 
 from __future__ import annotations
@@ -159,16 +159,20 @@ class Agent:
         """
         Make one request.
 
-        Args: category: "network" with `host` and `port`; "filesystem" with `action` ("write", "edit", "delete"),
-        `path`, and `content`, or `old` and `new`; "sandbox" with `action`, one line. wait: return after the decision;
-        False to return at once. timeout: seconds to wait at most; None to wait without end. fields: those of the
-        category, and `description` and `reason`, for the person who decides.
+        Args:
+            category: "network" with `host` and `port`; "filesystem" with `action` ("write", "edit", "delete"), `path`,
+                and `content`, or `old` and `new`; "sandbox" with `action`, one line.
+            wait: return after the decision; False to return at once.
+            timeout: seconds to wait at most; None to wait without end.
+            fields: those of the category, and `description` and `reason`, for the person who decides.
 
-        Returns: The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`,
-        ... If a person has approved a part of a change, the request is superseded, and `replaced_by` is the id of the
-        request for that part.
+        Returns:
+            The request: `id`, `status` ("approved", "denied", "pending", "expired", "superseded"), `decided_by`, ...
+            If a person has approved a part of a change, the request is superseded, and `replaced_by` is the id of the
+            request for that part.
 
-        Raises: AskError: the service refused the request.
+        Raises:
+            AskError: the service refused the request.
         """
         made: dict[str, Any] = self.call("POST", "/api/requests", {"category": category, **fields})
         return self.wait(made["id"], timeout) if wait else made

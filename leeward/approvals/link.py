@@ -2,7 +2,7 @@
 A client of the operator's socket, one request at a time, for the command line and for programs on the host. Each has a
 connection of its own: none is sent on one that the service closes at that moment.
 
-Trust: none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
+Trust:     none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class OperatorLink:
     """
     Calls the service's routes as the operator.
 
-    Args: socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
+    Args:
+        socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
     """
 
     def __init__(self, socket: str | None = None) -> None:
@@ -66,9 +67,10 @@ class OperatorLink:
         """
         Call a route with *body* as JSON (None: none); returns the answer's JSON, within 120 seconds.
 
-        Raises: ApprovalsAway: no service listens, another user does, or the service ended before it answered.
-        BadRequest, Busy, Forbidden, Stale: the service refused the request; the message says why. PeerError: the
-        listener answers with something else than JSON.
+        Raises:
+            ApprovalsAway: no service listens, another user does, or the service ended before it answered.
+            BadRequest, Busy, Forbidden, Stale: the service refused the request; the message says why.
+            PeerError: the listener answers with something else than JSON.
         """
         connection = _Connection(self.path)
         try:

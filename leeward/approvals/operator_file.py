@@ -1,8 +1,9 @@
 """
 The operator's configuration of approvals: rules that nothing overrules, and hosts that are allowed without a request.
 
-Files: approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved proposal
-overrules it. Holds: an error in the file stops the start, since without a part of the rules more would be allowed.
+Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved
+           proposal overrules it.
+Holds:     an error in the file stops the start, since without a part of the rules more would be allowed.
 """
 
 from __future__ import annotations

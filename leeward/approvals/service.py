@@ -1,11 +1,11 @@
 """
 The service as one object: the queue, the record, the carrying out of orders, and the sandboxes that can ask.
 
-Runs in: a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon. Threads: any
-may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in threads.
-Subscribers are called by any thread and have to return soon. Trust: none in a sandbox's requests. The code that serves
-this object decides by the credential (`gate`) and the route (`routes`) who may call what; this object doesn't check
-that.
+Runs in:   a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon.
+Threads:   any may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in
+           threads. Subscribers are called by any thread and have to return soon.
+Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`gate`) and the
+           route (`routes`) who may call what; this object doesn't check that.
 """
 
 from __future__ import annotations
@@ -54,14 +54,20 @@ _ADOPTERS = 8
 
 class ApprovalService:
     """
-    Args: queue: of requests. Routes call it to decide; this object subscribes to it, and carries out what is approved.
-    journal: the record. folder: of the queue, for the settings and what was pushed. project: the folder for the
-    operator's own requests about files; None for none. until: when the service's time is over, in seconds since the
-    epoch; None for no end. socket: of the daemon; None for the default.
+    Args:
+        queue: of requests. Routes call it to decide; this object subscribes to it, and carries out what is approved.
+        journal: the record.
+        folder: of the queue, for the settings and what was pushed.
+        project: the folder for the operator's own requests about files; None for none.
+        until: when the service's time is over, in seconds since the epoch; None for no end.
+        socket: of the daemon; None for the default.
 
-    Attributes: started: seconds since the epoch. ends: *until* in seconds of `time.monotonic`, which changes of the
-    clock don't move; None for no end. port: of the page on 127.0.0.1; None for no page. answering: returns the
-    answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before the first sandbox is opened.
+    Attributes:
+        started: seconds since the epoch.
+        ends: *until* in seconds of `time.monotonic`, which changes of the clock don't move; None for no end.
+        port: of the page on 127.0.0.1; None for no page.
+        answering: returns the answering function of a sandbox's bridge, by the sandbox's id; set by `serving` before
+            the first sandbox is opened.
     """
 
     def __init__(self, queue: ApprovalQueue, journal: AuditRecord, folder: str, project: Project | None = None,
@@ -166,8 +172,9 @@ class ApprovalService:
         `category`, then `host` and `port`; or `action` (write, edit, delete) with `path`, `content` or `old` and `new`;
         or `command`; or `branch`; or `action` alone (sandbox). `description`, `reason` and `asker` for all.
 
-        Raises: BadRequest, EditError: *fields* describe no request; the message says why. Busy: the sandbox has made
-        too many requests.
+        Raises:
+            BadRequest, EditError: *fields* describe no request; the message says why.
+            Busy: the sandbox has made too many requests.
         """
         if fields.get("category") == "exec":
             more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
@@ -179,11 +186,15 @@ class ApprovalService:
         """
         Request that a command is run; errors as for `ask`.
 
-        Args: command: a line or arguments. cwd: the folder to start in. reason: for the person who decides. timeout:
-        seconds, at most those of the key `exec.timeout`. profile: of a sandbox that is opened for the command; "" for
-        the key `exec.profile`, or without it the requesting sandbox. Only the operator may set it, since a rule allows
-        a command in any profile. sandbox: the id of the requesting sandbox; "" for the operator, who has to name a
-        profile. asker: the name that the requester gives itself.
+        Args:
+            command: a line or arguments.
+            cwd: the folder to start in.
+            reason: for the person who decides.
+            timeout: seconds, at most those of the key `exec.timeout`.
+            profile: of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
+                requesting sandbox. Only the operator may set it, since a rule allows a command in any profile.
+            sandbox: the id of the requesting sandbox; "" for the operator, who has to name a profile.
+            asker: the name that the requester gives itself.
         """
         if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
             raise BadRequest("cwd, reason, profile and asker are texts")

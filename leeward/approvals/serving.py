@@ -1,9 +1,9 @@
 """
 The process of `leeward approvals serve`, from its start to its end.
 
-Runs in: a process of its own, as the operator's user; a client of the daemon. Ends: by SIGTERM, SIGINT, SIGHUP or the
-end of its time: pending requests are denied, viewers get `shutdown`, sandboxes end, and the exit status is 0. After a
-SIGKILL the next start carries out what was approved.
+Runs in:   a process of its own, as the operator's user; a client of the daemon.
+Ends:      by SIGTERM, SIGINT, SIGHUP or the end of its time: pending requests are denied, viewers get `shutdown`,
+           sandboxes end, and the exit status is 0. After a SIGKILL the next start carries out what was approved.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ class ServeOptions:
     """
     The options of the command.
 
-    Attributes: project: the folder for the operator's own requests about files; "" for none. socket: the operator's;
-    None for the default. daemon: the daemon's socket; None for the default. lasts: seconds after which the service
-    ends; None for no end. port: of loopback TCP, for the page and REST; None for no TCP. head: folder in which the head
-    of the record is kept; None for the record's own. config: the file for `operator_policy`; None for the default one,
-    if it exists.
+    Attributes:
+        project: the folder for the operator's own requests about files; "" for none.
+        socket: the operator's; None for the default.
+        daemon: the daemon's socket; None for the default.
+        lasts: seconds after which the service ends; None for no end.
+        port: of loopback TCP, for the page and REST; None for no TCP.
+        head: folder in which the head of the record is kept; None for the record's own.
+        config: the file for `operator_policy`; None for the default one, if it exists.
     """
 
     project: str = ""
@@ -69,8 +72,11 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     Serve until a signal or the end of the service's time; returns the exit status. *ready* gets the path of the
     operator's socket when it listens.
 
-    Raises: BadRequest: there is no such project, or the configuration is wrong. Busy: another service has the folder,
-    the socket or the port. Unsupported: another user can write to a folder. OSError: a file can't be made.
+    Raises:
+        BadRequest: there is no such project, or the configuration is wrong.
+        Busy: another service has the folder, the socket or the port.
+        Unsupported: another user can write to a folder.
+        OSError: a file can't be made.
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)

@@ -1,13 +1,14 @@
 """
 The files of one chain of the record: a writer that never blocks its callers, and readers.
 
-Runs in: the program that decides; `read` and `verify` in the CLI. Threads: `write` puts a row into a bounded queue; a
-thread writes it to disk. Rows that can't be queued or written are counted, and the next line that is written has the
-count. Files: audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
-hash first", is in a file of its own, in this folder or another one; it is written when no row waits. Torn: a line that
-a power cut has left half-written stays, as a bad line, until `mend` moves it to audit.torn. Holds: lines that are cut
-off at the end while no process writes are noticed: the writer continues after the line that the head names, so the gap
-remains.
+Runs in:   the program that decides; `read` and `verify` in the CLI.
+Threads:   `write` puts a row into a bounded queue; a thread writes it to disk. Rows that can't be queued or written are
+           counted, and the next line that is written has the count.
+Files:     audit.jsonl; older ones are audit.jsonl.1, .2, ..., the newest with the smallest number. The head, "number
+           hash first", is in a file of its own, in this folder or another one; it is written when no row waits.
+Torn:      a line that a power cut has left half-written stays, as a bad line, until `mend` moves it to audit.torn.
+Holds:     lines that are cut off at the end while no process writes are noticed: the writer continues after the line
+           that the head names, so the gap remains.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ class Verified:
     """
     The result of a check.
 
-    Attributes: fault: the first line with a fault; None for none. head: how the record contradicts its head; "" if it
-    doesn't. last: the number of the last line; 0 for none.
+    Attributes:
+        fault: the first line with a fault; None for none.
+        head: how the record contradicts its head; "" if it doesn't.
+        last: the number of the last line; 0 for none.
     """
 
     lines: int
@@ -68,11 +71,15 @@ class Journal:
     """
     The writer of a chain, one process at a time: Busy if another one writes it.
 
-    Args: folder: of the chain; it is made unless it exists. head: the folder of the head; None for the same folder.
-    rotate: bytes after which a new file is started. kept: the number of files that are kept.
+    Args:
+        folder: of the chain; it is made unless it exists.
+        head: the folder of the head; None for the same folder.
+        rotate: bytes after which a new file is started.
+        kept: the number of files that are kept.
 
-    Attributes: lost: the number of rows that weren't written. trouble: why the last row wasn't written; "" when rows
-    are written again.
+    Attributes:
+        lost: the number of rows that weren't written.
+        trouble: why the last row wasn't written; "" when rows are written again.
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:

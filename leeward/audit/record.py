@@ -2,15 +2,17 @@
 The whole record: two chains of lines, of which one has only people's decisions; and a bound for the rows that one
 sandbox causes, so that it can't make the record drop old rows by rotation.
 
-Runs in: the program that decides, which writes the record; `read_record` and `verify_record` in the CLI as well. Files:
-the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the folder
-DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself. Holds: the operator's
-decisions, their results, and the service's starts and ends are rows of the second chain. Only people cause these, so no
-sandbox can make the chain drop them by rotation. When a writer starts, it writes a row to the first chain that names
-the last line of the second one, so that a removal of the second chain is noticed. Bound: a person's decisions, their
-results, and starts and ends of sandboxes are always written. Of the other rows (denials by rules and modes, expiry,
-egress policies, denied system calls) a sandbox may cause BURST at once, and EACH_MINUTE more in each minute. Further
-rows are counted, and a row with the counts is written before the sandbox's next row, or at the end of the sandbox.
+Runs in:   the program that decides, which writes the record; `read_record` and `verify_record` in the CLI as well.
+Files:     the second chain, of decisions, is in the folder DECISIONS below the record's folder, and its head in the
+           folder DECISIONS below the head's. The first chain, of all other rows, is in the record's folder itself.
+Holds:     the operator's decisions, their results, and the service's starts and ends are rows of the second chain. Only
+           people cause these, so no sandbox can make the chain drop them by rotation. When a writer starts, it writes a
+           row to the first chain that names the last line of the second one, so that a removal of the second chain is
+           noticed.
+Bound:     a person's decisions, their results, and starts and ends of sandboxes are always written. Of the other
+           rows (denials by rules and modes, expiry, egress policies, denied system calls) a sandbox may cause BURST at
+           once, and EACH_MINUTE more in each minute. Further rows are counted, and a row with the counts is written
+           before the sandbox's next row, or at the end of the sandbox.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """
 A line of the record, and the chain of lines.
 
-Trust: none in a line. A bad line is shown as bad and skipped. Format: a line is a JSON object in ASCII. Its last field
-"hash" is the SHA-256 of the line's bytes before that field, and the field "before" is the hash of the line before. So
-if a line was changed, removed or moved, the next line doesn't fit.
+Trust:     none in a line. A bad line is shown as bad and skipped.
+Format:    a line is a JSON object in ASCII. Its last field "hash" is the SHA-256 of the line's bytes before that field,
+           and the field "before" is the hash of the line before. So if a line was changed, removed or moved, the next
+           line doesn't fit.
 """
 
 from __future__ import annotations
@@ -57,9 +58,12 @@ class ReadLine:
     """
     A line that was read.
 
-    Attributes: number: the line's place in the files, from 1. row: the line's object; None for a bad line. fault: why
-    the line is bad or doesn't fit the line before; "" if it is intact. hash: the line's own hash; "" for a bad line.
-    file: the name of the line's file.
+    Attributes:
+        number: the line's place in the files, from 1.
+        row: the line's object; None for a bad line.
+        fault: why the line is bad or doesn't fit the line before; "" if it is intact.
+        hash: the line's own hash; "" for a bad line.
+        file: the name of the line's file.
     """
 
     number: int

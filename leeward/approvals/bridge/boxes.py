@@ -1,9 +1,9 @@
 """
 The sandboxes that can ask: opened over a copy of a project, each with a bridge.
 
-Holds: a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
-alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within SILENCE_S, and the
-next service adopts the sandboxes; without one, the daemon ends them after their idle time.
+Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
+           alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within
+           SILENCE_S, and the next service adopts the sandboxes; without one, the daemon ends them after their idle time.
 """
 
 from __future__ import annotations
@@ -109,17 +109,24 @@ class AskingBox:
     A sandbox with the asking side, a bridge and, if the project has one, an `origin`; BadRequest if the bridge doesn't
     start.
 
-    Args: box: an open sandbox. project: the folder of which the sandbox has a copy. answering: answers the bridge's
-    requests. until: when the service's time is over, in seconds of `time.monotonic`; None for no end. git_folder: the
-    folder for the service's repositories. inside: the path of the copy in the sandbox. note: what another service has
-    noted about a sandbox that is adopted; None for one that is new here.
+    Args:
+        box: an open sandbox.
+        project: the folder of which the sandbox has a copy.
+        answering: answers the bridge's requests.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
+        git_folder: the folder for the service's repositories.
+        inside: the path of the copy in the sandbox.
+        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
 
-    Attributes: staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
-    intake: the repository on the host for what is pushed there; None if `staging` is. git_fault: why there is no
-    `staging` though the project has an `origin`; else "". hiding: hides names that appear in the project; None if
-    another program has opened the sandbox. hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else
-    "". opened: seconds since the epoch. collected: what the operator has asked for of its changes, when its work was
-    over. is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
+    Attributes:
+        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
+        intake: the repository on the host for what is pushed there; None if `staging` is.
+        git_fault: why there is no `staging` though the project has an `origin`; else "".
+        hiding: hides names that appear in the project; None if another program has opened the sandbox.
+        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
+        opened: seconds since the epoch.
+        collected: what the operator has asked for of its changes, when its work was over.
+        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
@@ -227,10 +234,13 @@ class AskingBoxes:
     """
     The sandboxes of the service that can ask, MOST_BOXES at once.
 
-    Args: socket: of the daemon; None for the default. folder: of the service. until: when the service's time is over,
-    in seconds of `time.monotonic`; None for no end. looked: is called with each sandbox and its `info` every two
-    seconds, and with None and {} after the last one. ended: is called with each sandbox that has ended, its last `info`
-    and the daemon's reason; None for the reason if the service has ended it.
+    Args:
+        socket: of the daemon; None for the default.
+        folder: of the service.
+        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
+        looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
+        ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
+            if the service has ended it.
     """
 
     def __init__(self, socket: str | None, folder: str, until: float | None,
@@ -250,13 +260,16 @@ class AskingBoxes:
         """
         Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
 
-        Args: project: the folder of the host. options: as OPTIONS names them; `sandbox`, the id of an open one,
-        excludes the others. answering: returns the answering function for a sandbox's id. syncing: begins a live sync
-        of the sandbox, but for the paths that a function is True for; None for none.
+        Args:
+            project: the folder of the host.
+            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
+            answering: returns the answering function for a sandbox's id.
+            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
 
-        Raises: BadRequest: there is no such option, or the project can't be searched for files to hide, or the profile
-        hide any. Busy: MOST_BOXES sandboxes can ask already, or are being opened. ShuttingDown: the service is ending
-        its sandboxes.
+        Raises:
+            BadRequest: there is no such option, or the project can't be searched for files to hide, or the profile hide any.
+            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
+            ShuttingDown: the service is ending its sandboxes.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:

@@ -1,9 +1,9 @@
 """
 The service's end of a sandbox's bridge: requests come out of the sandbox as frames, and answers go in.
 
-Trust: none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
-came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one. Threads: two
-for each bridge: one reads, the other one writes answers and a heartbeat.
+Trust:     none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
+           came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one.
+Threads:   two for each bridge: one reads, the other one writes answers and a heartbeat.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class BridgeRequest:
     """
     A request of a process in the sandbox.
 
-    Attributes: number: the bridge's, which the answer repeats. path: of a route, with its query; ASCII. body: JSON; b""
-    for none, and of a GET, which may wait for minutes.
+    Attributes:
+        number: the bridge's, which the answer repeats.
+        path: of a route, with its query; ASCII.
+        body: JSON; b"" for none, and of a GET, which may wait for minutes.
     """
 
     number: int

@@ -2,11 +2,12 @@
 Carries out approved changes of files: beneath the project, atomically, once, and only on the content against which the
 request was made.
 
-Trust: none in an order's names, content and links. Everything is opened beneath the project; no link is followed. Once:
-the queue records that an order is begun before anything is written. If the program ends in between, the file on the
-host has either the old content or the new one, since one rename replaces it. Leaves: a write of another program to the
-same file, in the microseconds between the comparison and the rename, is lost. Source: openat2(2), rename(2), link(2),
-fsync(2)
+Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
+Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
+           file on the host has either the old content or the new one, since one rename replaces it.
+Leaves:    a write of another program to the same file, in the microseconds between the comparison and the rename, is
+           lost.
+Source:    openat2(2), rename(2), link(2), fsync(2)
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Project:
     """
     A folder of the host, held open: all paths are resolved beneath its descriptor.
 
-    Args: path: of the folder itself, not of a link to it. fault: is called before each step, with the step's name.
+    Args:
+        path: of the folder itself, not of a link to it.
+        fault: is called before each step, with the step's name.
     """
 
     def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
@@ -290,10 +293,14 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
     """
     Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
 
-    Args: queue: has the approved request. project: the folder that the order is about. number: the request's id. fault:
-    is called before each step, with the step's name.
+    Args:
+        queue: has the approved request.
+        project: the folder that the order is about.
+        number: the request's id.
+        fault: is called before each step, with the step's name.
 
-    Returns: Whether this call began it.
+    Returns:
+        Whether this call began it.
     """
     request = queue.get(number)
     if request is not None and request.category != "filesystem":

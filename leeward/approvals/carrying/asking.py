@@ -1,10 +1,11 @@
 """
 Parses requests: fields of JSON become a NewRequest for the queue, or one typed error.
 
-Trust: none. This module checks the type of each field, and the modules it calls check the form. The sender's own
-metadata is under "said" of the request's; everything else in the metadata comes from this module. Of a command for
-packages it writes the manager, the verb and the flags anew, and passes on only names and versions in the form that the
-manager prescribes. Leaves: the effects of a package's install script, which runs in the sandbox of the command.
+Trust:     none. This module checks the type of each field, and the modules it calls check the form. The sender's own
+           metadata is under "said" of the request's; everything else in the metadata comes from this module. Of a
+           command for packages it writes the manager, the verb and the flags anew, and passes on only names and
+           versions in the form that the manager prescribes.
+Leaves:    the effects of a package's install script, which runs in the sandbox of the command.
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: s
     The request that *fields* of a JSON object describe; BadRequest if none, EditError if an edit's text isn't there
     once.
 
-    Args: fields: not trusted. project: the folder to which paths are relative; None if the sandbox works on none.
-    sandbox: the id of the sandbox that sent them; "" for the operator.
+    Args:
+        fields: not trusted.
+        project: the folder to which paths are relative; None if the sandbox works on none.
+        sandbox: the id of the sandbox that sent them; "" for the operator.
     """
     category = text_field(fields, "category")
     said = fields.get("metadata", {})
@@ -215,7 +218,10 @@ class PackageOrder:
     """
     A command for packages.
 
-    Attributes: action: "add" or "remove". argv: the command, written anew. dropped: the flags that were left out.
+    Attributes:
+        action: "add" or "remove".
+        argv: the command, written anew.
+        dropped: the flags that were left out.
     """
 
     action: str

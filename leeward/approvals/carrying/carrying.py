@@ -1,11 +1,11 @@
 """
 Carries out approved requests: changes of a project's files in the order of their ids, commands in parallel.
 
-Once: the queue records that an order is begun before anything is done, and lets one caller begin it. If the program
-ends in between, files are compared with the host (`apply.recover`). Pushes and settings are done again, which changes
-nothing if they were done. A command isn't run again, since it may have run. Threads: MOST_FILES for files and
-MOST_PUSHES for pushes and settings, one of each for a project, so that a slow disk or remote delays only its own
-project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox.
+Once:      the queue records that an order is begun before anything is done, and lets one caller begin it. If the
+           program ends in between, files are compared with the host (`apply.recover`). Pushes and settings are done
+           again, which changes nothing if they were done. A command isn't run again, since it may have run.
+Threads:   MOST_FILES for files and MOST_PUSHES for pushes and settings, one of each for a project, so that a slow disk
+           or remote delays only its own project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The details of a request for the person who decides: a file before and after, its hunks, a command, a push, a setting.
 
-Trust: none in the texts, which come from a sandbox; the code that shows them escapes them. Only a newline ends a line,
-so CRLF and the line separators of Unicode can't hide a change within what looks like one line.
+Trust:     none in the texts, which come from a sandbox; the code that shows them escapes them. Only a newline ends a
+           line, so CRLF and the line separators of Unicode can't hide a change within what looks like one line.
 """
 
 from __future__ import annotations
@@ -132,9 +132,12 @@ class FileHunk:
     """
     A run of lines that differs.
 
-    Attributes: start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds,
-    the line before which it adds. old: the lines of the old file, with their newlines. new: the lines of the new file
-    in their place. new_start: the number of the first of them in the new file, from 0.
+    Attributes:
+        start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds, the line
+            before which it adds.
+        old: the lines of the old file, with their newlines.
+        new: the lines of the new file in their place.
+        new_start: the number of the first of them in the new file, from 0.
     """
 
     start: int

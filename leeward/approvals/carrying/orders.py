@@ -1,9 +1,9 @@
 """
 What an approved request carries out: a change of one file, a command, a push, a setting.
 
-Trust: none in names, content, modes and links. Holds: an order is complete at the time of the request, with the whole
-content that was shown and the hash of the host's at that time, and the queue keeps its bytes unchanged: what is carried
-out is what was shown.
+Trust:     none in names, content, modes and links.
+Holds:     an order is complete at the time of the request, with the whole content that was shown and the hash of the
+           host's at that time, and the queue keeps its bytes unchanged: what is carried out is what was shown.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class CommandOrder:
     """
     A command.
 
-    Attributes: argv: the arguments, the program first; () if there is a line. line: of a shell; "" if there are
-    arguments. cwd: the folder to start in, an absolute path; "" for the project. timeout: seconds. profile: of a
-    sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
+    Attributes:
+        argv: the arguments, the program first; () if there is a line.
+        line: of a shell; "" if there are arguments.
+        cwd: the folder to start in, an absolute path; "" for the project.
+        timeout: seconds.
+        profile: of a sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
     """
 
     argv: tuple[str, ...]
@@ -57,8 +60,11 @@ class PushOrder:
     """
     A push of a branch.
 
-    Attributes: repository: the folder of the service's repository on the host, which has the commits. remote: the URL
-    or folder to push to. branch: the name of the branch there. commit: the commit that was shown, in hexadecimal.
+    Attributes:
+        repository: the folder of the service's repository on the host, which has the commits.
+        remote: the URL or folder to push to.
+        branch: the name of the branch there.
+        commit: the commit that was shown, in hexadecimal.
     """
 
     repository: str
@@ -142,8 +148,10 @@ class FileState:
     """
     What is at a path.
 
-    Attributes: type: "none", "file", "folder", "link" or "special". mode: permission bits of a file or folder; else 0.
-    sha256: of a file's content, in hexadecimal.
+    Attributes:
+        type: "none", "file", "folder", "link" or "special".
+        mode: permission bits of a file or folder; else 0.
+        sha256: of a file's content, in hexadecimal.
     """
 
     type: str
@@ -160,8 +168,11 @@ class FileOrder:
     """
     One change of one path.
 
-    Attributes: path: relative to the project, as `ProjectPath` has it. base: the state of the path on the host at the
-    time of the request. goal: the state that the change makes. content: of a file; else b"".
+    Attributes:
+        path: relative to the project, as `ProjectPath` has it.
+        base: the state of the path on the host at the time of the request.
+        goal: the state that the change makes.
+        content: of a file; else b"".
     """
 
     path: str

@@ -1,8 +1,8 @@
 """
 The states and outputs of approved commands.
 
-Trust: none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept. Threads: any may
-call; subscribers are called without a lock, by the thread that reads the output.
+Trust:     none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept.
+Threads:   any may call; subscribers are called without a lock, by the thread that reads the output.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ class CommandRun:
     """
     One command.
 
-    Attributes: status: "running", "completed" or "failed". exit_code: None while the command runs, and if it has none.
-    output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read. truncated: whether earlier
-    output was dropped. note: why it failed.
+    Attributes:
+        status: "running", "completed" or "failed".
+        exit_code: None while the command runs, and if it has none.
+        output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read.
+        truncated: whether earlier output was dropped.
+        note: why it failed.
     """
 
     id: int

@@ -2,8 +2,8 @@
 The keys of the service's configuration that can be set while the service runs: by the operator, or by a sandbox's
 proposal that a person has approved.
 
-Holds: only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
-sandbox can't propose that fewer of these requests need a person.
+Holds:     only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
+           sandbox can't propose that fewer of these requests need a person.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """
 git on the operator's side: the service's repository for what sandboxes have pushed, and the push to the remote.
 
-Runs in: the operator's program that decides, and git as a child of it, with the operator's credentials. Trust: none in
-what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git checks each object
-as it is fetched, and nothing is checked out. No configuration, hook or attributes file of a sandbox is on this side.
-The project's own repository is the operator's. Source: git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
+Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
+Trust:     none in what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git
+           checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of
+           a sandbox is on this side. The project's own repository is the operator's.
+Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
 
 from __future__ import annotations
@@ -189,10 +190,13 @@ class GitIntake:
     """
     The service's own repository for one project, into which pushes of a sandbox are taken.
 
-    Args: folder: of the service; the repository is made below it. project: the operator's repository, whose objects the
-    new one shares.
+    Args:
+        folder: of the service; the repository is made below it.
+        project: the operator's repository, whose objects the new one shares.
 
-    Attributes: path: of the service's repository. remote: the URL to which approved branches are pushed.
+    Attributes:
+        path: of the service's repository.
+        remote: the URL to which approved branches are pushed.
     """
 
     def __init__(self, folder: str, project: str) -> None:

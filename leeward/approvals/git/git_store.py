@@ -1,11 +1,12 @@
 """
 Prunes the service's repositories for what sandboxes push.
 
-Kept: the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
-removed within PRUNE_S, and when the service starts. Bounds: all repositories together take MOST_STORED bytes. At that
-size no push is taken in until a request is decided or a sandbox ends; nothing that a request needs is removed. Threads:
-any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in the queue
-(`held`).
+Kept:      the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
+           removed within PRUNE_S, and when the service starts.
+Bounds:    all repositories together take MOST_STORED bytes. At that size no push is taken in until a request is decided
+           or a sandbox ends; nothing that a request needs is removed.
+Threads:   any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in
+           the queue (`held`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 Asks of egress policies: each becomes a request of the queue, and the decision about the request is its answer.
 
-Trust: none in names and paths, which a sandbox chooses. Threads: one listens for asks, another one sends answers over a
-connection of its own, so that no decision waits for the daemon. An exception costs a connection: the thread goes on
-with the next one.
+Trust:     none in names and paths, which a sandbox chooses.
+Threads:   one listens for asks, another one sends answers over a connection of its own, so that no decision waits for
+           the daemon. An exception costs a connection: the thread goes on with the next one.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ class EgressDesk:
     """
     Takes the daemon's asks into the queue, and sends the decisions back.
 
-    Args: approvals: the queue. socket: of the daemon; None for the default. project_of: returns the path of the project
-    that a sandbox works on; "" for none.
+    Args:
+        approvals: the queue.
+        socket: of the daemon; None for the default.
+        project_of: returns the path of the project that a sandbox works on; "" for none.
 
-    Attributes: trouble: the error of the last connection; "" while asks arrive.
+    Attributes:
+        trouble: the error of the last connection; "" while asks arrive.
     """
 
     def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:

@@ -1,13 +1,14 @@
 """
 Patterns of rules: a parser and a matcher for each category.
 
-Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`. In
-doubt: a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth and
-everything below it, and allows such a name only in the project's own folder. One that denies matches a command if it
-matches one of its spellings: `sudo -u x git push` has the spellings `x git push` and `git push`, since it isn't known
-which options of a program take a value. Leaves: what isn't in the arguments: aliases of git, scripts, links to a
-program under another name, a line of a shell that isn't plain words; and global options of other programs than git.
-Source: git(1), as of git 2.54
+Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`.
+In doubt:  a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth
+           and everything below it, and allows such a name only in the project's own folder. One that denies matches a
+           command if it matches one of its spellings: `sudo -u x git push` has the spellings `x git push` and
+           `git push`, since it isn't known which options of a program take a value.
+Leaves:    what isn't in the arguments: aliases of git, scripts, links to a program under another name, a line of a
+           shell that isn't plain words; and global options of other programs than git.
+Source:    git(1), as of git 2.54
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ class CompiledPattern:
     """
     A parsed pattern.
 
-    Attributes: text: in normal form: equal patterns have equal texts. matches: whether the pattern matches a subject;
-    the second argument is True to match widely. everything: whether it matches every subject of its category, or all
-    that any pattern can match.
+    Attributes:
+        text: in normal form: equal patterns have equal texts.
+        matches: whether the pattern matches a subject; the second argument is True to match widely.
+        everything: whether it matches every subject of its category, or all that any pattern can match.
     """
 
     text: str

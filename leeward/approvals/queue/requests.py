@@ -1,7 +1,7 @@
 """
 A request: its content, its decision and the steps on the way, and the bounds within which requests are accepted.
 
-Trust: none in the content. Texts are bounded here and escaped where they are shown.
+Trust:     none in the content. Texts are bounded here and escaped where they are shown.
 """
 
 from __future__ import annotations
@@ -44,12 +44,16 @@ class NewRequest:
     """
     The content of a request.
 
-    Attributes: subject: what rules are compared with. action: one word: "connect", "write", "edit", "delete", "apply",
-    "run", "add", "remove", "push", ... description: for the person who decides. reason: why the requester wants it.
-    metadata: for JSON. sandbox: its id, as the daemon gives it; "" for the operator's own request. asker: the name that
-    the requester gives itself. payload: the order to carry out after the approval, as bytes; None if the requester only
-    waits for the decision. project: the folder of the project that the sandbox works on; "" for none. Rules of other
-    projects don't apply.
+    Attributes:
+        subject: what rules are compared with.
+        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
+        description: for the person who decides.
+        reason: why the requester wants it.
+        metadata: for JSON.
+        sandbox: its id, as the daemon gives it; "" for the operator's own request.
+        asker: the name that the requester gives itself.
+        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
+        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
     """
 
     subject: RuleSubject
@@ -68,13 +72,17 @@ class ApprovalRequest:
     """
     A request of the queue; the fields that aren't listed are as in NewRequest.
 
-    Attributes: id: of the store; never given twice. digest: SHA-256 of the content with the payload, in hexadecimal.
-    created, expires, decided: seconds since the epoch; None if it doesn't expire, or while it is pending. status:
-    "pending", "approved", "denied", "expired" or "superseded". decided_by: "cli", "page", "rule", "mode", "expiry",
-    "shutdown", "supersession" or "stale"; "" while it is pending. rule: the text of the rule that decided, or that was
-    stored with the decision. repeats: how many times the same request came again while it was pending. stage: of the
-    order: "" where there is none, "due", "applying", "applied" or "failed". note: why the order wasn't carried out, or
-    which request is in its place.
+    Attributes:
+        id: of the store; never given twice.
+        digest: SHA-256 of the content with the payload, in hexadecimal.
+        created, expires, decided: seconds since the epoch; None if it doesn't expire, or while it is pending.
+        status: "pending", "approved", "denied", "expired" or "superseded".
+        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
+            pending.
+        rule: the text of the rule that decided, or that was stored with the decision.
+        repeats: how many times the same request came again while it was pending.
+        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
+        note: why the order wasn't carried out, or which request is in its place.
     """
 
     id: int
@@ -126,9 +134,12 @@ class Resolution:
     """
     The result of a decision.
 
-    Attributes: decided: the requests that were decided, among them those that the new rule matched. before: the
-    requests that had been decided before. unknown: the ids without a request. rule: the text of the rule that was
-    stored; "" if none was. project: where that rule holds; "" for everywhere.
+    Attributes:
+        decided: the requests that were decided, among them those that the new rule matched.
+        before: the requests that had been decided before.
+        unknown: the ids without a request.
+        rule: the text of the rule that was stored; "" if none was.
+        project: where that rule holds; "" for everywhere.
     """
 
     decided: tuple[ApprovalRequest, ...] = ()
@@ -227,9 +238,11 @@ class IntakeBounds:
     """
     The bounds of one sandbox's requests.
 
-    Attributes: pending: pending requests of the sandbox. all_pending: pending requests of all sandboxes together.
-    bytes: of the payloads of the sandbox's requests that are pending or being carried out. each_minute: requests a
-    minute; also the burst.
+    Attributes:
+        pending: pending requests of the sandbox.
+        all_pending: pending requests of all sandboxes together.
+        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
+        each_minute: requests a minute; also the burst.
     """
 
     pending: int = 100

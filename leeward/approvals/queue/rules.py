@@ -1,10 +1,11 @@
 """
 Rules: which requests are decided without a person, and the rule that "always" stores for one.
 
-Order: the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
-mode, a person. The first one that applies decides. In doubt: a person decides. What has a character that can't be seen
-matches no rule that allows, nor does a line of a shell. A file of a repository, or with which a folder becomes one, is
-allowed only by a rule that names one (such as `.git`), and by no mode.
+Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
+           mode, a person. The first one that applies decides.
+In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
+           shell. A file of a repository, or with which a folder becomes one, is allowed only by a rule that names one
+           (such as `.git`), and by no mode.
 """
 
 from __future__ import annotations
@@ -53,8 +54,11 @@ class ApprovalRule:
     """
     A rule.
 
-    Attributes: effect: "allow" or "deny". category: one of CATEGORIES. pattern: in normal form, so that rules with the
-    same meaning are equal. project: the folder of the project in which it holds; "" for all projects.
+    Attributes:
+        effect: "allow" or "deny".
+        category: one of CATEGORIES.
+        pattern: in normal form, so that rules with the same meaning are equal.
+        project: the folder of the project in which it holds; "" for all projects.
     """
 
     effect: Effect
@@ -116,8 +120,10 @@ class RuleSet:
     All rules and modes; BadRequest if a list has more than MOST_RULES or a rule of the other effect, or a mode isn't
     valid.
 
-    Attributes: forbidden: rules of the operator's configuration that no other rule overrules. endpoints: hosts that are
-    allowed, each with all its sub-domains. modes: by category; the others have DEFAULT_MODE.
+    Attributes:
+        forbidden: rules of the operator's configuration that no other rule overrules.
+        endpoints: hosts that are allowed, each with all its sub-domains.
+        modes: by category; the others have DEFAULT_MODE.
     """
 
     forbidden: tuple[ApprovalRule, ...] = ()
@@ -144,8 +150,11 @@ class Ruling:
     """
     The result of `decide_subject`.
 
-    Attributes: answer: "allow", "deny", or "ask" for a person. by: "operator", "endpoint", "rule", "mode" or "person".
-    rule: the text of the rule; "" if none decided. mode: of the category.
+    Attributes:
+        answer: "allow", "deny", or "ask" for a person.
+        by: "operator", "endpoint", "rule", "mode" or "person".
+        rule: the text of the rule; "" if none decided.
+        mode: of the category.
     """
 
     answer: Answer

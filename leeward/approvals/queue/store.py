@@ -1,10 +1,11 @@
 """
 The file of requests and rules: each change is one transaction, and triggers keep a request's content unchanged.
 
-Runs in: one process at a time, by a lock that the kernel releases when the process ends. Trust: the folder is used only
-if no other user can enter it. Copy: rules and modes are also in a file of their own, written after each change of them.
-A file of requests that is damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's
-rules. Source: sqlite.org/wal.html; flock(2)
+Runs in:   one process at a time, by a lock that the kernel releases when the process ends.
+Trust:     the folder is used only if no other user can enter it.
+Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
+           damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
+Source:    sqlite.org/wal.html; flock(2)
 """
 
 from __future__ import annotations
@@ -111,10 +112,14 @@ class RequestStore:
     """
     The file of requests and rules. Callers use it one at a time.
 
-    Args: folder: of the user; made unless it exists. restore: put the rules of the copy into a new file.
+    Args:
+        folder: of the user; made unless it exists.
+        restore: put the rules of the copy into a new file.
 
-    Raises: Busy: another process has the folder's lock. Unsupported: other users can enter the folder, or the file has
-    another version. StoreDamaged: the file is damaged, or lacks rules.
+    Raises:
+        Busy: another process has the folder's lock.
+        Unsupported: other users can enter the folder, or the file has another version.
+        StoreDamaged: the file is damaged, or lacks rules.
     """
 
     def __init__(self, folder: str, *, restore: bool = False) -> None:

@@ -1,9 +1,9 @@
 """
 The subject of a request in normal form, which rules compare.
 
-Trust: none. A text becomes a subject, or BadRequest with the reason. Why: `./a`, `x/../a` and `a` are one file,
-`Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one package of pip. Without a normal form a rule
-would miss some spellings.
+Trust:     none. A text becomes a subject, or BadRequest with the reason.
+Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
+           package of pip. Without a normal form a rule would miss some spellings.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class ProjectPath:
     """
     A file or folder of the project.
 
-    Attributes: path: relative to the project, without `.`, `..` and links. in_repository: whether it lay in a
-    repository of the host's, or made one, when it was asked for.
+    Attributes:
+        path: relative to the project, without `.`, `..` and links.
+        in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
     """
 
     category: ClassVar = "filesystem"
@@ -66,9 +67,11 @@ class Invocation:
     """
     A command.
 
-    Attributes: argv: its arguments, the program first; () if there is a line. line: of a shell, if it isn't plain
-    words; else "". cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox;
-    "" for the project itself.
+    Attributes:
+        argv: its arguments, the program first; () if there is a line.
+        line: of a shell, if it isn't plain words; else "".
+        cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox; "" for the
+            project itself.
     """
 
     category: ClassVar = "exec"

@@ -1,7 +1,7 @@
 """
 Lists the names of a project on the host, each with the values by which a change is noticed.
 
-Trust: none in the names, some of which come from a sandbox: no link is followed, and no other mount is entered.
+Trust:     none in the names, some of which come from a sandbox: no link is followed, and no other mount is entered.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """
 Live sync: writes a sandbox's changes in its copy of a project to the host, and the host's edits into the sandbox.
 
-Writer: on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state that
-the round has read. In the sandbox a process of the sandbox. Trust: none in the sandbox's content, which is read once
-and compared with the hash that was listed. A change that a person has to see becomes a request (`orders.remarks`); a
-change that a rule denies isn't written. Rounds: each one lists the overlay's upper folder and the host's names, since
-an overlay reports no changes and inotify is refused in sandboxes. The pause after a round is four times as long as the
-round took. Leaves: if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written
-to it, the process's write is lost.
+Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
+           that the round has read. In the sandbox a process of the sandbox.
+Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed. A change that a
+           person has to see becomes a request (`orders.remarks`); a change that a rule denies isn't written.
+Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
+           inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
+Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
+           process's write is lost.
 """
 
 from __future__ import annotations
@@ -96,9 +97,12 @@ class LiveSync:
     Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`. Stale if the overlay
     is over another folder than *project*, BadRequest if that has too many names.
 
-    Args: moves: writes a path to the other side. overlay: of the sandbox. project: the folder that the overlay is over.
-    after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once. notes: keeps the
-    changes that aren't written.
+    Args:
+        moves: writes a path to the other side.
+        overlay: of the sandbox.
+        project: the folder that the overlay is over.
+        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
+        notes: keeps the changes that aren't written.
     """
 
     def __init__(self, moves: SyncMoves, overlay: Overlay, project: Project, after: str, notes: SyncNotes) -> None:
@@ -391,10 +395,14 @@ class SyncPath:
     """
     A path that has to be written to one side.
 
-    Attributes: path: relative to the project. move: "to_host" or "to_sandbox". inside: the state in the sandbox; None
-    where the host's own shows through. host: the state on the host. sign: of the name on the host; None if there is
-    none. change: for a move to the host, the row for its order. is_restless: the file changes in every round, so it is
-    written as it is read, whatever its hash.
+    Attributes:
+        path: relative to the project.
+        move: "to_host" or "to_sandbox".
+        inside: the state in the sandbox; None where the host's own shows through.
+        host: the state on the host.
+        sign: of the name on the host; None if there is none.
+        change: for a move to the host, the row for its order.
+        is_restless: the file changes in every round, so it is written as it is read, whatever its hash.
     """
 
     path: str
@@ -416,9 +424,10 @@ class SyncMoves:
     Writes paths, within a sandbox's budget. *hides* is True for a path whose file of the host isn't shown to the
     sandbox.
 
-    Attributes: to_host, to_sandbox: how many paths were written there. unlisted: folders that the host has replaced.
-    The overlay lists the old folder that it has opened, so new files can be opened by name in the sandbox and aren't
-    listed.
+    Attributes:
+        to_host, to_sandbox: how many paths were written there.
+        unlisted: folders that the host has replaced. The overlay lists the old folder that it has opened, so new files
+            can be opened by name in the sandbox and aren't listed.
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,

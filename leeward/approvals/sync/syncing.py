@@ -2,9 +2,9 @@
 Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same,
 and the notes about what isn't written.
 
-Trust: none in the sandbox's rows: names, modes, links and content are hostile. Holds: one side's change is written to
-the other side only if that side still has the last common state. If both have changed a path, nothing is written, and
-the conflict is noted.
+Trust:     none in the sandbox's rows: names, modes, links and content are hostile.
+Holds:     one side's change is written to the other side only if that side still has the last common state. If both
+           have changed a path, nothing is written, and the conflict is noted.
 """
 
 from __future__ import annotations
@@ -141,9 +141,12 @@ class SyncNote:
     """
     Why a path wasn't written.
 
-    Attributes: kind: CONFLICT, ASKED, DENIED or REFUSED. why: for people. inside: the state in the sandbox; None where
-    the host's own showed through. host: the state on the host. request: the id of the request for the change; None for
-    none.
+    Attributes:
+        kind: CONFLICT, ASKED, DENIED or REFUSED.
+        why: for people.
+        inside: the state in the sandbox; None where the host's own showed through.
+        host: the state on the host.
+        request: the id of the request for the change; None for none.
     """
 
     kind: str

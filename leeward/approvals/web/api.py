@@ -1,7 +1,7 @@
 """
 REST: the routes for programs, each with its fields and its handler.
 
-Trust: none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
+Trust:     none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 The app: all routes behind the gate, and their description for OpenAPI. One app answers all of its listeners: the
 operator's socket and the sandboxes' bridges, which identify the caller, and TCP, where the gate does.
 
-Source: spec.openapis.org/oas/v3.1.0
+Source:    spec.openapis.org/oas/v3.1.0
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Reads the body of a call within bounds of bytes and time.
 
-Trust: none. Any bytes give a value or WebProblem.
+Trust:     none. Any bytes give a value or WebProblem.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 One call: the caller's rights, the body, and the answer if the call fails.
 
-Holds: each route goes through `answered`: a sandbox can call only the routes that are for it, and a change by a browser
-needs the session's CSRF token.
+Holds:     each route goes through `answered`: a sandbox can call only the routes that are for it, and a change by a
+           browser needs the session's CSRF token.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ class WebParts:
 @dataclass(frozen=True, slots=True)
 class WebCall:
     """
-    Attributes: credential: the caller; None only on routes for anyone. session: of a browser; None for other callers.
-    fields: of the body's object or form.
+    Attributes:
+        credential: the caller; None only on routes for anyone.
+        session: of a browser; None for other callers.
+        fields: of the body's object or form.
     """
 
     parts: WebParts

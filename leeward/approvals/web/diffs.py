@@ -1,8 +1,8 @@
 """
 A change of a file as rows for two columns or one, with the differences within lines and its syntax in colours.
 
-Trust: none in the text. A hostile text makes regular expressions that backtrack slow, which would block the whole
-program; see decision 0086. A mistake here gives only a wrong colour.
+Trust:     none in the text. A hostile text makes regular expressions that backtrack slow, which would block the whole
+           program; see decision 0086. A mistake here gives only a wrong colour.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ class DiffRow:
     """
     One row of two columns.
 
-    Attributes: kind: "same", "changed", "removed" or "added". old: the number of the old line, from 1, and the line as
-    HTML; None if there is none. new: the same for the new line.
+    Attributes:
+        kind: "same", "changed", "removed" or "added".
+        old: the number of the old line, from 1, and the line as HTML; None if there is none.
+        new: the same for the new line.
     """
 
     kind: str
@@ -40,8 +42,11 @@ class DiffHunk:
     """
     One hunk with the lines around it.
 
-    Attributes: index: of the hunk, by which it is approved. head: the numbers of the lines, as in a unified diff. rows:
-    for two columns. left_out: the number of rows that aren't drawn.
+    Attributes:
+        index: of the hunk, by which it is approved.
+        head: the numbers of the lines, as in a unified diff.
+        rows: for two columns.
+        left_out: the number of rows that aren't drawn.
     """
 
     index: int

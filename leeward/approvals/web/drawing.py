@@ -1,8 +1,8 @@
 """
 Renders pages from templates.
 
-Trust: none in values. All that a template prints is escaped, and characters that are invisible or reorder text are
-replaced by their names, also in attributes. The filter `exact`, for values of form fields, only escapes.
+Trust:     none in values. All that a template prints is escaped, and characters that are invisible or reorder text are
+           replaced by their names, also in attributes. The filter `exact`, for values of form fields, only escapes.
 """
 
 from __future__ import annotations

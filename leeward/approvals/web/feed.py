@@ -1,9 +1,10 @@
 """
 Notifies viewers, and calls that wait, of new requests and decisions.
 
-Threads: the queue calls it in the thread that decided; viewers and waiting calls are on an event loop, to which each
-message is passed. Holds: no viewer delays others. A viewer with more than MOST_WAITING messages that it hasn't taken is
-dropped, and has to connect again.
+Threads:   the queue calls it in the thread that decided; viewers and waiting calls are on an event loop, to which each
+           message is passed.
+Holds:     no viewer delays others. A viewer with more than MOST_WAITING messages that it hasn't taken is dropped, and
+           has to connect again.
 """
 
 from __future__ import annotations

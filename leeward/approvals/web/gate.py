@@ -2,13 +2,14 @@
 Identifies the caller of a call over TCP before any other code runs, and sets the security headers of each answer; login
 links that work once, sessions of browsers, tokens of programs.
 
-Trust: none in a head. A scope with a credential comes from the operator's socket or a bridge, whose listener makes it
-from the connection and not from any byte of a request; a scope without one comes from TCP and has no rights. Holds: the
-tables have only hashes of links, cookies and tokens. Each table is bounded: the oldest entry is dropped first. Against:
-a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged forms and
-WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host, who can connect, but
-have neither session nor token. Source: RFC 6265bis (SameSite), RFC 6455 §10.2 (Origin), www.w3.org/TR/CSP3,
-www.w3.org/TR/fetch-metadata
+Trust:     none in a head. A scope with a credential comes from the operator's socket or a bridge, whose listener makes it
+           from the connection and not from any byte of a request; a scope without one comes from TCP and has no rights.
+Holds:     the tables have only hashes of links, cookies and tokens. Each table is bounded: the oldest entry is dropped
+           first.
+Against:   a page of somebody else in the operator's browser (Host: DNS rebinding; Origin and Sec-Fetch-Site: forged
+           forms and WebSockets; the headers of answers: frames, scripts, sniffed types), and other users of the host,
+           who can connect, but have neither session nor token.
+Source:    RFC 6265bis (SameSite), RFC 6455 §10.2 (Origin), www.w3.org/TR/CSP3, www.w3.org/TR/fetch-metadata
 """
 
 from __future__ import annotations
@@ -206,8 +207,10 @@ class BrowserSession:
     """
     A browser that has used a login link.
 
-    Attributes: csrf: the token that each form and each change by the page has to send. begun: seconds of a monotonic
-    clock. key: of the session in the table; no secret.
+    Attributes:
+        csrf: the token that each form and each change by the page has to send.
+        begun: seconds of a monotonic clock.
+        key: of the session in the table; no secret.
     """
 
     csrf: str

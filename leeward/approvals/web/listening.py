@@ -1,17 +1,17 @@
 """
 The application's listeners: the operator's Unix socket, the bridges of sandboxes, and TCP on 127.0.0.1.
 
-Trust: none in a peer. One of the Unix socket must be a process of this user's and this host: a process in a sandbox can
-have this user's id, if the user's own daemon runs it, but its pid and network namespaces are others. No sandbox is
-shown the socket's folder, either (spec/own_sockets.py), and abstract names belong to another network namespace. A
-bridge's credential is made here, from the pipe of the request. TCP gives none. TCP: any user of the host can open a
-connection. Those of the operator's user and of root, and those on which a session or a token was shown, have a bound of
-their own; where it is reached, the one that has been without a request for longest makes room. All others are
-strangers, and few: each has a short time, and where there are too many, the oldest one of the user who has most makes
-room. So no other user keeps the operator away, also where the operator's browser has another user's id, as in a
-container. Source: unix(7), SO_PEERCRED, which knows Unix sockets alone; socket(7), SO_PEERPIDFD, Linux 6.5;
-pid_namespaces(7); sock_diag(7), <linux/inet_diag.h>: one TCP socket is looked up by its addresses, which needs no
-privilege.
+Trust:     none in a peer. One of the Unix socket must be a process of this user's and this host: a process in a sandbox
+           can have this user's id, if the user's own daemon runs it, but its pid and network namespaces are others. No
+           sandbox is shown the socket's folder, either (spec/own_sockets.py), and abstract names belong to another
+           network namespace. A bridge's credential is made here, from the pipe of the request. TCP gives none.
+TCP:       any user of the host can open a connection. Those of the operator's user and of root, and those on which a
+           session or a token was shown, have a bound of their own; where it is reached, the one that has been without a
+           request for longest makes room. All others are strangers, and few: each has a short time, and where there are
+           too many, the oldest one of the user who has most makes room. So no other user keeps the operator away, also
+           where the operator's browser has another user's id, as in a container.
+Source:    unix(7), SO_PEERCRED, which knows Unix sockets alone; socket(7), SO_PEERPIDFD, Linux 6.5; pid_namespaces(7);
+           sock_diag(7), <linux/inet_diag.h>: one TCP socket is looked up by its addresses, which needs no privilege.
 """
 
 from __future__ import annotations

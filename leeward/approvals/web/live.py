@@ -1,11 +1,11 @@
 """
 The WebSocket: a viewer gets new requests and decisions, and can decide.
 
-Sends: init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
-"behind", the connection ends. Takes: approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere":
-false, "csrf": "..."}`. A browser has to send the session's CSRF token; a program with a token or on the operator's
-socket has none. Bounds: a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see
-feed.py.
+Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
+           "behind", the connection ends.
+Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
+           browser has to send the session's CSRF token; a program with a token or on the operator's socket has none.
+Bounds:    a received message has 64 KiB at most. A viewer that doesn't read its messages is dropped: see feed.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The page's routes: its tabs, and its forms, which work without a script.
 
-Trust: none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
-decision is about what was shown.
+Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
+           decision is about what was shown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 A route of the service: its method, path, fields with their checks, callers, status and handler, declared once.
 
-Trust: none. Any value of a field is a checked one, or WebProblem with status 400. Holds: a route is the operator's
-alone unless it says otherwise: the application answers 403 to a sandbox at each one that isn't for "asks". A handler
-gets the values of the declared fields, checked, by their names.
+Trust:     none. Any value of a field is a checked one, or WebProblem with status 400.
+Holds:     a route is the operator's alone unless it says otherwise: the application answers 403 to a sandbox at each one
+           that isn't for "asks". A handler gets the values of the declared fields, checked, by their names.
 
     @route("POST", "/api/rules", "Store a rule.", {"rule": WebField(text(), "its text")}, status=201)
     async def add_rule(call: WebCall, rule: str) -> Row:
@@ -37,11 +37,17 @@ class WebRoute:
     """
     One route.
 
-    Attributes: name: of its handler; one for Python's own name ends in _ there. method: of HTTP; "WEBSOCKET" for the
-    one that stays open. path: as Starlette writes it. about: for people and for OpenAPI, one sentence or two. handler:
-    takes the call and the fields' values; returns the answer's object, or of a page the Response. fields: by name: of
-    the query if the method is GET, of the body otherwise. who: may call it. status: of an answer. most_body: bytes.
-    page: whether it is for a browser.
+    Attributes:
+        name: of its handler; one for Python's own name ends in _ there.
+        method: of HTTP; "WEBSOCKET" for the one that stays open.
+        path: as Starlette writes it.
+        about: for people and for OpenAPI, one sentence or two.
+        handler: takes the call and the fields' values; returns the answer's object, or of a page the Response.
+        fields: by name: of the query if the method is GET, of the body otherwise.
+        who: may call it.
+        status: of an answer.
+        most_body: bytes.
+        page: whether it is for a browser.
     """
 
     name: str
@@ -82,8 +88,10 @@ def route(method: str, path: str, about: str, fields: Mapping[str, WebField] | N
 @dataclass(frozen=True, slots=True)
 class FieldCheck:
     """
-    Attributes: read: takes a value (MISSING if it is missing) and the field's name, and returns the checked value or
-    raises WebProblem; None if whoever takes the whole body checks it. schema: of the value, for OpenAPI.
+    Attributes:
+        read: takes a value (MISSING if it is missing) and the field's name, and returns the checked value or raises
+            WebProblem; None if whoever takes the whole body checks it.
+        schema: of the value, for OpenAPI.
     """
 
     read: Callable[[Any, str], Any] | None
@@ -95,9 +103,11 @@ class WebField:
     """
     A field of a route.
 
-    Attributes: about: for people and for OpenAPI, part of a sentence. default: its value if it is left out; MISSING if
-    it has to be given. operator: it is the operator's alone, and isn't looked at if a sandbox gives it. only: whether
-    it is looked at, by all fields that are given; None if always.
+    Attributes:
+        about: for people and for OpenAPI, part of a sentence.
+        default: its value if it is left out; MISSING if it has to be given.
+        operator: it is the operator's alone, and isn't looked at if a sandbox gives it.
+        only: whether it is looked at, by all fields that are given; None if always.
     """
 
     check: FieldCheck

@@ -1,7 +1,7 @@
 """
 Requests, rules and decisions as objects for JSON.
 
-Trust: none in the texts. They are bounded, and the code that shows them escapes them.
+Trust:     none in the texts. They are bounded, and the code that shows them escapes them.
 """
 
 from __future__ import annotations

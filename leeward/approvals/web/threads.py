@@ -1,8 +1,8 @@
 """
 Runs calls that block on a disk, the daemon or a sandbox in threads, so that the event loop never blocks.
 
-Bounds: four separate pools: decisions, the operator's slow calls, sandboxes' calls, and calls that wait for programs in
-a sandbox, which may take minutes. So slow calls can't take the threads of decisions.
+Bounds:    four separate pools: decisions, the operator's slow calls, sandboxes' calls, and calls that wait for programs
+           in a sandbox, which may take minutes. So slow calls can't take the threads of decisions.
 """
 
 from __future__ import annotations
