@@ -106,7 +106,7 @@ class Agent:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """
         Call a route of the service, as docs/approvals.md lists them.
 
@@ -116,7 +116,7 @@ class Agent:
             body: for JSON; None for none.
 
         Returns:
-            The answer's JSON.
+            The answer's object.
 
         Raises:
             AskError: the service refused the call.
@@ -138,7 +138,8 @@ class Agent:
             body = said["body"]
             why = body.get("detail") or body.get("error") if isinstance(body, dict) else body
             raise AskError(said["status"], str(why))
-        return said["body"]
+        found: dict[str, Any] = said["body"]
+        return found
 
     def wait(self, number: int, timeout: float | None = None) -> dict[str, Any]:
         """
@@ -150,7 +151,7 @@ class Agent:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _WAIT_S if end is None else max(0.0, min(_WAIT_S, end - time.monotonic()))
-            found: dict[str, Any] = self.call("GET", f"/api/requests/{number}?wait={left:.3f}")
+            found = self.call("GET", f"/api/requests/{number}?wait={left:.3f}")
             if found["status"] != "pending" or (end is not None and time.monotonic() >= end):
                 return found
 
@@ -174,7 +175,7 @@ class Agent:
         Raises:
             AskError: the service refused the request.
         """
-        made: dict[str, Any] = self.call("POST", "/api/requests", {"category": category, **fields})
+        made = self.call("POST", "/api/requests", {"category": category, **fields})
         return self.wait(made["id"], timeout) if wait else made
 
     def request_exec(self, command: str | list[str], *, cwd: str = "", reason: str = "", timeout: float = 300.0,
@@ -204,7 +205,7 @@ class Agent:
         while True:
             if wait:
                 self.wait(number)
-            found: dict[str, Any] = self.call("GET", f"/api/exec/{number}?wait={_WAIT_S if wait else 0}")
+            found = self.call("GET", f"/api/exec/{number}?wait={_WAIT_S if wait else 0}")
             if not wait or found["status"] in ("denied", "completed", "failed"):
                 return found
 
@@ -226,28 +227,28 @@ class Agent:
         Returns the request, as `request_permission` does. AskError if there is no such key, or the value isn't one of
         it.
         """
-        made: dict[str, Any] = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
+        made = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
         return self.wait(made["id"], timeout) if wait else made
 
     def sync_files(self) -> list[dict[str, Any]]:
         """Make a request for each change in this sandbox's copy of the project; returns the requests."""
-        found: list[dict[str, Any]] = self.call("POST", "/api/sync/files", {})["requests"]
-        return found
+        return self._requests("POST", "/api/sync/files", {})
 
     def sync_git(self) -> list[dict[str, Any]]:
         """Make a request for each branch that was pushed to `origin` in this sandbox; returns the requests."""
-        found: list[dict[str, Any]] = self.call("POST", "/api/sync/git", {})["requests"]
-        return found
+        return self._requests("POST", "/api/sync/git", {})
 
     def list_pending(self) -> list[dict[str, Any]]:
         """The sandbox's own pending requests."""
-        found: list[dict[str, Any]] = self.call("GET", "/api/requests")["requests"]
+        return self._requests("GET", "/api/requests")
+
+    def _requests(self, *call: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call(*call)["requests"]
         return found
 
     def get_config(self) -> dict[str, Any]:
         """The service's configuration: each key with its value."""
-        found: dict[str, Any] = self.call("GET", "/api/config")
-        return found
+        return self.call("GET", "/api/config")
 
 
 class Bridge:

@@ -21,6 +21,7 @@ from typing import Any
 from leeward.audit.record import BoundedJournal
 from leeward.audit.rows import AuditRow
 from leeward.client.link import Link
+from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import listed
 from leeward.errors import BadReply, LeewardError, SandboxOver
 from leeward.spec.paths import client_socket
@@ -62,6 +63,16 @@ def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
 
 def _asked(link: Link, op: str, fields: dict[str, Any]) -> Any:
     return link.call(op, fields, time.monotonic() + _ANSWER_S)[0]
+
+
+def last_info(box: Sandbox) -> tuple[dict[str, Any], SandboxOver | None]:
+    """The `sandbox_info` of a sandbox that is about to be ended, and why it has ended already; {} if that isn't known."""
+    try:
+        return box.info(), None
+    except SandboxOver as error:
+        return {}, error
+    except LeewardError:
+        return {}, None  # the daemon is away
 
 
 def counts_in(rows: Any, sandbox: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 
+from leeward.audit.journal import default_folder
 from leeward.errors import Unsupported
 from leeward.spec.paths import default_socket
 from leeward.spec.writers import others_write
@@ -16,10 +17,7 @@ SOCKET_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
 
 def state_folder(environ: Mapping[str, str]) -> str:
     """The folder of requests, rules and settings of this process's user, by XDG_STATE_HOME and HOME."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", "approvals")
+    return default_folder(environ, "approvals")
 
 
 def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) -> str:

@@ -7,7 +7,8 @@ from collections import deque
 from typing import Any
 
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest, subject_text
+from leeward.approvals.queue.requests import ApprovalRequest
+from leeward.approvals.queue.subjects import subject_text
 from leeward.audit.record import RowSink, read_record
 from leeward.audit.rows import AuditRow, ReadLine
 from leeward.errors import BadRequest

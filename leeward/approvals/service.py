@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from leeward.approvals.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
@@ -27,6 +28,7 @@ from leeward.approvals.carrying.asking import (
     config_request,
     package_requests,
     parse_request,
+    text_field,
 )
 from leeward.approvals.carrying.carrying import OrderCarrier
 from leeward.approvals.carrying.detail import command_in, detail_of, part_of
@@ -177,12 +179,13 @@ class ApprovalService:
             Busy: the sandbox has made too many requests.
         """
         if fields.get("category") == "exec":
-            more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
-            return self.submit_exec(fields.get("command", ""), sandbox=sandbox, **more)
+            texts = {name: text_field(fields, name, "") for name in ("cwd", "reason", "profile", "asker")}
+            return self.submit_exec(fields.get("command", ""), timeout=fields.get("timeout", EXEC_S), sandbox=sandbox,
+                                    **texts)
         return self.queue.submit(parse_request(fields, self._project_for(sandbox), sandbox))
 
-    def submit_exec(self, command: Any, *, cwd: Any = "", reason: Any = "", timeout: Any = EXEC_S, profile: Any = "",
-                    sandbox: str = "", asker: Any = "") -> ApprovalRequest:
+    def submit_exec(self, command: Any, *, cwd: str = "", reason: str = "", timeout: Any = EXEC_S, profile: str = "",
+                    sandbox: str = "", asker: str = "") -> ApprovalRequest:
         """
         Request that a command is run; errors as for `ask`.
 
@@ -196,42 +199,26 @@ class ApprovalService:
             sandbox: the id of the requesting sandbox; "" for the operator, who has to name a profile.
             asker: the name that the requester gives itself.
         """
-        if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
-            raise BadRequest("cwd, reason, profile and asker are texts")
         if sandbox and profile:
             raise BadRequest("a sandbox can't choose the profile of a command; the operator sets the key exec.profile")
-        order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or self._default_profile())
-        order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
+        settings = self._settings.all()
+        order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or str(settings["exec.profile"]))
+        order = replace(order, timeout=min(order.timeout, float(settings["exec.timeout"])))
         if not order.profile and not sandbox:
             raise BadRequest("a command of no sandbox needs a profile")
         return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker,
                                                  project=self._home(sandbox)))
 
-    def _longest(self) -> float:
-        return float(self._settings.all()["exec.timeout"])
+    def submit_packages(self, command: str | Sequence[str], *, reason: str = "", sandbox: str = "",
+                        asker: str = "") -> list[ApprovalRequest]:
+        """Make a request for each package of a command; it is added or removed in the requesting sandbox."""
+        news = package_requests(command, timeout=float(self._settings.all()["exec.timeout"]), reason=reason,
+                                sandbox=sandbox, asker=asker, project=self._home(sandbox))
+        return [self.queue.submit(new) for new in news]
 
-    def _default_profile(self) -> str:
-        return str(self._settings.all()["exec.profile"])
-
-    def submit_packages(self, command: Any, *, reason: Any = "", sandbox: str = "",
-                        asker: Any = "") -> list[ApprovalRequest]:
-        """
-        Make a request for each package of a command; it is added or removed in the requesting sandbox. Errors as for
-        `ask`.
-        """
-        if not isinstance(reason, str) or not isinstance(asker, str) or not isinstance(command, (str, list, tuple)):
-            raise BadRequest("command is a line or a list of arguments; reason and asker are texts")
-        if not all(isinstance(word, str) for word in command):
-            raise BadRequest("arguments are texts")
-        return [self.queue.submit(new) for new in package_requests(command, timeout=self._longest(), reason=reason,
-                                                                   sandbox=sandbox, asker=asker,
-                                                                   project=self._home(sandbox))]
-
-    def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
-                       asker: Any = "") -> ApprovalRequest:
+    def propose_config(self, key: str, value: Any, *, reason: str = "", sandbox: str = "",
+                       asker: str = "") -> ApprovalRequest:
         """Request a new value for a key of the configuration. It is set if a person approves, not if a rule does."""
-        if not all(isinstance(text, str) for text in (key, reason, asker)):
-            raise BadRequest("key, reason and asker are texts")
         return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker,
                                                 project=self._home(sandbox)))
 
@@ -273,8 +260,6 @@ class ApprovalService:
             return Resolution(before=(request,))
         if request.category != "filesystem" or payload is None:
             raise BadRequest(f"request {number} isn't a change of a file")
-        if not all(type(place) is int for place in hunks):
-            raise BadRequest("hunks are numbers")
         project = self._projects.of(request)
         return self.queue.replace(number, in_project(part_of(request, payload, project, hunks), project), by)
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.apply import OpenProjects
 from leeward.approvals.durations import duration_text
 from leeward.approvals.operator_file import operator_policy
 from leeward.approvals.places import operator_socket, own_folder, state_folder
@@ -36,7 +36,7 @@ from leeward.approvals.web.listening import (
 )
 from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord, torn_record
-from leeward.errors import BadRequest, ShuttingDown
+from leeward.errors import ShuttingDown
 from leeward.spec import own_sockets
 
 #: Seconds between two checks for expired requests.
@@ -89,7 +89,7 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
                   " `leeward audit mend` takes it out once the service has ended", file=sys.stderr)
         journal = AuditRecord(default_folder(os.environ), options.head)
         try:
-            project = _project(options.project)
+            project = OpenProjects(None).open(os.path.realpath(options.project)) if options.project else None
             service = ApprovalService(queue, journal, folder, project, until, options.daemon)
             asyncio.run(_serve(service, options, ready))
         finally:
@@ -97,16 +97,6 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     finally:
         queue.close()
     return 0
-
-
-def _project(path: str) -> Project | None:
-    if not path:
-        return None
-    path = os.path.realpath(path)
-    try:
-        return Project(path)
-    except OSError as error:
-        raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
 
 
 async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str], None]) -> None:

@@ -38,12 +38,12 @@ _HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
 _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 
-def default_folder(environ: Mapping[str, str]) -> str:
-    """The folder of the record of this process's user, by XDG_STATE_HOME and HOME."""
+def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
+    """The folder of the record of this process's user, or *name* beside it, by XDG_STATE_HOME and HOME."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", "audit")
+    return os.path.join(state, "leeward", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,12 +386,18 @@ def mend(folder: str, head: str | None = None) -> int:
             raise BadRequest(f"line {wrong.number}, in {wrong.file}: {wrong.fault}: that is no half-written line")
         if found.head:
             raise BadRequest(f"{found.head}: what is missing isn't only half-written")
-        held = b"".join(_without(os.path.join(folder, name)) for name in _files(folder))
+        held = b"".join(_parts(os.path.join(folder, name))[1] for name in _files(folder))
         with open(os.path.join(folder, TORN), "ab", opener=_private) as file:
             file.write(held)
             os.fsync(file.fileno())
         for name in dict.fromkeys(line.file for line in torn):
-            _rewrite(os.path.join(folder, name))
+            path = os.path.join(folder, name)
+            kept, _ = _parts(path)
+            with open(f"{path}.mend", "wb", opener=_private) as file:
+                file.write(kept)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(f"{path}.mend", path)
     finally:
         os.close(lock)
     writer = Journal(folder, head)
@@ -407,23 +413,10 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _is_whole(line: bytes) -> bool:
-    return _alone(line).row is not None
-
-
-def _without(path: str) -> bytes:
-    """The lines of a file that are none of the record's, as they stand."""
+def _parts(path: str) -> tuple[bytes, bytes]:
+    """The lines of a file, which has about ROTATE bytes, that are of the record, and the others."""
+    parts: dict[bool, list[bytes]] = {True: [], False: []}
     with open(path, "rb") as file:
-        return b"".join(line for line in file.read().splitlines(keepends=True) if not _is_whole(line))
-
-
-def _rewrite(path: str) -> None:
-    """Leave the lines that aren't of the record out of a file, which has about ROTATE bytes."""
-    with open(path, "rb") as file:
-        kept = b"".join(line for line in file.read().splitlines(keepends=True) if _is_whole(line))
-    temporary = f"{path}.mend"
-    with open(temporary, "wb", opener=_private) as file:
-        file.write(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+        for line in file.read().splitlines(keepends=True):
+            parts[_alone(line).row is not None].append(line)
+    return b"".join(parts[True]), b"".join(parts[False])

@@ -27,6 +27,7 @@ from leeward.agents.settings import load_settings
 from leeward.agents.state_files import own_folder
 from leeward.agents.trust import TrustStore
 from leeward.approvals.agent import SOCKET, VARIABLE
+from leeward.approvals.box_rows import last_info
 from leeward.approvals.bridge.bridge import Answering, BridgeEnd
 from leeward.approvals.bridge.pushes import Staging, variables
 from leeward.approvals.carrying.apply import Project
@@ -142,7 +143,8 @@ class AskingBox:
         if note is not None:
             self.is_left = bool(note["left"])
             self.collected.more = int(self.is_left)
-            self._end_bridges()
+            # The bridge of another service, before its silence does.
+            self._end_processes(lambda row: row.get("title") == _TITLE and not row["over"])
         self._put()
         if variables(project.path):
             try:
@@ -158,10 +160,9 @@ class AskingBox:
             self.bridge.close()
             raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
 
-    def _end_bridges(self) -> None:
-        """End the bridge of another service, before its silence does."""
+    def _end_processes(self, which: Callable[[Mapping[str, Any]], bool]) -> None:
         for row in self.box.processes():
-            if row.get("title") == _TITLE and not row["over"]:
+            if which(row):
                 with contextlib.suppress(LeewardError):  # it has ended
                     self.box.process(row["process"]).kill()
 
@@ -186,11 +187,7 @@ class AskingBox:
                 "git": self.staging is not None, "git_fault": self.git_fault,
                 "sync": None if self.sync is None else self.sync.row()}
 
-    def hide(self, hidden: HiddenFiles) -> None:
-        """Hide names that appear in the project while the sandbox runs."""
-        self.hiding = hidden.watch(self.box, self._give_up)
-
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         self.hiding_fault = why[:500]
         with contextlib.suppress(LeewardError):  # it is over
             self.box.kill()
@@ -198,22 +195,23 @@ class AskingBox:
     def leave(self) -> None:
         """Keep the sandbox, whose work is over, for as long as the daemon lets it live, and end what still runs in it."""
         self.is_left = True
-        for row in self.box.processes():
-            if row["process"] != self.bridge.number:
-                with contextlib.suppress(LeewardError):  # it has ended
-                    self.box.process(row["process"]).kill()
+        self._end_processes(lambda row: row["process"] != self.bridge.number)
         for more in ({"idle": LEFT_S}, {"lifetime": _LIFETIME_S}):
             with contextlib.suppress(LeewardError):  # it has the longest already
                 self.box.extend(**more)
 
-    def close(self) -> None:
-        """End the sandbox and its processes, after the last pass of its sync. One that is left stays, without a bridge."""
+    def stop(self) -> None:
+        """End the sync, after its last pass, the bridge and the hiding; the sandbox stays."""
         if self.sync is not None:
             self.sync.end()
             self.sync.join()
         self.bridge.close()
         if self.hiding is not None:
             self.hiding.stop()
+
+    def close(self) -> None:
+        """End the sandbox and its processes, after the last pass of its sync. One that is left stays, without a bridge."""
+        self.stop()
         if not self.is_left:
             with contextlib.suppress(LeewardError):  # it is over
                 self.box.kill()
@@ -357,19 +355,14 @@ class AskingBoxes:
             raise
         try:
             if hidden is not None:
-                made.hide(hidden)
+                made.hiding = hidden.watch(box, made.give_up)
             made.sync = None if syncing is None else syncing(box)
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
                 self._boxes[box.id] = made
             self._notes.write(box.id, made.note())
         except BaseException:
-            if made.sync is not None:
-                made.sync.end()
-                made.sync.join()
-            if made.hiding is not None:
-                made.hiding.stop()
-            made.bridge.close()
+            made.stop()
             give_up()
             raise
         return made
@@ -457,12 +450,8 @@ class AskingBoxes:
         if not box.is_left:
             self._notes.remove(box.box.id)
         if why is None:
-            try:
-                last = box.box.info()
-            except SandboxOver as error:
-                why = error
-            except LeewardError:
-                pass
+            info, why = last_info(box.box)
+            last = info or last
         box.close()
         self._ended(box, last, why)
 

@@ -20,7 +20,7 @@ import posixpath
 import secrets
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from leeward._native.beneath import open_beneath
@@ -37,7 +37,21 @@ from leeward.obeyed.repositories import makes_repository
 MOST_PROJECTS = 256
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+
+@contextlib.contextmanager
+def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
+    """A descriptor of *path* beneath *folder*; None if it isn't there, or a part of the path is a link or another mount."""
+    try:
+        fd = open_beneath(folder, os.fsencode(path) or b".", flags)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
+            raise
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class Project:
@@ -77,16 +91,8 @@ class Project:
 
     def _link(self, path: str) -> str | None:
         # Not by `state`, which reads the whole file to hash it.
-        try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
-        except OSError as error:
-            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
-                return None
-            raise
-        try:
-            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
-        finally:
-            os.close(fd)
+        with beneath(self._fd, path) as fd:
+            return os.readlink("", dir_fd=fd) if fd is not None and stat.S_ISLNK(os.fstat(fd).st_mode) else None
 
     def state(self, path: str) -> FileState:
         """
@@ -100,18 +106,11 @@ class Project:
         above, _, name = f"/{path}".rpartition("/")
         while True:
             try:
-                fd = open_beneath(self._fd, os.fsencode(above[1:]) or b".", FOLDER)
-            except OSError as error:
-                if error.errno not in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
-                    return True  # it isn't known
-            else:
-                try:
-                    if makes_repository(name, os.listdir(fd)):
+                with beneath(self._fd, above[1:], FOLDER) as fd:
+                    if fd is not None and makes_repository(name, os.listdir(fd)):
                         return True
-                except OSError:
-                    return True
-                finally:
-                    os.close(fd)
+            except OSError:
+                return True  # it isn't known
             if not above:
                 return False
             above, _, name = above.rpartition("/")
@@ -119,14 +118,11 @@ class Project:
     def changed_since(self, path: str, when: int) -> bool:
         """Whether there is a file at *path* whose ctime is *when* or later, in nanoseconds by the clock of file systems."""
         try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+            with beneath(self._fd, path) as fd:
+                about = None if fd is None else os.fstat(fd)
         except OSError:
             return False
-        try:
-            about = os.fstat(fd)
-            return not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
-        finally:
-            os.close(fd)
+        return about is not None and not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
 
     def content(self, path: str) -> tuple[FileState, bytes]:
         """The state of *path*, and the content if it is a file (else b""); BadRequest above MOST_CONTENT bytes."""
@@ -135,13 +131,9 @@ class Project:
         return state, b"".join(held)
 
     def _read(self, path: str, held: list[bytes] | None) -> FileState:
-        try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
-        except OSError as error:
-            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+        with beneath(self._fd, path) as fd:
+            if fd is None:
                 return NOTHING
-            raise
-        try:
             about = os.fstat(fd)
             kind, mode = type_of(about.st_mode), stat.S_IMODE(about.st_mode)
             if kind == "link":
@@ -151,8 +143,6 @@ class Project:
             if held is None and about.st_size > MOST_CONTENT:
                 return FileState(kind, mode)
             file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        finally:
-            os.close(fd)
         try:
             found, size = hashlib.sha256(), 0
             while data := os.read(file, CHUNK):
@@ -200,8 +190,7 @@ class Project:
             os.close(parent)
 
     def _compare(self, order: FileOrder) -> None:
-        if self.state(order.path) != order.base:
-            raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+        check_base(order, self.state(order.path))
 
     def _parent(self, order: FileOrder) -> tuple[int, bytes]:
         """
@@ -278,15 +267,15 @@ class Project:
 
     def clean(self, order: FileOrder, temporary: str) -> None:
         """Remove the temporary file that a program which ended in between has left beside the order's file."""
-        try:
-            parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
-        except OSError:
-            return
-        try:
-            with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), beneath(self._fd, os.path.dirname(order.path), FOLDER) as parent:
+            if parent is not None:
                 os.unlink(os.fsencode(temporary), dir_fd=parent)
-        finally:
-            os.close(parent)
+
+
+def check_base(order: FileOrder, state: FileState) -> None:
+    """Stale if *state*, the one on the host, isn't that against which *order* was made."""
+    if state != order.base:
+        raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
 
 
 def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = reached) -> bool:

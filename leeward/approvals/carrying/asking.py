@@ -23,7 +23,6 @@ from leeward.approvals.carrying.orders import (
     EXEC_S,
     CommandOrder,
     ConfigOrder,
-    FileOrder,
     command_order,
     delete_order,
     edit_order,
@@ -85,31 +84,29 @@ def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: s
     if not isinstance(said, Mapping):
         raise BadRequest("metadata is an object")
     common: dict[str, Any] = {name: text_field(fields, name, "") for name in ("description", "reason", "asker")}
-    if category == "filesystem":
-        if project is None:
-            raise BadRequest("this sandbox works on no project, so there is no file to ask for")
-        new = _file(fields, project, sandbox, common)
-    elif category == "network":
-        _only(fields, category)
+    if category not in ("network", "filesystem", "exec", "git", "sandbox"):
+        raise BadRequest("category: one of network, filesystem, exec, git, sandbox; packages have a route of their own")
+    make = _file if category == "filesystem" else _other
+    new = make(fields, project, sandbox, common)
+    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})},
+                   project="" if project is None else project.path)
+
+
+def _other(fields: Mapping[str, Any], project: Project | None, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
+    category = text_field(fields, "category")
+    _only(fields, category)
+    if category == "network":
         port = fields.get("port", 0)
         if type(port) is not int:
             raise BadRequest("a port is a number")
-        new = NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
-    elif category == "exec":
-        _only(fields, category)
+        return NewRequest(endpoint(text_field(fields, "host"), port), "connect", sandbox=sandbox, **common)
+    if category == "exec":
         order = command_order(fields.get("command", ""), cwd=text_field(fields, "cwd", ""),
                               timeout=fields.get("timeout", EXEC_S), profile=text_field(fields, "profile", ""))
-        new = replace(command_request(order, sandbox=sandbox), **common)
-    elif category == "git":
-        _only(fields, category)
-        new = NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
-    elif category == "sandbox":
-        _only(fields, category)
-        new = NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
-    else:
-        raise BadRequest("category: one of network, filesystem, exec, git, sandbox; packages have a route of their own")
-    return replace(new, metadata={**new.metadata, **({"said": dict(said)} if said else {})},
-                   project="" if project is None else project.path)
+        return replace(command_request(order, sandbox=sandbox), **common)
+    if category == "git":
+        return NewRequest(branch(text_field(fields, "branch")), "push", sandbox=sandbox, **common)
+    return NewRequest(sandbox_action(text_field(fields, "action")), "ask", sandbox=sandbox, **common)
 
 
 def _only(fields: Mapping[str, Any], kind: str) -> None:
@@ -118,25 +115,24 @@ def _only(fields: Mapping[str, Any], kind: str) -> None:
         raise BadRequest(f"no such fields of this request: {', '.join(more)[:200]}")
 
 
-def _file(fields: Mapping[str, Any], project: Project, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
+def _file(fields: Mapping[str, Any], project: Project | None, sandbox: str, common: Mapping[str, Any]) -> NewRequest:
+    if project is None:
+        raise BadRequest("this sandbox works on no project, so there is no file to ask for")
     action = text_field(fields, "action")
     path = project.resolve(text_field(fields, "path")).path
     base, before = project.content(path)
-    order: FileOrder
+    if action not in ("write", "edit", "delete"):
+        raise BadRequest("an action about a file is one of: write, edit, delete")
+    _only(fields, action)
     if action == "write":
-        _only(fields, action)
         mode = fields.get("mode")
         if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o777):
             raise BadRequest("a mode is a number, of permission bits alone")
         order = write_order(path, base, bytes_field(fields, "content"), mode)
     elif action == "edit":
-        _only(fields, action)
         order = edit_order(path, base, before, bytes_field(fields, "old"), bytes_field(fields, "new"))
-    elif action == "delete":
-        _only(fields, action)
-        order = delete_order(path, base)
     else:
-        raise BadRequest("an action about a file is one of: write, edit, delete")
+        order = delete_order(path, base)
     return in_project(file_request(order, action, before=before, sandbox=sandbox,
                                    in_repository=project.in_repository(path), **common), project)
 

@@ -16,18 +16,17 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from leeward.approvals.box_rows import SandboxRows
+from leeward.approvals.box_rows import SandboxRows, last_info
 from leeward.approvals.carrying.apply import OpenProjects, carry_out, recover
-from leeward.approvals.carrying.orders import CommandOrder, ConfigOrder, PushOrder, unpack_order
+from leeward.approvals.carrying.orders import CarriedOrder, CommandOrder, ConfigOrder, PushOrder, unpack_order
 from leeward.approvals.carrying.runs import TIMED_OUT, RunBook
 from leeward.approvals.carrying.settings import ServiceSettings
 from leeward.approvals.git.git_host import git_push, is_local
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import ApprovalRequest, reached
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, Bug, LeewardError, SandboxOver, ShuttingDown, told, told_with_type
+from leeward.errors import BadRequest, Bug, LeewardError, ShuttingDown, told, told_with_type
 from leeward.outcome import Outcome
 
 #: Commands that run at once, of all sandboxes and of one.
@@ -73,9 +72,8 @@ class OrderCarrier:
     def start(self) -> None:
         """Carry out what is due already, and complete what another program had begun when it ended."""
         for request, temporary in self._queue.interrupted():
-            pool, do = ((self._files, self._recover_file) if request.category == "filesystem"
-                        else (self._others, self._recover))
-            pool.submit(request.project, functools.partial(self._guarded, do, request, temporary))
+            pool = self._files if request.category == "filesystem" else self._others
+            pool.submit(request.project, functools.partial(self._guarded, self._recover, request, temporary))
         for request in self._queue.due():
             self.carry(request)
 
@@ -114,44 +112,36 @@ class OrderCarrier:
             self._queue.finish(request.id, told_with_type(error), failed=True)
             self._runs.end(request.id, None, told(error))
 
-    # --- files ------------------------------------------------------------------------
-
     def _carry(self, request: ApprovalRequest, temporary: str) -> None:
         if request.category == "filesystem":
             carry_out(self._queue, self._projects.of(request), request.id, self._fault)
-        else:
-            self._carry_other(request)
-
-    def _recover_file(self, request: ApprovalRequest, temporary: str) -> None:
-        recover(self._queue, self._projects.of(request), request, temporary)
-
-    # --- commands, pushes, settings -----------------------------------------------------
-
-    def _carry_other(self, request: ApprovalRequest) -> None:
+            return
         self._fault("begin")
         payload = self._queue.begin(request.id)
-        if payload is None:
-            return
-        self._fault("begun")
-        match unpack_order(payload):
-            case CommandOrder() as order:
-                self._command(request, order)
-            case PushOrder() as order:
-                self._push(request, order)
-            case ConfigOrder() as order:
-                self._configure(request, order)
+        if payload is not None:
+            self._fault("begun")
+            self._do(request, unpack_order(payload))
 
     def _recover(self, request: ApprovalRequest, temporary: str) -> None:
+        if request.category == "filesystem":
+            recover(self._queue, self._projects.of(request), request, temporary)
+            return
         payload = self._queue.payload(request.id)
         if payload is None:
             raise Bug("an order that was begun and has no payload")
-        match unpack_order(payload):
+        order = unpack_order(payload)
+        if isinstance(order, CommandOrder):
+            self._queue.finish(request.id, "the service ended meanwhile; whether it was run isn't known", failed=True)
+        else:
+            self._do(request, order)
+
+    def _do(self, request: ApprovalRequest, order: CarriedOrder) -> None:
+        match order:
             case CommandOrder():
-                self._queue.finish(request.id, "the service ended meanwhile; whether it was run isn't known",
-                                   failed=True)
-            case PushOrder() as order:
+                self._command(request, order)
+            case PushOrder():
                 self._push(request, order)
-            case ConfigOrder() as order:
+            case ConfigOrder():
                 self._configure(request, order)
 
     def _push(self, request: ApprovalRequest, order: PushOrder) -> None:
@@ -197,7 +187,9 @@ class OrderCarrier:
             if order.profile:
                 with self._lock:
                     self._running.pop(request.id, None)
-                self._close(box)
+                info, why = last_info(box)
+                box.close()
+                self._life.end(box.id, info, why)
             else:
                 box.detach()
 
@@ -213,18 +205,6 @@ class OrderCarrier:
         with self._lock:
             self._running[request.id] = box
         return box
-
-    def _close(self, box: Sandbox) -> None:
-        """End a sandbox that was opened for a command, and write its last rows."""
-        info, why = dict[str, Any](), None
-        try:
-            info = box.info()
-        except SandboxOver as error:
-            why = error
-        except LeewardError:
-            pass  # the daemon is away
-        box.close()
-        self._life.end(box.id, info, why)
 
     def look(self) -> None:
         """Write the rows about the sandboxes in which commands run."""

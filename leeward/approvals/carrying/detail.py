@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.apply import Project, check_base
 from leeward.approvals.carrying.asking import command_request
 from leeward.approvals.carrying.orders import (
     CommandOrder,
@@ -28,7 +28,7 @@ from leeward.approvals.carrying.orders import (
 )
 from leeward.approvals.git.git_host import GitFailed, diff_of, without_password
 from leeward.approvals.queue.requests import ApprovalRequest, NewRequest
-from leeward.errors import BadRequest, Stale, told
+from leeward.errors import BadRequest, told
 
 #: Bytes of a file that are shown.
 MOST_SHOWN = 1 << 20
@@ -109,8 +109,7 @@ def part_of(request: ApprovalRequest, payload: bytes, project: Project, wanted: 
     """
     order = unpacked(payload)
     state, before = project.content(order.path)
-    if state != order.base:
-        raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+    check_base(order, state)
     if order.goal.type != "file" or order.base.type not in ("none", "file"):
         raise BadRequest("only a change of a text file has hunks")
     content = take_hunks(before, file_hunks(before, order.content), wanted)

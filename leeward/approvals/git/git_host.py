@@ -128,6 +128,11 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
     return out
 
 
+def _line(*argv: str, folder: str) -> str:
+    """The one line that git prints."""
+    return git(*argv, folder=folder).decode("utf-8", "surrogateescape").strip()
+
+
 def _why(err: bytes, status: int) -> str:
     """The lines of standard error that say why git failed, git's own and the remote's, without advice."""
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -170,14 +175,13 @@ def remote_of(project: str) -> tuple[str, str]:
     if not os.path.lexists(os.path.join(project, ".git")):
         return "", ""
     try:
-        found = git("config", "--get", "remote.origin.url", folder=project).decode("utf-8", "surrogateescape").strip()
+        found = _line("config", "--get", "remote.origin.url", folder=project)
     except GitFailed:
         return "", ""
     try:
-        pushed = git("config", "--get", "remote.origin.pushurl", folder=project).decode("utf-8", "surrogateescape")
+        return found, _line("config", "--get", "remote.origin.pushurl", folder=project)
     except GitFailed:
-        pushed = found
-    return found, pushed.strip()
+        return found, found
 
 
 def resolved_remote(project: str, remote: str) -> str:
@@ -239,7 +243,7 @@ class GitIntake:
                     folder=self.path)
             finally:
                 self._taken += max(0, self._size() - before)  # also after a failure, which may have left a pack
-        return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
+        return _line("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path)
 
     def _size(self) -> int:
         """The bytes of all packs."""
@@ -258,15 +262,14 @@ class GitIntake:
         known = self._known(f"refs/remotes/origin/{name}")
         if name in known:
             try:
-                return git("rev-parse", "--verify", "--quiet", f"{known[name]}^{{commit}}",
-                           folder=self.path).decode().strip()
+                return _line("rev-parse", "--verify", "--quiet", f"{known[name]}^{{commit}}", folder=self.path)
             except GitFailed:
                 pass
         known = self._known("refs/remotes/origin/main", "refs/remotes/origin/master") or known
         known |= self._known("refs/remotes/origin/")
         for tip in known.values():
             try:
-                return git("merge-base", commit, tip, folder=self.path).decode().split()[0]
+                return _line("merge-base", commit, tip, folder=self.path).split()[0]
             except (GitFailed, IndexError):
                 continue
         return ""
@@ -315,7 +318,7 @@ def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
 
 
 def _empty(repository: str) -> str:
-    return git("hash-object", "-t", "tree", "/dev/null", folder=repository).decode().strip()
+    return _line("hash-object", "-t", "tree", "/dev/null", folder=repository)
 
 
 def git_push(repository: str, remote: str, name: str, commit: str) -> None:

@@ -124,7 +124,8 @@ class EgressDesk:
         with self._lock:
             waiting = self._waiting.pop(request.id, [])
         for ask in waiting:
-            self._answers.put((ask, request.status == "approved", _text(request)))
+            is_approved = request.status == "approved"
+            self._answers.put((ask, is_approved, "" if is_approved else refusal_text(request)))
 
     def _answer(self, client: Client) -> None:
         while (found := self._unsent or self._answers.get()) is not None:
@@ -134,7 +135,3 @@ class EgressDesk:
             if ask in client.egress_asks(ask.id - 1):
                 client.answer_egress_ask(ask.id, allow, text)
             self._unsent = None
-
-
-def _text(request: ApprovalRequest) -> str:
-    return "" if request.status == "approved" else refusal_text(request)

@@ -29,6 +29,7 @@ from leeward.approvals.queue.subjects import (
     ProjectPath,
     RuleSubject,
     SandboxAction,
+    package_form,
     plain_words,
     starting_folder,
 )
@@ -212,7 +213,7 @@ def _packages(text: str) -> CompiledPattern:
         version = ""
     name = re.sub(r"\*+", "*", name)
     # `*` doesn't match the slash after a scope, since the scope is the package's owner.
-    names = {each: starred(_package_form(each, name)) for each in MANAGERS}
+    names = {each: starred(package_form(each, name)) for each in MANAGERS}
     number = starred(version) if version else None
 
     def matches(subject: RuleSubject, wide: bool) -> bool:
@@ -223,15 +224,9 @@ def _packages(text: str) -> CompiledPattern:
         # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
 
-    shown = name if manager == "*" else _package_form(manager, name)
+    shown = name if manager == "*" else package_form(manager, name)
     return CompiledPattern(f"{manager}:{shown}" + (f"@{version}" if version else ""), matches,
                            manager == "*" and not name.strip("*") and not version)
-
-
-def _package_form(manager: str, name: str) -> str:
-    if manager == "pip":
-        return re.sub(r"[-_.]+", "-", name).lower()
-    return name.replace("_", "-").lower() if manager == "cargo" else name
 
 
 #: A word of a pattern, as the pieces between its stars.

@@ -27,8 +27,6 @@ from leeward.approvals.queue.requests import (
     checked,
     digest_of,
     reached,
-    storable,
-    subject_text,
 )
 from leeward.approvals.queue.rules import (
     MOST_RULES,
@@ -41,7 +39,7 @@ from leeward.approvals.queue.rules import (
     parse_rule,
 )
 from leeward.approvals.queue.store import RequestStore
-from leeward.approvals.queue.subjects import ProjectPath
+from leeward.approvals.queue.subjects import ProjectPath, storable, subject_text
 from leeward.errors import BadRequest, Busy, ShuttingDown
 from leeward.spec.hosts import Host
 

@@ -13,18 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.approvals.queue.subjects import (
-    BranchName,
-    Endpoint,
-    Invocation,
-    NamedPackage,
-    ProjectPath,
-    RuleSubject,
-    SandboxAction,
-)
-from leeward.errors import BadRequest, Bug, Busy
+from leeward.approvals.queue.subjects import RuleSubject, storable, subject_text
+from leeward.errors import BadRequest, Busy
 from leeward.points import point
-from leeward.spec.hosts import parse_host
 
 #: Seconds after which a pending request expires, by category; requests of other categories don't expire.
 LASTING: Mapping[str, float] = {"network": 300.0}
@@ -175,11 +166,6 @@ def checked(new: NewRequest) -> NewRequest:
     return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload, project)
 
 
-def storable(text: str) -> str:
-    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _is_deeper(value: Any, than: int) -> bool:
     if not isinstance(value, (dict, list)):
         return False
@@ -193,44 +179,6 @@ def digest_of(new: NewRequest) -> str:
     said = [subject_text(new.subject), new.action, new.description, new.reason, dict(new.metadata), new.sandbox,
             new.asker, payload, new.project]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
-
-
-def subject_text(subject: RuleSubject) -> str:
-    """*subject* as JSON in ASCII; equal texts are equal subjects."""
-    match subject:
-        case Endpoint(host=host, port=port):
-            said: list[Any] = [host.text, port]
-        case ProjectPath(path=text, in_repository=True):
-            said = [text, True]
-        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
-            said = [text]
-        case Invocation(argv=argv, line=line, cwd=cwd):
-            said = [list(argv), line, *([cwd] if cwd else [])]
-        case NamedPackage(manager=manager, name=name, version=version):
-            said = [manager, name, version]
-    return json.dumps([subject.category, *said])
-
-
-def subject_of(text: str) -> RuleSubject:
-    """The subject that `subject_text` has written."""
-    match json.loads(text):
-        case ["network", str(host), int(port)]:
-            return Endpoint(parse_host(host), port)
-        case ["filesystem", str(path)]:
-            return ProjectPath(path)
-        case ["filesystem", str(path), True]:
-            return ProjectPath(path, True)
-        case ["exec", list(argv), str(line)]:
-            return Invocation(tuple(argv), line)
-        case ["exec", list(argv), str(line), str(cwd)]:
-            return Invocation(tuple(argv), line, cwd)
-        case ["packages", str(manager), str(name), str(version)]:
-            return NamedPackage(manager, name, version)
-        case ["git", str(name)]:
-            return BranchName(name)
-        case ["sandbox", str(action)]:
-            return SandboxAction(action)
-    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
 
 
 @dataclass(frozen=True, slots=True)

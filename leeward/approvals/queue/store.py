@@ -21,16 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from leeward.approvals.queue.requests import (
-    ApprovalRequest,
-    NewRequest,
-    digest_of,
-    place_note,
-    reached,
-    subject_of,
-    subject_text,
-)
+from leeward.approvals.queue.requests import ApprovalRequest, NewRequest, digest_of, place_note, reached
 from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
+from leeward.approvals.queue.subjects import subject_of, subject_text
 from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2
@@ -232,9 +225,12 @@ class RequestStore:
              new.project))
         return int(cursor.lastrowid or 0)
 
+    def _requests(self, rest: str, *values: Any) -> list[ApprovalRequest]:
+        """The requests that *rest* of a statement selects."""
+        return list(map(_request, self._file.execute(f"SELECT {_COLUMNS} FROM requests {rest}", values)))
+
     def get(self, number: int) -> ApprovalRequest | None:
-        row = self._one(f"SELECT {_COLUMNS} FROM requests WHERE id = ?", number)
-        return None if row is None else _request(row)
+        return next(iter(self._requests("WHERE id = ?", number)), None)
 
     def payload(self, number: int) -> bytes | None:
         """The order of a request; None if it has none, or none any more."""
@@ -249,10 +245,8 @@ class RequestStore:
         """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""
         index = "pending" if sandbox is None else "pending_of"
         which, values = _which(category=category, sandbox=sandbox)
-        rows = self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} "
-            "ORDER BY id LIMIT ?", (after, *values, limit))
-        return list(map(_request, rows))
+        return self._requests(f"INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} ORDER BY id LIMIT ?",
+                              after, *values, limit)
 
     def counts(self) -> dict[str, int]:
         """The numbers of pending requests by category."""
@@ -260,15 +254,12 @@ class RequestStore:
                                        "GROUP BY category"))
 
     def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
-        rows = self._file.execute(f"SELECT {_COLUMNS} FROM requests WHERE status = 'pending' AND sandbox = ? "
-                                  "AND subject = ?", (sandbox, subject))
-        return list(map(_request, rows))
+        return self._requests("WHERE status = 'pending' AND sandbox = ? AND subject = ?", sandbox, subject)
 
     def recent(self, limit: int, sandbox: str | None = None) -> list[ApprovalRequest]:
         """Requests of any status, the newest first."""
         which, values = _which(sandbox=sandbox)
-        return list(map(_request, self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE id > 0{which} ORDER BY id DESC LIMIT ?", (*values, limit))))
+        return self._requests(f"WHERE id > 0{which} ORDER BY id DESC LIMIT ?", *values, limit)
 
     def load_of(self, sandbox: str) -> tuple[int, int, int]:
         """The pending requests of *sandbox*, the bytes of its payloads that are kept, and all pending requests."""
@@ -303,8 +294,7 @@ class RequestStore:
         return None if row[0] is None else float(row[0])
 
     def staged(self, stage: str) -> list[ApprovalRequest]:
-        return list(map(_request, self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE stage = ? ORDER BY id", (stage,))))
+        return self._requests("WHERE stage = ? ORDER BY id", stage)
 
     def begin(self, number: int, temporary: str) -> bool:
         """
@@ -399,6 +389,13 @@ def _is_damage(error: BaseException) -> bool:
     return type(error) is sqlite3.DatabaseError
 
 
+def _read_rule(effect: Any, text: Any, project: Any) -> tuple[Effect, str, str]:
+    """The row of a rule that is valid, else BadRequest."""
+    found: tuple[Effect, str, str] = "deny" if effect == "deny" else "allow", str(text), str(project)
+    parse_rule(found[1], found[0], found[2])
+    return found
+
+
 def read_copy(folder: str) -> RuleCopy | None:
     """
     The copy of the rules and modes; None if there is none. Unsupported if it can't be read: it isn't known what was
@@ -408,13 +405,9 @@ def read_copy(folder: str) -> RuleCopy | None:
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        rules = tuple((str(effect), str(text), str(project)) for effect, text, project in found["rules"])
-        for effect, text, project in rules:
-            parse_rule(text, "deny" if effect == "deny" else "allow", project)
         for category, mode in found["modes"].items():
             check_mode(category, mode)
-        return RuleCopy(tuple(("deny" if effect == "deny" else "allow", text, project)
-                              for effect, text, project in rules), found["modes"])
+        return RuleCopy(tuple(_read_rule(*row) for row in found["rules"]), found["modes"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequest):
@@ -474,15 +467,11 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
 
 def _readable(path: str) -> list[tuple[Effect, str, str]] | None:
     """The valid rules of a damaged file; None if its table can't be read as a whole."""
-    found = list[tuple[Effect, str, str]]()
     try:
         file = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
         try:
-            for effect, text, project in file.execute("SELECT effect, text, project FROM rules"):
-                found.append(("deny" if effect == "deny" else "allow", str(text), str(project)))
-                parse_rule(str(text), found[-1][0], str(project))
+            return [_read_rule(*row) for row in file.execute("SELECT effect, text, project FROM rules")]
         finally:
             file.close()
     except (sqlite3.Error, ValueError, TypeError, BadRequest):
         return None
-    return found

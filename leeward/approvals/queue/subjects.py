@@ -8,13 +8,14 @@ Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Bug
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.unseen import is_seen
 
@@ -244,11 +245,14 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
         raise BadRequest(f"{manager} has no package of such a name")
     if version and not _VERSION.fullmatch(version):
         raise BadRequest("a version is letters, digits and . + ! _ - alone, after ^ or ~ at most")
+    return NamedPackage(manager, package_form(manager, name), version)
+
+
+def package_form(manager: str, name: str) -> str:
+    """*name*, or a pattern of names, in the manager's normal form."""
     if manager == "pip":
-        name = re.sub(r"[-_.]+", "-", name).lower()
-    elif manager == "cargo":
-        name = name.replace("_", "-").lower()
-    return NamedPackage(manager, name, version)
+        return re.sub(r"[-_.]+", "-", name).lower()
+    return name.replace("_", "-").lower() if manager == "cargo" else name
 
 
 def branch(name: str) -> BranchName:
@@ -269,3 +273,88 @@ def sandbox_action(text: str) -> SandboxAction:
     if not 0 < len(text) <= MOST_PATH or not text.isprintable():
         raise BadRequest(f"an action is one line of 1 to {MOST_PATH} characters that can be shown")
     return SandboxAction(text)
+
+
+# --- as text and for JSON ---------------------------------------------------------------
+
+
+def storable(text: str) -> str:
+    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def subject_text(subject: RuleSubject) -> str:
+    """*subject* as JSON in ASCII; equal texts are equal subjects."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            said: list[Any] = [host.text, port]
+        case ProjectPath(path=text, in_repository=True):
+            said = [text, True]
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            said = [text]
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = [list(argv), line, *([cwd] if cwd else [])]
+        case NamedPackage(manager=manager, name=name, version=version):
+            said = [manager, name, version]
+    return json.dumps([subject.category, *said])
+
+
+def subject_of(text: str) -> RuleSubject:
+    """The subject that `subject_text` has written."""
+    match json.loads(text):
+        case ["network", str(host), int(port)]:
+            return Endpoint(parse_host(host), port)
+        case ["filesystem", str(path)]:
+            return ProjectPath(path)
+        case ["filesystem", str(path), True]:
+            return ProjectPath(path, True)
+        case ["exec", list(argv), str(line)]:
+            return Invocation(tuple(argv), line)
+        case ["exec", list(argv), str(line), str(cwd)]:
+            return Invocation(tuple(argv), line, cwd)
+        case ["packages", str(manager), str(name), str(version)]:
+            return NamedPackage(manager, name, version)
+        case ["git", str(name)]:
+            return BranchName(name)
+        case ["sandbox", str(action)]:
+            return SandboxAction(action)
+    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
+
+
+def subject_row(subject: RuleSubject) -> dict[str, Any]:
+    """The fields of a subject."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            return {"host": host.text, "port": port}
+        case ProjectPath(path=path):
+            return {"path": storable(path)}
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = {"line": storable(line)} if line else {"argv": [storable(argument) for argument in argv]}
+            return {**said, "cwd": storable(cwd)}
+        case NamedPackage(manager=manager, name=name, version=version):
+            return {"manager": manager, "name": name, "version": version}
+        case BranchName(name=name):
+            return {"branch": name}
+        case SandboxAction(text=text):
+            return {"action": text}
+    raise AssertionError("a subject has one of six kinds")
+
+
+def subject_title(subject: RuleSubject) -> str:
+    """A subject as one line for people."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            return (f"[{host.text}]" if ":" in host.text else host.text) + (f":{port}" if port else "")
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            return storable(text)
+        case Invocation(argv=argv, line=line):
+            return storable(line) if line else " ".join(map(_quoted, argv))
+        case NamedPackage(manager=manager, name=name, version=version):
+            return f"{manager} {name}" + (f"@{version}" if version else "")
+    raise AssertionError("a subject has one of six kinds")
+
+
+def _quoted(argument: str) -> str:
+    # Arguments with blanks are quoted, so that a person sees where each one ends.
+    plain = argument and not any(letter.isspace() or letter in "'\"\\" for letter in argument)
+    return storable(argument) if plain else json.dumps(argument, ensure_ascii=False)

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 
 from leeward._native.beneath import open_beneath
+from leeward.approvals.carrying.apply import beneath
 from leeward.client.changes import FOLDER
 from leeward.errors import BadRequest
 
@@ -57,16 +58,8 @@ def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> di
 
 def sign_at(folder: int, path: str) -> NameSign | None:
     """The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount."""
-    try:
-        fd = open_beneath(folder, os.fsencode(path), os.O_PATH | os.O_NOFOLLOW)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
-            return None
-        raise
-    try:
-        return _sign(os.fstat(fd))
-    finally:
-        os.close(fd)
+    with beneath(folder, path) as fd:
+        return None if fd is None else _sign(os.fstat(fd))
 
 
 def _sign(about: os.stat_result) -> NameSign:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from leeward.approvals.carrying.orders import NOTHING, FileState
-from leeward.approvals.queue.subjects import project_path
+from leeward.approvals.queue.subjects import project_path, storable
 from leeward.approvals.sync.changes import is_left_out
 from leeward.client.changes import FolderChange, UpperRow
 from leeward.errors import BadRequest
@@ -190,7 +190,7 @@ class SyncNotes:
     def rows(self) -> list[dict[str, Any]]:
         """For JSON, conflicts first: `path`, `kind`, `why`, `request`."""
         found = sorted(dict(self._notes).items(), key=lambda item: (item[1].kind != CONFLICT, item[0]))
-        return [{"path": path.encode("utf-8", "backslashreplace").decode(), "kind": note.kind, "why": note.why,
+        return [{"path": storable(path), "kind": note.kind, "why": note.why,
                  "request": note.request} for path, note in found[:SHOWN_NOTES]]
 
     def __len__(self) -> int:

@@ -7,12 +7,12 @@ Trust:     none in fields. A sandbox gets only its own requests; for another one
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from leeward.approvals.carrying.orders import EXEC_S
 from leeward.approvals.queue.requests import ApprovalRequest, Resolution
-from leeward.approvals.queue.rules import CATEGORIES, MODES, ApprovalRule, Effect
+from leeward.approvals.queue.rules import CATEGORIES, MODES, Effect
 from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.bodies import MOST_CONTENT_BODY
 from leeward.approvals.web.calls import WebCall, WebParts
@@ -139,19 +139,16 @@ async def ask(call: WebCall) -> Row:
 
 @route("POST", "/api/requests/{id:int}/approve", "Approve.", DECISION)
 async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always=always,
-                                           everywhere=everywhere, profile=profile, hunks=hunks))
+    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always, everywhere, profile, hunks))
 
 
 @route("POST", "/api/requests/{id:int}/deny", "Deny.", DECISION)
 async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always=always,
-                                           everywhere=everywhere, profile=profile, hunks=hunks))
+    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always, everywhere, profile, hunks))
 
 
-async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
-                     everywhere: bool = False, profile: str | None = None,
-                     hunks: list[int] | None = None) -> Resolution:
+async def decide_one(parts: WebParts, number: int, approved: bool, by: str, always: bool = False,
+                     everywhere: bool = False, profile: str | None = None, hunks: list[int] | None = None) -> Resolution:
     """
     Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most. WebProblem
     if there is no such request, it was decided before, or the file was changed after it (status 409).
@@ -185,14 +182,10 @@ async def _carried_out(parts: WebParts, resolution: Resolution, number: int | No
                 raise WebProblem(409, "stale", found.note, more={"request": request_row(found, whole=False)})
 
 
-def _has_no_ids(given: Mapping[str, Any]) -> bool:
-    return given.get("ids") is None
-
-
 @route("POST", "/api/bulk", "Decide several: `ids`, or a category up to the last request that was seen.", {
     "approved": WebField(SWITCH, "or denied"), "ids": WebField(wholes(MOST_IDS), "of requests", None),
-    "category": WebField(CATEGORY, "without `ids`", only=_has_no_ids),
-    "upto": WebField(whole(), "the id of the last one, without `ids`", only=_has_no_ids)})
+    "category": WebField(CATEGORY, "without `ids`", only=lambda given: given.get("ids") is None),
+    "upto": WebField(whole(), "the id of the last one, without `ids`", only=lambda given: given.get("ids") is None)})
 async def bulk(call: WebCall, approved: bool, ids: list[int] | None, category: str = "", upto: int = 0) -> Row:
     queue, by = call.service.queue, call.operator.by
     if ids is not None:
@@ -215,14 +208,9 @@ def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: An
     "rule": RULE, "effect": WebField(EFFECT, "of the rule"),
     "project": WebField(PROJECT, "its path, if the rule isn't for all projects", None)}, status=201)
 async def add_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> Row:
-    made, resolution = await store_rule(call, rule, effect, project)
-    return {**rule_row(made), "resolution": resolution_row(resolution)}
-
-
-async def store_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> tuple[ApprovalRule, Resolution]:
     made, resolution = await in_thread(call.service.queue.add_rule, rule, effect, project or "")
     rules_were_changed(call, "rule", "added", rule=f"{made.effect} {made.text}", project=made.project)
-    return made, resolution
+    return {**rule_row(made), "resolution": resolution_row(resolution)}
 
 
 @route("DELETE", "/api/rules", "Remove a rule.", {

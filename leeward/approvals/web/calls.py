@@ -30,7 +30,7 @@ from leeward.approvals.web.gate import (
     PageAccess,
     credential_of,
 )
-from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
+from leeward.approvals.web.problems import WebProblem, forbidden, problem_of
 from leeward.approvals.web.routes import WebRoute
 from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import LeewardError
@@ -104,7 +104,7 @@ def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[
         try:
             credential = credential_of(request.scope)
             if credential is None and route.who != "anyone":
-                raise unauthorized()
+                raise WebProblem(401, "unauthorized", "this needs a session or a token")
             if isinstance(credential, AskingSandbox):
                 if route.who == "operator":
                     raise forbidden("a sandbox asks, and doesn't decide")
@@ -116,8 +116,9 @@ def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[
                 parts.calls[caller] += 1
             session = request.scope.get(SESSION_KEY)
             fields = await _fields(parts, request, caller, route.most_body)
-            if session is not None and request.method not in SAFE:
-                _check_csrf(request, session, fields)
+            if session is not None and request.method not in SAFE and not is_csrf(
+                    session, request.headers.get(CSRF_HEADER) or fields.get(CSRF_FIELD)):
+                raise forbidden("the form is of another session; load the page again")
             values = route.values(request.query_params if request.method in SAFE else fields,
                                   isinstance(credential, AskingSandbox))
             found = await route.handler(WebCall(parts, request, credential, session, fields), **values)
@@ -146,12 +147,6 @@ async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> 
         # A form of another site can send text/plain without a preflight request.
         raise WebProblem(415, "bad_request", "a body is application/json")
     return json_fields(body) if len(body) <= MOST_BODY else await in_thread_of(caller, json_fields, body)
-
-
-def _check_csrf(request: Request, session: BrowserSession, fields: Mapping[str, Any]) -> None:
-    given = request.headers.get(CSRF_HEADER) or fields.get(CSRF_FIELD)
-    if not is_csrf(session, given):
-        raise forbidden("the form is of another session; load the page again")
 
 
 def is_csrf(session: BrowserSession, given: object) -> bool:

@@ -53,22 +53,32 @@ _ANSWER_S, _MOST_ANSWER = 60.0, 4 << 20
 IDLE_S, TOLD_IDLE_S = 120, 115
 
 
-class OwnerOnly(H11Protocol):
-    """HTTP for the operator's processes. A connection of any other is closed before a byte of it is read."""
+class _Bounded(H11Protocol):
+    """HTTP. A connection that isn't taken is closed before a byte of it is read."""
 
-    def connection_made(self, transport: Any) -> None:
-        if not is_hosts(transport.get_extra_info("socket")):
-            transport.abort()
-            return
+    is_taken = False
+
+    def take(self, transport: Any) -> None:
+        self.is_taken = True
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport is not None:
+        if self.is_taken:
             super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.transport is not None:
+        if self.is_taken:
             super().connection_lost(exc)
+
+
+class OwnerOnly(_Bounded):
+    """For the operator's processes alone."""
+
+    def connection_made(self, transport: Any) -> None:
+        if is_hosts(transport.get_extra_info("socket")):
+            self.take(transport)
+        else:
+            transport.abort()
 
 
 class _Told(logging.Filter):
@@ -311,10 +321,10 @@ MOST_CONNECTIONS, HEAD_S = 256, 10.0
 MOST_STRANGERS, STRANGER_S = 32, 5.0
 
 
-class BoundedConnection(H11Protocol):
-    """HTTP. A connection beyond the bounds is closed before a byte of it is read."""
+class BoundedConnection(_Bounded):
+    """A connection within the bounds of TCP."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle
 
     def connection_made(self, transport: Any) -> None:
         self.transport, self.uid = transport, peer_uid(transport.get_extra_info("socket"))
@@ -322,7 +332,7 @@ class BoundedConnection(H11Protocol):
         if not self._has_room():
             transport.abort()
             return
-        super().connection_made(transport)
+        self.take(transport)
         self._deadline = self.loop.call_later(STRANGER_S if is_stranger(self) else HEAD_S, self._late)
 
     def _has_room(self) -> bool:
@@ -352,13 +362,8 @@ class BoundedConnection(H11Protocol):
         if is_stranger(self) or getattr(self, "cycle", None) is None:
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        if self._deadline is not None:
-            super().data_received(data)
-
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self._deadline.cancel()
         super().handle_websocket_upgrade(event)
         upgraded: Any = self.transport.get_protocol()  # uvicorn's, which has the connection from now on
         upgraded.uid, upgraded.since = self.uid, self.since
@@ -366,9 +371,9 @@ class BoundedConnection(H11Protocol):
             self.loop.call_later(STRANGER_S, _end_stranger, upgraded)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
+        if self.is_taken:
             self._deadline.cancel()
-            super().connection_lost(exc)
+        super().connection_lost(exc)
 
 
 def _end_stranger(one: Any) -> None:

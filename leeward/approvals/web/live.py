@@ -40,6 +40,9 @@ SEND_S = 10.0
 LOOK_S = 30.0
 
 
+_BEHIND = {"type": "error", "error": "behind", "detail": "messages came faster than they were taken; connect again"}
+_UNAUTHORIZED = {"type": "error", "error": "unauthorized", "detail": "the session is over"}
+
 #: Of a message.
 FIELDS = {"id": WebField(whole(), "of the request"), "always": ALWAYS, "everywhere": EVERYWHERE}
 
@@ -85,27 +88,22 @@ async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: a
             texts: list[str] = []
             with anyio.move_on_after(LOOK_S):
                 texts = await viewer.take()
-            if viewer.dropped or (session is not None and parts.access.is_over(session)):
-                texts = [json.dumps(_error("behind" if viewer.dropped else "unauthorized"))]
+            is_over = viewer.dropped or (session is not None and parts.access.is_over(session))
+            if is_over:
+                texts = [json.dumps(_BEHIND if viewer.dropped else _UNAUTHORIZED)]
             for text in texts:
                 with anyio.fail_after(SEND_S):
                     await socket.send_text(text)
                 if text.startswith('{"type": "shutdown"'):
                     await socket.close(1001, "shutdown")
                     return
-            if viewer.dropped or (session is not None and parts.access.is_over(session)):
+            if is_over:
                 await socket.close(1008 if not viewer.dropped else 1013)
                 return
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError):
         pass
     finally:
         scope.cancel()
-
-
-def _error(code: str) -> dict[str, Any]:
-    said = {"behind": "messages came faster than they were taken; connect again",
-            "unauthorized": "the session is over"}
-    return {"type": "error", "error": code, "detail": said[code]}
 
 
 async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> None:

@@ -8,25 +8,28 @@ Trust:     none in the texts: see drawing.py. A form names its request, and the 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
 from leeward.approvals.queue.requests import ApprovalRequest, CollapsedRow, collapsed
 from leeward.approvals.queue.rules import CATEGORIES, Effect, generate_rule
-from leeward.approvals.web.api import decide_one, remove_rule, rules_were_changed, store_rule
+from leeward.approvals.queue.subjects import subject_title
+from leeward.approvals.web.api import add_rule, decide_one, remove_rule, set_config, set_mode
 from leeward.approvals.web.calls import WebCall
 from leeward.approvals.web.diffs import hunks_of
 from leeward.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw
 from leeward.approvals.web.gate import cookie_name
 from leeward.approvals.web.problems import WebProblem, bad, missing
 from leeward.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
-from leeward.approvals.web.rows import rules_row, subject_title
+from leeward.approvals.web.rows import rules_row
 from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError
+
+Value = TypeVar("Value")
 
 #: Requests of one list, at most, before rows of one sandbox are collapsed.
 MOST_LISTED = 100
@@ -85,15 +88,20 @@ async def request_page(call: WebCall, category: str, after: int) -> Response:
     return draw("queue.html", values | await _listed(call, category, after))
 
 
+async def _or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str]:
+    """What *found* gives and "", or *otherwise* and why it fails."""
+    try:
+        return await found, ""
+    except LeewardError as error:
+        return otherwise, str(error)
+
+
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     """The values that a page shows of one request."""
     is_full = "full" in call.request.query_params
     detail, why = dict[str, Any](), ""
     if request.status == "pending" or request.stage in ("due", "applying"):
-        try:
-            detail = await in_slow_thread("", call.service.detail, request.id)
-        except LeewardError as error:
-            why = str(error)
+        detail, why = await _or_why(in_slow_thread("", call.service.detail, request.id), {})
     run = None
     if request.category in ("exec", "packages") and request.stage:
         run = await in_slow_thread("", call.service.run, request.id)
@@ -177,7 +185,7 @@ def _adds(given: Mapping[str, Any]) -> bool:
     page=True)
 async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effect = "deny") -> Response:
     if _adds(call.fields):
-        await store_rule(call, rule, effect, project)
+        await add_rule(call, rule, effect, project)
     else:
         await remove_rule(call, rule, project)
     return RedirectResponse("/rules", 303)
@@ -186,18 +194,13 @@ async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effec
 @route("POST", "/modes", "Set a mode.", {
     "category": WebField(text(20), "of rules"), "mode": WebField(text(20), "for it")}, page=True)
 async def mode_form(call: WebCall, category: str, mode: str) -> Response:
-    await in_thread(call.service.queue.set_mode, category, mode)
-    rules_were_changed(call, "mode", "set", category=category, mode=mode)
+    await set_mode(call, category, mode)
     return RedirectResponse("/rules", 303)
 
 
 @route("GET", "/config", "The configuration.", page=True)
 async def config_page(call: WebCall) -> Response:
-    found, why = dict[str, Any](), ""
-    try:
-        found = await in_thread(call.service.config)
-    except LeewardError as error:
-        why = str(error)
+    found, why = await _or_why(in_thread(call.service.config), {})
     proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
     return draw("config.html", await common(call, "config") | {
         "config": [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in found.items()],
@@ -211,30 +214,21 @@ async def config_form(call: WebCall, key: str, value: str) -> Response:
         new: float | str = float(value)
     except ValueError:
         new = value
-    await in_slow_thread("", call.service.set_config, key, new)
-    rules_were_changed(call, "config", "set", key=key, value=new)
+    await set_config(call, key, new)
     return RedirectResponse("/config", 303)
 
 
 @route("GET", "/sandboxes", "The sandboxes that can ask.", page=True)
 async def sandboxes_page(call: WebCall) -> Response:
-    found, runs, why = list[dict[str, Any]](), list[dict[str, Any]](), ""
-    try:
-        found = await in_slow_thread("", call.service.sandboxes)
-        runs = await in_thread(call.service.runs)
-    except LeewardError as error:
-        why = str(error)
+    found, why = await _or_why(in_slow_thread("", call.service.sandboxes), [])
+    runs = await in_thread(call.service.runs)
     return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
 
 
 @route("GET", "/history", "What was decided, and the record.", page=True)
 async def history_page(call: WebCall) -> Response:
     recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
-    lines, why = list[dict[str, Any]](), ""
-    try:
-        lines = await in_slow_thread("", call.service.audit, 100)
-    except LeewardError as error:
-        why = str(error)
+    lines, why = await _or_why(in_slow_thread("", call.service.audit, 100), [])
     return draw("history.html", await common(call, "history") | {
         "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
 

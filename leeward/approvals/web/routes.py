@@ -196,11 +196,9 @@ def _switch(value: Any, name: str) -> bool:
 
 
 def _command(value: Any, name: str) -> str | list[str]:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return value
-    raise bad(f"{name}: a line, or a list of arguments")
+    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        raise bad(f"{name}: a line, or a list of arguments")
+    return value
 
 
 def _project(value: Any, name: str) -> str | None:
