@@ -96,12 +96,8 @@ def _grown(counts: Mapping[Any, Any], before: dict[str, int]) -> list[tuple[str,
 
 class SandboxRows:
     """
-    Writes a row for each sandbox's start and end, and for what it was refused in between.
-
-    Args:
-        rows: takes the rows.
-        egress: reads the daemon's decisions by egress policies.
-        last: returns the last counts of a sandbox that has ended by itself.
+    Writes a row for each sandbox's start and end, and for what it was refused in between. *last* returns the last
+    counts of one that has ended by itself.
     """
 
     def __init__(self, rows: BoundedJournal, egress: EgressRows, last: Callable[[str], Mapping[str, Any]]) -> None:

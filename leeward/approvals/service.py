@@ -56,13 +56,9 @@ _ADOPTERS = 8
 
 class ApprovalService:
     """
-    Args:
-        queue: of requests. Routes call it to decide; this object subscribes to it, and carries out what is approved.
-        journal: the record.
-        folder: of the queue, for the settings and what was pushed.
-        project: the folder for the operator's own requests about files; None for none.
-        until: when the service's time is over, in seconds since the epoch; None for no end.
-        socket: of the daemon; None for the default.
+    Of the queue, which routes call to decide, it carries out what is approved. *folder* is the queue's, for the
+    settings and what was pushed, *project* for the operator's own requests about files, *until* the end of the
+    service's time in seconds since the epoch.
 
     Attributes:
         started: seconds since the epoch.
@@ -172,11 +168,8 @@ class ApprovalService:
         """
         Make a request of the operator's or of *sandbox* from the fields of a JSON object, which aren't trusted:
         `category`, then `host` and `port`; or `action` (write, edit, delete) with `path`, `content` or `old` and `new`;
-        or `command`; or `branch`; or `action` alone (sandbox). `description`, `reason` and `asker` for all.
-
-        Raises:
-            BadRequest, EditError: *fields* describe no request; the message says why.
-            Busy: the sandbox has made too many requests.
+        or `command`; or `branch`; or `action` alone (sandbox). `description`, `reason` and `asker` for all. BadRequest
+        or EditError says why it is none.
         """
         if fields.get("category") == "exec":
             texts = {name: text_field(fields, name, "") for name in ("cwd", "reason", "profile", "asker")}
@@ -187,17 +180,12 @@ class ApprovalService:
     def submit_exec(self, command: Any, *, cwd: str = "", reason: str = "", timeout: Any = EXEC_S, profile: str = "",
                     sandbox: str = "", asker: str = "") -> ApprovalRequest:
         """
-        Request that a command is run; errors as for `ask`.
+        Request that a command, a line or arguments, is run, for the seconds of the key `exec.timeout` at most; errors
+        as for `ask`.
 
-        Args:
-            command: a line or arguments.
-            cwd: the folder to start in.
-            reason: for the person who decides.
-            timeout: seconds, at most those of the key `exec.timeout`.
-            profile: of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
-                requesting sandbox. Only the operator may set it, since a rule allows a command in any profile.
-            sandbox: the id of the requesting sandbox; "" for the operator, who has to name a profile.
-            asker: the name that the requester gives itself.
+        *profile* is of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
+        requesting sandbox. Only the operator may set it, since a rule allows a command in any profile, and has to
+        without a sandbox.
         """
         if sandbox and profile:
             raise BadRequest("a sandbox can't choose the profile of a command; the operator sets the key exec.profile")

@@ -45,26 +45,15 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """
-    The options of the command.
+    """The options of the command."""
 
-    Attributes:
-        project: the folder for the operator's own requests about files; "" for none.
-        socket: the operator's; None for the default.
-        daemon: the daemon's socket; None for the default.
-        lasts: seconds after which the service ends; None for no end.
-        port: of loopback TCP, for the page and REST; None for no TCP.
-        head: folder in which the head of the record is kept; None for the record's own.
-        config: the file for `operator_policy`; None for the default one, if it exists.
-    """
-
-    project: str = ""
-    socket: str | None = None
-    daemon: str | None = None
-    lasts: float | None = None
-    port: int | None = None
-    head: str | None = None
-    config: str | None = None
+    project: str = ""  # the folder for the operator's own requests about files; "" for none
+    socket: str | None = None  # the operator's; None for the default
+    daemon: str | None = None  # the daemon's socket; None for the default
+    lasts: float | None = None  # seconds after which the service ends; None for no end
+    port: int | None = None  # of loopback TCP, for the page and REST; None for no TCP
+    head: str | None = None  # folder in which the head of the record is kept; None for the record's own
+    config: str | None = None  # the file for `operator_policy`; None for the default one, if it exists
 
 
 def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
@@ -72,11 +61,8 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     Serve until a signal or the end of the service's time; returns the exit status. *ready* gets the path of the
     operator's socket when it listens.
 
-    Raises:
-        BadRequest: there is no such project, or the configuration is wrong.
-        Busy: another service has the folder, the socket or the port.
-        Unsupported: another user can write to a folder.
-        OSError: a file can't be made.
+    BadRequest if there is no such project or the configuration is wrong, Busy if another service has the folder, the
+    socket or the port, Unsupported if another user can write to a folder.
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)

@@ -48,19 +48,12 @@ def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """
-    The result of a check.
-
-    Attributes:
-        fault: the first line with a fault; None for none.
-        head: how the record contradicts its head; "" if it doesn't.
-        last: the number of the last line; 0 for none.
-    """
+    """The result of a check."""
 
     lines: int
-    fault: ReadLine | None
-    head: str = ""
-    last: int = 0
+    fault: ReadLine | None  # the first line with a fault; None for none
+    head: str = ""  # how the record contradicts its head; "" if it doesn't
+    last: int = 0  # the number of the last line; 0 for none
 
     @property
     def is_whole(self) -> bool:

@@ -27,50 +27,28 @@ _TAIL = re.compile(rb', "hash": "([0-9a-f]{64})"\}\Z')
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """
-    A decision or an event.
+    """A decision or an event."""
 
-    Attributes:
-        time: seconds since the epoch.
-        category: a category of rules; or "sandbox" for starts, ends and limits, "syscall" for refused calls.
-        action: one word for the action.
-        decision: "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ...
-        id: the request's id; "" for none.
-        by: who or what has decided, as in `ApprovalRequest.decided_by`; or "policy", "sync" or "".
-        sandbox: the sandbox's id; "" for none.
-        duration: seconds from the request to the decision; None without a request.
-        metadata: further values, which JSON can represent.
-    """
-
-    time: float
-    category: str
-    action: str
-    decision: str
-    id: str = ""
-    by: str = ""
-    sandbox: str = ""
-    duration: float | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    time: float  # seconds since the epoch
+    category: str  # a category of rules; or "sandbox" for starts, ends and limits, "syscall" for refused calls
+    action: str  # one word for the action
+    decision: str  # "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ..
+    id: str = ""  # the request's id; "" for none
+    by: str = ""  # who or what has decided, as in `ApprovalRequest.decided_by`; or "policy", "sync" or ""
+    sandbox: str = ""  # the sandbox's id; "" for none
+    duration: float | None = None  # seconds from the request to the decision; None without a request
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # further values, which JSON can represent
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLine:
-    """
-    A line that was read.
+    """A line that was read."""
 
-    Attributes:
-        number: the line's place in the files, from 1.
-        row: the line's object; None for a bad line.
-        fault: why the line is bad or doesn't fit the line before; "" if it is intact.
-        hash: the line's own hash; "" for a bad line.
-        file: the name of the line's file.
-    """
-
-    number: int
-    row: Mapping[str, Any] | None
-    fault: str
-    hash: str
-    file: str = ""
+    number: int  # the line's place in the files, from 1
+    row: Mapping[str, Any] | None  # the line's object; None for a bad line
+    fault: str  # why the line is bad or doesn't fit the line before; "" if it is intact
+    hash: str  # the line's own hash; "" for a bad line
+    file: str = ""  # the name of the line's file
 
 
 def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:

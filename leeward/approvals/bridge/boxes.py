@@ -107,39 +107,22 @@ _LOOK_S = 2.0
 
 class AskingBox:
     """
-    A sandbox with the asking side, a bridge and, if the project has one, an `origin`; BadRequest if the bridge doesn't
-    start.
-
-    Args:
-        box: an open sandbox.
-        project: the folder of which the sandbox has a copy.
-        answering: answers the bridge's requests.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        git_folder: the folder for the service's repositories.
-        inside: the path of the copy in the sandbox.
-        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
-
-    Attributes:
-        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
-        intake: the repository on the host for what is pushed there; None if `staging` is.
-        git_fault: why there is no `staging` though the project has an `origin`; else "".
-        hiding: hides names that appear in the project; None if another program has opened the sandbox.
-        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
-        opened: seconds since the epoch.
-        collected: what the operator has asked for of its changes, when its work was over.
-        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
+    A sandbox over a copy of *project*, in *inside*, with the asking side, a bridge and, if the project has one, an
+    `origin`; BadRequest if the bridge doesn't start. *note* is what another service has noted about a sandbox that is
+    adopted.
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
                  git_folder: str, inside: str = WORKDIR, note: Mapping[str, Any] | None = None) -> None:
         self.box, self.project, self.opened = box, project, time.time()
-        self.staging: Staging | None = None
-        self.intake: GitIntake | None = None
-        self.git_fault = ""
+        self.staging: Staging | None = None  # to which `origin` leads; None if the project has no `origin`
+        self.intake: GitIntake | None = None  # for what is pushed there
+        self.git_fault = ""  # why there is no `staging` though the project has an `origin`
         self.sync: LiveSync | None = None
-        self.hiding: HidingWatch | None = None
-        self.hiding_fault = ""
-        self.collected, self.is_left = CollectedChanges(), False
+        self.hiding: HidingWatch | None = None  # None if another program has opened the sandbox
+        self.hiding_fault = ""  # why the sandbox was ended, if a name couldn't be hidden
+        self.collected = CollectedChanges()  # what the operator has asked for of its changes, when its work was over
+        self.is_left = False  # it stays, its work over, since it alone has changes that weren't decided
         if note is not None:
             self.is_left = bool(note["left"])
             self.collected.more = int(self.is_left)
@@ -233,8 +216,6 @@ class AskingBoxes:
     The sandboxes of the service that can ask, MOST_BOXES at once.
 
     Args:
-        socket: of the daemon; None for the default.
-        folder: of the service.
         until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
         looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
         ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
@@ -256,18 +237,10 @@ class AskingBoxes:
     def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
              syncing: Syncing | None = None) -> AskingBox:
         """
-        Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
-
-        Args:
-            project: the folder of the host.
-            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
-            answering: returns the answering function for a sandbox's id.
-            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
-
-        Raises:
-            BadRequest: there is no such option, or the project can't be searched for files to hide, or the profile hide any.
-            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
-            ShuttingDown: the service is ending its sandboxes.
+        Open a sandbox over a copy of *project*, or attach to one that is open over a copy; *options* are named in
+        OPTIONS, of which `sandbox`, the id of an open one, excludes the others. *syncing* begins a live sync, but for
+        the paths that a function is True for. BadRequest if there is no such option, or files can't be hidden; Busy at
+        MOST_BOXES.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:

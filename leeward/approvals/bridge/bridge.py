@@ -30,19 +30,12 @@ MOST_UNDER_WAY, MOST_BODIES, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 16 <<
 
 @dataclass(frozen=True, slots=True)
 class BridgeRequest:
-    """
-    A request of a process in the sandbox.
+    """A request of a process in the sandbox."""
 
-    Attributes:
-        number: the bridge's, which the answer repeats.
-        path: of a route, with its query; ASCII.
-        body: JSON; b"" for none, and of a GET, which may wait for minutes.
-    """
-
-    number: int
+    number: int  # the bridge's, which the answer repeats
     method: str
-    path: str
-    body: bytes
+    path: str  # of a route, with its query; ASCII
+    body: bytes  # JSON; b"" for none, and of a GET, which may wait for minutes
 
 
 #: Answers a request: a future of the status of HTTP and the JSON value.
@@ -99,15 +92,9 @@ def written_frame(said: Any) -> bytes:
 
 class BridgeEnd:
     """
-    Reads a bridge's requests, has them answered, and writes the answers.
-
-    Args:
-        process: the bridge in the sandbox.
-        answering: answers a request; an exception of its future is an answer with 500.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-
-    Attributes:
-        fault: why the bridge has ended; "" while it lives.
+    Reads a bridge's requests, has them answered, and writes the answers. An exception of an answer's future is one with
+    500; *until* is when the service's time is over, in seconds of `time.monotonic`. `fault` says why the bridge has
+    ended.
     """
 
     def __init__(self, process: Process, answering: Answering, until: float | None) -> None:

@@ -57,15 +57,8 @@ def variables(project: str) -> dict[str, str]:
 
 class Staging:
     """
-    The staging repository of one sandbox; GitFailed if the sandbox has no git or *project* is no repository.
-
-    Args:
-        box: a sandbox over a copy of a repository.
-        project: the path of the copy in the sandbox.
-        before: of a staging repository that another service has made; None to make it.
-
-    Attributes:
-        before: the branches at the time of the clone, with their commits.
+    The staging repository of one sandbox over a copy of a repository, in *project*; GitFailed if the sandbox has no
+    git. `before` has the branches at the time of the clone, with their commits; given, if another service has made it.
     """
 
     def __init__(self, box: Sandbox, project: str = "/workspace", before: Mapping[str, str] | None = None) -> None:

@@ -56,11 +56,8 @@ def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
 
 class Project:
     """
-    A folder of the host, held open: all paths are resolved beneath its descriptor.
-
-    Args:
-        path: of the folder itself, not of a link to it.
-        fault: is called before each step, with the step's name.
+    A folder of the host, not a link to one, held open: all paths are resolved beneath its descriptor. *fault* is called
+    before each step, with the step's name.
     """
 
     def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
@@ -280,16 +277,8 @@ def check_base(order: FileOrder, state: FileState) -> None:
 
 def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = reached) -> bool:
     """
-    Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
-
-    Args:
-        queue: has the approved request.
-        project: the folder that the order is about.
-        number: the request's id.
-        fault: is called before each step, with the step's name.
-
-    Returns:
-        Whether this call began it.
+    Carry out one approved order about a file, and tell the queue; returns False if another caller has begun it. *fault*
+    is as for Project.
     """
     request = queue.get(number)
     if request is not None and request.category != "filesystem":

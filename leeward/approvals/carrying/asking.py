@@ -71,13 +71,8 @@ def bytes_field(fields: Mapping[str, Any], name: str) -> bytes:
 
 def parse_request(fields: Mapping[str, Any], project: Project | None, sandbox: str = "") -> NewRequest:
     """
-    The request that *fields* of a JSON object describe; BadRequest if none, EditError if an edit's text isn't there
-    once.
-
-    Args:
-        fields: not trusted.
-        project: the folder to which paths are relative; None if the sandbox works on none.
-        sandbox: the id of the sandbox that sent them; "" for the operator.
+    The request that *fields* of a JSON object, which aren't trusted, describe; BadRequest if none, EditError if an
+    edit's text isn't there once. Paths are relative to *project*; *sandbox* is "" for the operator.
     """
     category = text_field(fields, "category")
     said = fields.get("metadata", {})
@@ -211,19 +206,12 @@ MOST_PACKAGES = 50
 
 @dataclass(frozen=True, slots=True)
 class PackageOrder:
-    """
-    A command for packages.
+    """A command for packages."""
 
-    Attributes:
-        action: "add" or "remove".
-        argv: the command, written anew.
-        dropped: the flags that were left out.
-    """
-
-    action: str
+    action: str  # "add" or "remove"
     packages: tuple[NamedPackage, ...]
-    argv: tuple[str, ...]
-    dropped: tuple[str, ...] = ()
+    argv: tuple[str, ...]  # the command, written anew
+    dropped: tuple[str, ...] = ()  # the flags that were left out
 
 
 def parse_packages(command: str | Sequence[str]) -> PackageOrder:

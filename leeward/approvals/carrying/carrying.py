@@ -47,16 +47,8 @@ _PIP = {"PIP_USER": "1", "PIP_BREAK_SYSTEM_PACKAGES": "1"}
 
 class OrderCarrier:
     """
-    Carries out what the queue says is due.
-
-    Args:
-        queue: has the approved requests.
-        runs: keeps the state and output of commands.
-        settings: the configuration that approved proposals change.
-        projects: the folders that files are written to.
-        socket: of the daemon; None for the default.
-        life: writes the rows about sandboxes that are opened for a command.
-        fault: is called before each step, with the step's name.
+    Carries out what the queue says is due. *life* writes the rows about sandboxes that are opened for a command;
+    *fault* is called before each step, with the step's name.
     """
 
     def __init__(self, queue: ApprovalQueue, runs: RunBook, settings: ServiceSettings, projects: OpenProjects,

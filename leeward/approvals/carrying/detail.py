@@ -128,21 +128,12 @@ MOST_PAIRS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class FileHunk:
-    """
-    A run of lines that differs.
+    """A run of lines that differs."""
 
-    Attributes:
-        start: the number of the first line of the old file that is replaced, from 0; of a hunk that only adds, the line
-            before which it adds.
-        old: the lines of the old file, with their newlines.
-        new: the lines of the new file in their place.
-        new_start: the number of the first of them in the new file, from 0.
-    """
-
-    start: int
-    old: tuple[bytes, ...]
-    new: tuple[bytes, ...]
-    new_start: int
+    start: int  # the first line of the old file that is replaced, from 0; if it only adds, the line before which
+    old: tuple[bytes, ...]  # the lines of the old file, with their newlines
+    new: tuple[bytes, ...]  # the lines of the new file in their place
+    new_start: int  # the number of the first of them in the new file, from 0
 
     def row(self) -> dict[str, Any]:
         """For JSON: lines as text, and numbers from 1."""

@@ -33,22 +33,13 @@ EXEC_S, LONGEST_EXEC_S = 300.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class CommandOrder:
-    """
-    A command.
+    """A command."""
 
-    Attributes:
-        argv: the arguments, the program first; () if there is a line.
-        line: of a shell; "" if there are arguments.
-        cwd: the folder to start in, an absolute path; "" for the project.
-        timeout: seconds.
-        profile: of a sandbox that is opened for the command; "" to run it in the sandbox that has requested it.
-    """
-
-    argv: tuple[str, ...]
-    line: str = ""
-    cwd: str = ""
-    timeout: float = EXEC_S
-    profile: str = ""
+    argv: tuple[str, ...]  # the arguments, the program first; () if there is a line
+    line: str = ""  # of a shell; "" if there are arguments
+    cwd: str = ""  # the folder to start in, an absolute path; "" for the project
+    timeout: float = EXEC_S  # seconds
+    profile: str = ""  # of a sandbox that is opened for the command; "" to run it in the sandbox that has requested it
 
     @property
     def subject(self) -> Invocation:
@@ -57,20 +48,12 @@ class CommandOrder:
 
 @dataclass(frozen=True, slots=True)
 class PushOrder:
-    """
-    A push of a branch.
+    """A push of a branch."""
 
-    Attributes:
-        repository: the folder of the service's repository on the host, which has the commits.
-        remote: the URL or folder to push to.
-        branch: the name of the branch there.
-        commit: the commit that was shown, in hexadecimal.
-    """
-
-    repository: str
-    remote: str
-    branch: str
-    commit: str
+    repository: str  # the folder of the service's repository on the host, which has the commits
+    remote: str  # the URL or folder to push to
+    branch: str  # the name of the branch there
+    commit: str  # the commit that was shown, in hexadecimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +128,11 @@ NEW_MODE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """
-    What is at a path.
+    """What is at a path."""
 
-    Attributes:
-        type: "none", "file", "folder", "link" or "special".
-        mode: permission bits of a file or folder; else 0.
-        sha256: of a file's content, in hexadecimal.
-    """
-
-    type: str
-    mode: int = 0
-    sha256: str = ""
+    type: str  # "none", "file", "folder", "link" or "special"
+    mode: int = 0  # permission bits of a file or folder; else 0
+    sha256: str = ""  # of a file's content, in hexadecimal
     link: str = ""
 
 
@@ -165,20 +141,12 @@ NOTHING = FileState("none")
 
 @dataclass(frozen=True, slots=True)
 class FileOrder:
-    """
-    One change of one path.
+    """One change of one path."""
 
-    Attributes:
-        path: relative to the project, as `ProjectPath` has it.
-        base: the state of the path on the host at the time of the request.
-        goal: the state that the change makes.
-        content: of a file; else b"".
-    """
-
-    path: str
-    base: FileState
-    goal: FileState
-    content: bytes = b""
+    path: str  # relative to the project, as `ProjectPath` has it
+    base: FileState  # the state of the path on the host at the time of the request
+    goal: FileState  # the state that the change makes
+    content: bytes = b""  # of a file; else b""
 
     def packed(self) -> bytes:
         """As the queue keeps it."""

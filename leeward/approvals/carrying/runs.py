@@ -28,23 +28,14 @@ TIMED_OUT = 124
 
 @dataclass(slots=True)
 class CommandRun:
-    """
-    One command.
-
-    Attributes:
-        status: "running", "completed" or "failed".
-        exit_code: None while the command runs, and if it has none.
-        output: the last KEPT_OUTPUT bytes of both streams, in the order in which they were read.
-        truncated: whether earlier output was dropped.
-        note: why it failed.
-    """
+    """One command."""
 
     id: int
-    status: str = "running"
-    exit_code: int | None = None
-    output: bytearray = field(default_factory=bytearray)
-    truncated: bool = False
-    note: str = ""
+    status: str = "running"  # "running", "completed" or "failed"
+    exit_code: int | None = None  # None while the command runs, and if it has none
+    output: bytearray = field(default_factory=bytearray)  # the last KEPT_OUTPUT bytes of both streams, as they came
+    truncated: bool = False  # whether earlier output was dropped
+    note: str = ""  # why it failed
     started: float = field(default_factory=time.time)
     ended: float | None = None
 

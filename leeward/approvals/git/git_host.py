@@ -192,15 +192,8 @@ def resolved_remote(project: str, remote: str) -> str:
 
 class GitIntake:
     """
-    The service's own repository for one project, into which pushes of a sandbox are taken.
-
-    Args:
-        folder: of the service; the repository is made below it.
-        project: the operator's repository, whose objects the new one shares.
-
-    Attributes:
-        path: of the service's repository.
-        remote: the URL to which approved branches are pushed.
+    The service's own repository for one project, below the service's *folder*, into which pushes of a sandbox are
+    taken; it shares the objects of *project*, the operator's. Approved branches are pushed to the URL `remote`.
     """
 
     def __init__(self, folder: str, project: str) -> None:

@@ -45,12 +45,8 @@ Needed = Callable[[], Mapping[str, Collection[str]]]
 
 class GitStore:
     """
-    The service's repositories, pruned by a thread.
-
-    Args:
-        folder: of the service.
-        needed: returns the commits of requests that are pending or being carried out.
-        live: returns the ids of the open sandboxes.
+    The service's repositories, pruned by a thread. *needed* returns the commits of requests that are pending or being
+    carried out, *live* the ids of the open sandboxes.
     """
 
     def __init__(self, folder: str, needed: Needed, live: Callable[[], Collection[str]]) -> None:

@@ -48,15 +48,8 @@ def refusal_text(request: ApprovalRequest) -> str:
 
 class EgressDesk:
     """
-    Takes the daemon's asks into the queue, and sends the decisions back.
-
-    Args:
-        approvals: the queue.
-        socket: of the daemon; None for the default.
-        project_of: returns the path of the project that a sandbox works on; "" for none.
-
-    Attributes:
-        trouble: the error of the last connection; "" while asks arrive.
+    Takes the daemon's asks into the queue, and sends the decisions back. *project_of* returns the path of the project
+    that a sandbox works on; "" for none. `trouble` is the error of the last connection; "" while asks arrive.
     """
 
     def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:

@@ -48,18 +48,11 @@ Matcher = Callable[[RuleSubject, bool], bool]
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """
-    A parsed pattern.
+    """A parsed pattern."""
 
-    Attributes:
-        text: in normal form: equal patterns have equal texts.
-        matches: whether the pattern matches a subject; the second argument is True to match widely.
-        everything: whether it matches every subject of its category, or all that any pattern can match.
-    """
-
-    text: str
-    matches: Matcher
-    everything: bool
+    text: str  # in normal form: equal patterns have equal texts
+    matches: Matcher  # whether the pattern matches a subject; the second argument is True to match widely
+    everything: bool  # whether it matches every subject of its category, or all that any pattern can match
 
 
 def compile_pattern(category: str, text: str) -> CompiledPattern:

@@ -52,13 +52,8 @@ _EFFECTS: tuple[Effect, Effect] = ("deny", "allow")
 class Notices:
     """
     Passes changed requests to subscribers, in the order of the changes. One thread at a time calls subscribers; a
-    change that a subscriber makes is passed on after the present one.
-
-    Args:
-        lock: held while requests change.
-
-    Attributes:
-        failed: how many times a subscriber has raised an exception.
+    change that a subscriber makes is passed on after the present one. *lock* is held while requests change; `failed`
+    counts the exceptions of subscribers.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -365,12 +360,8 @@ class ApprovalQueue:
 
     def add_rule(self, text: str, effect: Effect, project: str = "") -> tuple[ApprovalRule, Resolution]:
         """
-        Store a rule, and decide pending requests by it. BadRequest if it is none, or there are too many.
-
-        Args:
-            text: as `category(pattern)`.
-            effect: "allow" or "deny".
-            project: the folder of the project in which it holds, as requests have it; "" for everywhere.
+        Store the rule `category(pattern)` of *project* ("": of all), and decide pending requests by it. BadRequest if
+        it is none, or there are too many.
         """
         rule = parse_rule(text, effect, storable(project))
         with self._changing() as now:
@@ -449,13 +440,8 @@ class ApprovalQueue:
 
     def finish(self, number: int, note: str = "", *, failed: bool = False, stale: bool = False) -> None:
         """
-        Record the result of an order that was begun.
-
-        Args:
-            number: the request's id.
-            note: a remark, or why the order wasn't carried out; 1000 characters of it are kept.
-            failed: it wasn't carried out.
-            stale: it wasn't, since the host was changed after the request: the request becomes a denied one.
+        Record the result of an order that was begun, and 1000 characters of *note*: a remark, or why it wasn't carried
+        out. *stale*: since the host was changed after the request, which becomes a denied one.
         """
         with self._lock:
             # Of a file that is found out again after a crash of the machine (`apply.recover`).

@@ -32,51 +32,24 @@ MOST_DEPTH = 20
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """
-    The content of a request.
+    """The content of a request."""
 
-    Attributes:
-        subject: what rules are compared with.
-        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
-        description: for the person who decides.
-        reason: why the requester wants it.
-        metadata: for JSON.
-        sandbox: its id, as the daemon gives it; "" for the operator's own request.
-        asker: the name that the requester gives itself.
-        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
-        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
-    """
-
-    subject: RuleSubject
-    action: str
-    description: str = ""
-    reason: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    sandbox: str = ""
-    asker: str = ""
-    payload: bytes | None = None
-    project: str = ""
+    subject: RuleSubject  # what rules are compared with
+    action: str  # one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ..
+    description: str = ""  # for the person who decides
+    reason: str = ""  # why the requester wants it
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # for JSON
+    sandbox: str = ""  # its id, as the daemon gives it; "" for the operator's own request
+    asker: str = ""  # the name that the requester gives itself
+    payload: bytes | None = None  # the order to carry out; None if the requester only waits for the decision
+    project: str = ""  # the folder that the sandbox works on; "" for none. Rules of other projects don't apply
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """
-    A request of the queue; the fields that aren't listed are as in NewRequest.
+    """A request of the queue; the fields without a word are as in NewRequest. Times are seconds since the epoch."""
 
-    Attributes:
-        id: of the store; never given twice.
-        digest: SHA-256 of the content with the payload, in hexadecimal.
-        created, expires, decided: seconds since the epoch; None if it doesn't expire, or while it is pending.
-        status: "pending", "approved", "denied", "expired" or "superseded".
-        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
-            pending.
-        rule: the text of the rule that decided, or that was stored with the decision.
-        repeats: how many times the same request came again while it was pending.
-        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
-        note: why the order wasn't carried out, or which request is in its place.
-    """
-
-    id: int
+    id: int  # of the store; never given twice
     category: str
     action: str
     subject: RuleSubject
@@ -85,16 +58,17 @@ class ApprovalRequest:
     metadata: Mapping[str, Any]
     sandbox: str
     asker: str
-    digest: str
+    digest: str  # SHA-256 of the content with the payload, in hexadecimal
     created: float
     expires: float | None
-    status: str = "pending"
+    status: str = "pending"  # "pending", "approved", "denied", "expired" or "superseded"
+    #: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is pending
     decided_by: str = ""
     decided: float | None = None
-    rule: str = ""
-    repeats: int = 0
-    stage: str = ""
-    note: str = ""
+    rule: str = ""  # the text of the rule that decided, or that was stored with the decision
+    repeats: int = 0  # how many times the same request came again while it was pending
+    stage: str = ""  # of the order: "" where there is none, "due", "applying", "applied" or "failed"
+    note: str = ""  # why the order wasn't carried out, or which request is in its place
     project: str = ""
 
     @property
@@ -122,22 +96,13 @@ class CollapsedRow:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """
-    The result of a decision.
+    """The result of a decision."""
 
-    Attributes:
-        decided: the requests that were decided, among them those that the new rule matched.
-        before: the requests that had been decided before.
-        unknown: the ids without a request.
-        rule: the text of the rule that was stored; "" if none was.
-        project: where that rule holds; "" for everywhere.
-    """
-
-    decided: tuple[ApprovalRequest, ...] = ()
-    before: tuple[ApprovalRequest, ...] = ()
-    unknown: tuple[int, ...] = ()
-    rule: str = ""
-    project: str = ""
+    decided: tuple[ApprovalRequest, ...] = ()  # also those that the new rule matched
+    before: tuple[ApprovalRequest, ...] = ()  # the requests that had been decided before
+    unknown: tuple[int, ...] = ()  # the ids without a request
+    rule: str = ""  # the text of the rule that was stored; "" if none was
+    project: str = ""  # where that rule holds; "" for everywhere
 
 
 def checked(new: NewRequest) -> NewRequest:
@@ -183,20 +148,12 @@ def digest_of(new: NewRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IntakeBounds:
-    """
-    The bounds of one sandbox's requests.
+    """The bounds of one sandbox's requests."""
 
-    Attributes:
-        pending: pending requests of the sandbox.
-        all_pending: pending requests of all sandboxes together.
-        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
-        each_minute: requests a minute; also the burst.
-    """
-
-    pending: int = 100
-    all_pending: int = 20_000
-    bytes: int = 64 << 20
-    each_minute: int = 120
+    pending: int = 100  # pending requests of the sandbox
+    all_pending: int = 20_000  # pending requests of all sandboxes together
+    bytes: int = 64 << 20  # of the payloads of the sandbox's requests that are pending or being carried out
+    each_minute: int = 120  # requests a minute; also the burst
 
 
 #: Of the changes of one sandbox that the operator collects, instead of those of IntakeBounds. 5,000 of `all_pending`

@@ -51,21 +51,13 @@ MOST_RULES = 1000
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """
-    A rule.
+    """A rule."""
 
-    Attributes:
-        effect: "allow" or "deny".
-        category: one of CATEGORIES.
-        pattern: in normal form, so that rules with the same meaning are equal.
-        project: the folder of the project in which it holds; "" for all projects.
-    """
-
-    effect: Effect
-    category: str
-    pattern: str
+    effect: Effect  # "allow" or "deny"
+    category: str  # one of CATEGORIES
+    pattern: str  # in normal form, so that rules with the same meaning are equal
     _compiled: CompiledPattern = field(repr=False, compare=False)
-    project: str = ""
+    project: str = ""  # the folder of the project in which it holds; "" for all projects
 
     @property
     def text(self) -> str:
@@ -119,18 +111,13 @@ class RuleSet:
     """
     All rules and modes; BadRequest if a list has more than MOST_RULES or a rule of the other effect, or a mode isn't
     valid.
-
-    Attributes:
-        forbidden: rules of the operator's configuration that no other rule overrules.
-        endpoints: hosts that are allowed, each with all its sub-domains.
-        modes: by category; the others have DEFAULT_MODE.
     """
 
-    forbidden: tuple[ApprovalRule, ...] = ()
-    endpoints: tuple[Host, ...] = ()
+    forbidden: tuple[ApprovalRule, ...] = ()  # rules of the operator's configuration that no other rule overrules
+    endpoints: tuple[Host, ...] = ()  # hosts that are allowed, each with all its sub-domains
     deny: tuple[ApprovalRule, ...] = ()
     allow: tuple[ApprovalRule, ...] = ()
-    modes: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)  # by category; the others have DEFAULT_MODE
 
     def __post_init__(self) -> None:
         for category, mode in self.modes.items():
@@ -147,20 +134,12 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """
-    The result of `decide_subject`.
+    """The result of `decide_subject`."""
 
-    Attributes:
-        answer: "allow", "deny", or "ask" for a person.
-        by: "operator", "endpoint", "rule", "mode" or "person".
-        rule: the text of the rule; "" if none decided.
-        mode: of the category.
-    """
-
-    answer: Answer
-    by: str
-    rule: str = ""
-    mode: str = DEFAULT_MODE
+    answer: Answer  # "allow", "deny", or "ask" for a person
+    by: str  # "operator", "endpoint", "rule", "mode" or "person"
+    rule: str = ""  # the text of the rule; "" if none decided
+    mode: str = DEFAULT_MODE  # of the category
 
     @property
     def status(self) -> str:

@@ -103,16 +103,11 @@ class RuleCopy:
 
 class RequestStore:
     """
-    The file of requests and rules. Callers use it one at a time.
+    The file of requests and rules in a folder of the user. Callers use it one at a time. *restore* puts the rules of
+    the copy into a new file.
 
-    Args:
-        folder: of the user; made unless it exists.
-        restore: put the rules of the copy into a new file.
-
-    Raises:
-        Busy: another process has the folder's lock.
-        Unsupported: other users can enter the folder, or the file has another version.
-        StoreDamaged: the file is damaged, or lacks rules.
+    Busy if another process has the folder's lock, Unsupported if other users can enter the folder or the file has
+    another version, StoreDamaged if the file is damaged or lacks rules.
     """
 
     def __init__(self, folder: str, *, restore: bool = False) -> None:

@@ -50,35 +50,22 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProjectPath:
-    """
-    A file or folder of the project.
-
-    Attributes:
-        path: relative to the project, without `.`, `..` and links.
-        in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
-    """
+    """A file or folder of the project."""
 
     category: ClassVar = "filesystem"
-    path: str
+    path: str  # relative to the project, without `.`, `..` and links
+    #: Whether it lay in a repository of the host's, or made one, when it was asked for.
     in_repository: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """
-    A command.
-
-    Attributes:
-        argv: its arguments, the program first; () if there is a line.
-        line: of a shell, if it isn't plain words; else "".
-        cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox; "" for the
-            project itself.
-    """
+    """A command."""
 
     category: ClassVar = "exec"
-    argv: tuple[str, ...]
-    line: str = ""
-    cwd: str = ""
+    argv: tuple[str, ...]  # its arguments, the program first; () if there is a line
+    line: str = ""  # of a shell, if it isn't plain words; else ""
+    cwd: str = ""  # the folder to start in, relative to the project ("": itself), or absolute elsewhere in the sandbox
 
 
 @dataclass(frozen=True, slots=True)

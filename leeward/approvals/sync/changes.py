@@ -29,38 +29,22 @@ _AT_ONCE, _CALL_S = 100, 45.0
 
 @dataclass(frozen=True, slots=True)
 class SyncOutcome:
-    """
-    What `ask_for_changes` or `ask_for_pushes` has done.
+    """What `ask_for_changes` or `ask_for_pushes` has done."""
 
-    Attributes:
-        requests: those for the changes; a change that was pending already has its old one.
-        refused: the paths or branches that can't be requested, each with the reason.
-        left_out: how many changes are in folders of LEFT_OUT.
-        more: how many changes have no request yet: there is no room for the sandbox's, or the call's time was over.
-        again: whether the call's time was over.
-    """
-
-    requests: tuple[ApprovalRequest, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    left_out: int = 0
-    more: int = 0
-    again: bool = False
+    requests: tuple[ApprovalRequest, ...] = ()  # a change that was pending already has its old one
+    refused: tuple[tuple[str, str], ...] = ()  # the paths or branches that can't be requested, each with the reason
+    left_out: int = 0  # how many changes are in folders of LEFT_OUT
+    more: int = 0  # how many changes have no request yet, for lack of room or of time
+    again: bool = False  # whether the call's time was over
 
 
 @dataclass(slots=True)
 class CollectedChanges:
-    """
-    The changes of a sandbox that have been asked for, whatever was decided, so that each is asked for once.
+    """The changes of a sandbox that have been asked for, whatever was decided, so that each is asked for once."""
 
-    Attributes:
-        asked: the changes by their paths.
-        more: how many changes wait for room.
-        left: how many changes have no request and are in the sandbox alone, with those that can't be requested.
-    """
-
-    asked: dict[str, FolderChange] = field(default_factory=dict)
-    more: int = 0
-    left: int = 0
+    asked: dict[str, FolderChange] = field(default_factory=dict)  # the changes by their paths
+    more: int = 0  # how many changes wait for room
+    left: int = 0  # how many changes have no request and are in the sandbox alone, with those that can't be requested
 
 
 def is_left_out(path: str) -> bool:
@@ -70,8 +54,8 @@ def is_left_out(path: str) -> bool:
 def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, target: str = "", reason: str = "",
                     asker: str = "") -> list[ApprovalRequest]:
     """
-    Make a request for each change of *box*, and stop at the first that can't be made; those made before stay. The changes
-    fit onto each other in the order of the ids.
+    Make a request for each change of *box*, and stop at the first that can't be made; those made before stay. The
+    changes fit onto each other in the order of the ids.
 
     Args:
         queue: takes the requests in.
@@ -86,7 +70,6 @@ def request_changes(queue: ApprovalQueue, box: Sandbox, project: Project, *, tar
         BadRequest, RequestRejected: a change can't be requested: a special file, a link that leads out of the project,
             a file that is too large or is being written.
         Stale: the host's folder was replaced by another one.
-        SandboxOver, DaemonError: as for `Sandbox.diff`.
     """
     overlay = Overlay(box, target)
     return [queue.submit(_request(overlay, box, project, change, reason, asker)) for change in _in_order(overlay.diff())]

@@ -94,15 +94,9 @@ class _Look:
 
 class LiveSync:
     """
-    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`. Stale if the overlay
-    is over another folder than *project*, BadRequest if that has too many names.
-
-    Args:
-        moves: writes a path to the other side.
-        overlay: of the sandbox.
-        project: the folder that the overlay is over.
-        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
-        notes: keeps the changes that aren't written.
+    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`; but not before the
+    path *after*, if there is one, is in the copy. Stale if the overlay is over another folder than *project*,
+    BadRequest if that has too many names.
     """
 
     def __init__(self, moves: SyncMoves, overlay: Overlay, project: Project, after: str, notes: SyncNotes) -> None:
@@ -392,26 +386,15 @@ class BudgetSpent(Deferred):
 
 @dataclass(frozen=True, slots=True)
 class SyncPath:
-    """
-    A path that has to be written to one side.
+    """A path that has to be written to one side."""
 
-    Attributes:
-        path: relative to the project.
-        move: "to_host" or "to_sandbox".
-        inside: the state in the sandbox; None where the host's own shows through.
-        host: the state on the host.
-        sign: of the name on the host; None if there is none.
-        change: for a move to the host, the row for its order.
-        is_restless: the file changes in every round, so it is written as it is read, whatever its hash.
-    """
-
-    path: str
-    move: Move
-    inside: FileState | None
-    host: FileState
-    sign: NameSign | None
-    change: FolderChange | None = None
-    is_restless: bool = False
+    path: str  # relative to the project
+    move: Move  # "to_host" or "to_sandbox"
+    inside: FileState | None  # the state in the sandbox; None where the host's own shows through
+    host: FileState  # the state on the host
+    sign: NameSign | None  # of the name on the host; None if there is none
+    change: FolderChange | None = None  # for a move to the host, the row for its order
+    is_restless: bool = False  # the file changes in every round, so it is written as it is read, whatever its hash
 
     @property
     def is_deletion(self) -> bool:
@@ -422,12 +405,8 @@ class SyncPath:
 class SyncMoves:
     """
     Writes paths, within a sandbox's budget. *hides* is True for a path whose file of the host isn't shown to the
-    sandbox.
-
-    Attributes:
-        to_host, to_sandbox: how many paths were written there.
-        unlisted: folders that the host has replaced. The overlay lists the old folder that it has opened, so new files
-            can be opened by name in the sandbox and aren't listed.
+    sandbox. `unlisted` has folders that the host has replaced: the overlay lists the old one that it has opened, so new
+    files can be opened by name in the sandbox and aren't listed.
     """
 
     def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,

@@ -138,22 +138,13 @@ MOST_NOTES, SHOWN_NOTES = 1000, 100
 
 @dataclass(frozen=True, slots=True)
 class SyncNote:
-    """
-    Why a path wasn't written.
+    """Why a path wasn't written."""
 
-    Attributes:
-        kind: CONFLICT, ASKED, DENIED or REFUSED.
-        why: for people.
-        inside: the state in the sandbox; None where the host's own showed through.
-        host: the state on the host.
-        request: the id of the request for the change; None for none.
-    """
-
-    kind: str
-    why: str
-    inside: FileState | None
-    host: FileState
-    request: int | None = None
+    kind: str  # CONFLICT, ASKED, DENIED or REFUSED
+    why: str  # for people
+    inside: FileState | None  # the state in the sandbox; None where the host's own showed through
+    host: FileState  # the state on the host
+    request: int | None = None  # the id of the request for the change; None for none
 
 
 class SyncNotes:

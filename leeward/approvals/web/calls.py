@@ -57,18 +57,11 @@ class WebParts:
 
 @dataclass(frozen=True, slots=True)
 class WebCall:
-    """
-    Attributes:
-        credential: the caller; None only on routes for anyone.
-        session: of a browser; None for other callers.
-        fields: of the body's object or form.
-    """
-
     parts: WebParts
     request: Request
-    credential: Credential | None
-    session: BrowserSession | None
-    fields: Mapping[str, Any]
+    credential: Credential | None  # the caller; None only on routes for anyone
+    session: BrowserSession | None  # of a browser; None for other callers
+    fields: Mapping[str, Any]  # of the body's object or form
 
     @property
     def service(self) -> ApprovalService:

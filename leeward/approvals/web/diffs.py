@@ -23,36 +23,21 @@ CONTEXT, MOST_LINES, MOST_WIDTH = 3, 3000, 1000
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """
-    One row of two columns.
+    """One row of two columns."""
 
-    Attributes:
-        kind: "same", "changed", "removed" or "added".
-        old: the number of the old line, from 1, and the line as HTML; None if there is none.
-        new: the same for the new line.
-    """
-
-    kind: str
-    old: tuple[int, Markup] | None
-    new: tuple[int, Markup] | None
+    kind: str  # "same", "changed", "removed" or "added"
+    old: tuple[int, Markup] | None  # the number of the old line, from 1, and the line as HTML; None if there is none
+    new: tuple[int, Markup] | None  # the same for the new line
 
 
 @dataclass(frozen=True, slots=True)
 class DiffHunk:
-    """
-    One hunk with the lines around it.
+    """One hunk with the lines around it."""
 
-    Attributes:
-        index: of the hunk, by which it is approved.
-        head: the numbers of the lines, as in a unified diff.
-        rows: for two columns.
-        left_out: the number of rows that aren't drawn.
-    """
-
-    index: int
-    head: str
-    rows: Sequence[DiffRow]
-    left_out: int
+    index: int  # of the hunk, by which it is approved
+    head: str  # the numbers of the lines, as in a unified diff
+    rows: Sequence[DiffRow]  # for two columns
+    left_out: int  # the number of rows that aren't drawn
 
     @property
     def unified(self) -> list[tuple[str, int | None, int | None, Markup]]:

@@ -204,18 +204,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """
-    A browser that has used a login link.
+    """A browser that has used a login link."""
 
-    Attributes:
-        csrf: the token that each form and each change by the page has to send.
-        begun: seconds of a monotonic clock.
-        key: of the session in the table; no secret.
-    """
-
-    csrf: str
-    begun: float
-    key: str
+    csrf: str  # the token that each form and each change by the page has to send
+    begun: float  # seconds of a monotonic clock
+    key: str  # of the session in the table; no secret
 
 
 class PageAccess:

@@ -34,32 +34,19 @@ Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
 
 @dataclass(frozen=True, slots=True)
 class WebRoute:
-    """
-    One route.
+    """One route."""
 
-    Attributes:
-        name: of its handler; one for Python's own name ends in _ there.
-        method: of HTTP; "WEBSOCKET" for the one that stays open.
-        path: as Starlette writes it.
-        about: for people and for OpenAPI, one sentence or two.
-        handler: takes the call and the fields' values; returns the answer's object, or of a page the Response.
-        fields: by name: of the query if the method is GET, of the body otherwise.
-        who: may call it.
-        status: of an answer.
-        most_body: bytes.
-        page: whether it is for a browser.
-    """
-
-    name: str
-    method: str
-    path: str
-    about: str
+    name: str  # of its handler; one for Python's own name ends in _ there
+    method: str  # of HTTP; "WEBSOCKET" for the one that stays open
+    path: str  # as Starlette writes it
+    about: str  # for people and for OpenAPI, one sentence or two
+    #: Takes the call and the fields' values; returns the answer's object, or of a page the Response.
     handler: Callable[..., Awaitable[Any]]
-    fields: Mapping[str, WebField]
-    who: Caller = "operator"
-    status: int = 200
-    most_body: int = MOST_BODY
-    page: bool = False
+    fields: Mapping[str, WebField]  # by name: of the query if the method is GET, of the body otherwise
+    who: Caller = "operator"  # may call it
+    status: int = 200  # of an answer
+    most_body: int = MOST_BODY  # bytes
+    page: bool = False  # whether it is for a browser
 
     def values(self, given: Mapping[str, Any], by_sandbox: bool) -> dict[str, Any]:
         """
@@ -87,33 +74,21 @@ def route(method: str, path: str, about: str, fields: Mapping[str, WebField] | N
 
 @dataclass(frozen=True, slots=True)
 class FieldCheck:
-    """
-    Attributes:
-        read: takes a value (MISSING if it is missing) and the field's name, and returns the checked value or raises
-            WebProblem; None if whoever takes the whole body checks it.
-        schema: of the value, for OpenAPI.
-    """
-
+    #: Takes a value (MISSING if it is missing) and the field's name, and returns the checked value or raises WebProblem;
+    #: None if whoever takes the whole body checks it.
     read: Callable[[Any, str], Any] | None
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any]  # of the value, for OpenAPI
 
 
 @dataclass(frozen=True, slots=True)
 class WebField:
-    """
-    A field of a route.
-
-    Attributes:
-        about: for people and for OpenAPI, part of a sentence.
-        default: its value if it is left out; MISSING if it has to be given.
-        operator: it is the operator's alone, and isn't looked at if a sandbox gives it.
-        only: whether it is looked at, by all fields that are given; None if always.
-    """
+    """A field of a route."""
 
     check: FieldCheck
-    about: str
-    default: Any = MISSING
-    operator: bool = False
+    about: str  # for people and for OpenAPI, part of a sentence
+    default: Any = MISSING  # its value if it is left out; MISSING if it has to be given
+    operator: bool = False  # it is the operator's alone, and isn't looked at if a sandbox gives it
+    #: Whether it is looked at, by all fields that are given; None if always.
     only: Callable[[Mapping[str, Any]], bool] | None = None
 
     @property
