@@ -120,12 +120,9 @@ class OperatorLink:
         """
         body: dict[str, Any] = {"sandbox": sandbox, "over": True}
         found: dict[str, Any] = self.call("POST", "/api/sync/files", body)
-        part = found
-        while part["again"]:
+        while found["again"]:
             part = self.call("POST", "/api/sync/files", {**body, "again": True})
-            part = {**part, "requests": found["requests"] + part["requests"],
-                    "pending": found["pending"] + part["pending"]}
-            found = part
+            found = {**part, **{name: found[name] + part[name] for name in ("requests", "pending")}}
         return found
 
 

@@ -30,12 +30,11 @@ from leeward.approvals.carrying.asking import (
     parse_request,
     text_field,
 )
-from leeward.approvals.carrying.carrying import OrderCarrier
+from leeward.approvals.carrying.carrying import OnOutput, OrderCarrier, RunBook, run_before
 from leeward.approvals.carrying.detail import command_in, detail_of, part_of
 from leeward.approvals.carrying.orders import EXEC_S, command_order
-from leeward.approvals.carrying.runs import OnOutput, RunBook, run_before
 from leeward.approvals.carrying.settings import ServiceSettings
-from leeward.approvals.git.git_store import GitStore
+from leeward.approvals.git.git_host import GitStore
 from leeward.approvals.queue.asks import EgressDesk
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import ApprovalRequest, Resolution

@@ -9,6 +9,7 @@ Ends:      by SIGTERM, SIGINT, SIGHUP or the end of its time: pending requests a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -68,20 +69,14 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     own_folder(folder)
     bound_logs()
     until = None if options.lasts is None else time.time() + options.lasts
-    queue = ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)
-    try:
+    with contextlib.closing(ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)) as queue:
         if torn_record(default_folder(os.environ)):
             print("leeward approvals: the last line of the record is half-written; the record goes on behind it, and"
                   " `leeward audit mend` takes it out once the service has ended", file=sys.stderr)
-        journal = AuditRecord(default_folder(os.environ), options.head)
-        try:
+        with contextlib.closing(AuditRecord(default_folder(os.environ), options.head)) as journal:
             project = OpenProjects(None).open(os.path.realpath(options.project)) if options.project else None
             service = ApprovalService(queue, journal, folder, project, until, options.daemon)
             asyncio.run(_serve(service, options, ready))
-        finally:
-            journal.close()
-    finally:
-        queue.close()
     return 0
 
 

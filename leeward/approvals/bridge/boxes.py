@@ -386,14 +386,15 @@ class AskingBoxes:
             return list(self._boxes)
 
     def rows(self) -> list[dict[str, Any]]:
+        return [box.row() for box in self._all()]
+
+    def _all(self) -> list[AskingBox]:
         with self._lock:
-            boxes = list(self._boxes.values())
-        return [box.row() for box in boxes]
+            return list(self._boxes.values())
 
     def end_syncs(self) -> None:
         """Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most."""
-        with self._lock:
-            syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
+        syncs = [box.sync for box in self._all() if box.sync is not None]
         for sync in syncs:
             sync.end(LAST_S)
         for sync in syncs:
@@ -410,9 +411,7 @@ class AskingBoxes:
             self._closed = True
         self._over.set()
         self._watch.join()
-        with self._lock:
-            boxes = list(self._boxes.values())
-        for box in boxes:
+        for box in self._all():
             self._end(box, None)
 
     def _end(self, box: AskingBox, why: SandboxOver | None) -> None:
@@ -430,9 +429,7 @@ class AskingBoxes:
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK_S):
-            with self._lock:
-                boxes = list(self._boxes.values())
-            for box in boxes:
+            for box in self._all():
                 try:
                     self._last[box.box.id] = info = box.box.info()
                     self._looked(box, info)

@@ -16,11 +16,11 @@ from leeward.approvals.git.git_host import (
     MOST_FILES,
     GitFailed,
     GitIntake,
+    GitStore,
     is_local,
     remote_of,
     without_password,
 )
-from leeward.approvals.git.git_store import GitStore
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import MOST_DESCRIPTION, ApprovalRequest, NewRequest
 from leeward.approvals.queue.subjects import branch

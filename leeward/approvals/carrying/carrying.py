@@ -1,11 +1,14 @@
 """
-Carries out approved requests: changes of a project's files in the order of their ids, commands in parallel.
+Carries out approved requests: changes of a project's files in the order of their ids, commands in parallel, of which it
+keeps the state and output.
 
+Trust:     none in output. The last KEPT_OUTPUT bytes of each of the last MOST_RUNS commands are kept.
 Once:      the queue records that an order is begun before anything is done, and lets one caller begin it. If the
            program ends in between, files are compared with the host (`apply.recover`). Pushes and settings are done
            again, which changes nothing if they were done. A command isn't run again, since it may have run.
 Threads:   MOST_FILES for files and MOST_PUSHES for pushes and settings, one of each for a project, so that a slow disk
-           or remote delays only its own project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox.
+           or remote delays only its own project; MOST_COMMANDS for commands, MOST_OF_ONE for one sandbox. Any may call
+           RunBook, whose subscribers are called without a lock, by the thread that reads the output.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections import Counter, defaultdict, deque
+import time
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 from leeward.approvals.box_rows import SandboxRows, last_info
 from leeward.approvals.carrying.apply import OpenProjects, carry_out, recover
 from leeward.approvals.carrying.orders import CarriedOrder, CommandOrder, ConfigOrder, PushOrder, unpack_order
-from leeward.approvals.carrying.runs import TIMED_OUT, RunBook
 from leeward.approvals.carrying.settings import ServiceSettings
 from leeward.approvals.git.git_host import git_push, is_local
 from leeward.approvals.queue.queue import ApprovalQueue
@@ -275,3 +280,109 @@ class TurnPool:
                 is_over = self._over
             if after is not None and not is_over:
                 self._begin(key, after)
+
+
+#: Bytes of output that are kept of each command, and commands that are kept.
+KEPT_OUTPUT, MOST_RUNS = 256 << 10, 200
+
+#: A subscriber of output: called with the request's id, "stdout" or "stderr", and bytes.
+OnOutput = Callable[[int, str, bytes], None]
+
+#: The exit code of a command that was timed out, as that of timeout(1).
+TIMED_OUT = 124
+
+
+@dataclass(slots=True)
+class CommandRun:
+    """One command."""
+
+    id: int
+    status: str = "running"  # "running", "completed" or "failed"
+    exit_code: int | None = None  # None while the command runs, and if it has none
+    output: bytearray = field(default_factory=bytearray)  # the last KEPT_OUTPUT bytes of both streams, as they came
+    truncated: bool = False  # whether earlier output was dropped
+    note: str = ""  # why it failed
+    started: float | None = field(default_factory=time.time)
+    ended: float | None = None
+
+    def row(self, *, output: bool = True) -> dict[str, Any]:
+        """For JSON."""
+        row = {"id": self.id, "status": self.status, "exit_code": self.exit_code, "truncated": self.truncated,
+               "note": self.note, "started": self.started, "ended": self.ended}
+        return row | ({"output": self.output.decode("utf-8", "replace")} if output else {})
+
+
+def run_before(request: ApprovalRequest) -> dict[str, Any]:
+    """As `CommandRun.row`, for a command that hasn't begun, or that ran before this service started."""
+    done = {"applied": "completed", "failed": "failed", "applying": "running"}.get(request.stage, "")
+    status = done or (request.status if request.status in ("pending", "approved") else "denied")
+    return CommandRun(request.id, status, truncated=bool(done), note=request.note, started=None).row()
+
+
+class RunBook:
+    """The commands that this service has run."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._runs: OrderedDict[int, CommandRun] = OrderedDict()
+        self._subscribers: list[OnOutput] = []
+
+    def begin(self, number: int) -> None:
+        with self._changed:
+            self._runs[number] = CommandRun(number)
+            while len(self._runs) > MOST_RUNS:
+                self._runs.popitem(last=False)
+
+    def add(self, number: int, stream: str, data: bytes) -> None:
+        """Add output of a command, and call the subscribers with it."""
+        with self._changed:
+            run, subscribers = self._runs.get(number), list(self._subscribers)
+            if run is not None:
+                run.output += data
+                over = len(run.output) - KEPT_OUTPUT
+                if over > 0:
+                    del run.output[:over]
+                    run.truncated = True
+        for subscriber in subscribers:
+            try:
+                subscriber(number, stream, data)
+            except Exception:  # it costs that subscriber this piece
+                pass
+
+    def end(self, number: int, exit_code: int | None, note: str = "") -> None:
+        """Record the end of a command: the exit code is None if it never ran, *note* why it failed."""
+        with self._changed:
+            run = self._runs.get(number)
+            if run is not None:
+                run.status, run.exit_code = ("failed" if note else "completed"), exit_code
+                run.note, run.ended = note, time.time()
+            self._changed.notify_all()
+
+    def get(self, number: int, wait: float = 0.0) -> dict[str, Any] | None:
+        """
+        As `CommandRun.row`, after a running command's end or *wait* seconds; None if it hasn't begun, or isn't kept any
+        more.
+        """
+        end = time.monotonic() + wait
+        with self._changed:
+            while True:
+                run = self._runs.get(number)
+                left = end - time.monotonic()
+                if run is None or run.status != "running" or left <= 0:
+                    return None if run is None else run.row()
+                self._changed.wait(left)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All commands that are kept, the newest first, without output."""
+        with self._changed:
+            return [run.row(output=False) for run in reversed(self._runs.values())]
+
+    def subscribe(self, subscriber: OnOutput) -> Callable[[], None]:
+        """Call *subscriber* with all output from now on. Returns a function that ends this."""
+        def end() -> None:
+            with self._changed:
+                self._subscribers.remove(subscriber)
+
+        with self._changed:
+            self._subscribers.append(subscriber)
+        return end

@@ -67,6 +67,11 @@ class ConfigOrder:
 CarriedOrder = CommandOrder | PushOrder | ConfigOrder
 
 
+def is_profile(name: str) -> bool:
+    """Whether *name* may name a profile, or is "" for none."""
+    return len(name) <= 64 and (not name or name.replace("-", "").replace("_", "").isalnum())
+
+
 def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile: str = "") -> CommandOrder:
     """Check the fields of a command and make its order."""
     if not isinstance(command, str) and not (isinstance(command, Sequence)
@@ -74,7 +79,7 @@ def command_order(command: Any, *, cwd: str = "", timeout: Any = EXEC_S, profile
         raise BadRequest("a command is a line, or a list of arguments")
     if not (isinstance(timeout, (int, float)) and math.isfinite(timeout) and 0 < timeout <= LONGEST_EXEC_S):
         raise BadRequest(f"a command runs for more than nothing, and {LONGEST_EXEC_S:.0f} seconds at most")
-    if len(profile) > 64 or not (profile.replace("-", "").replace("_", "").isalnum() or not profile):
+    if not is_profile(profile):
         raise BadRequest("a profile is named by letters, digits, - and _")
     try:
         os.fsencode(cwd.join((command,) if isinstance(command, str) else command))
@@ -179,10 +184,14 @@ def write_order(path: str, base: FileState, content: bytes, mode: int | None = N
     """
     if base.type not in ("none", "file"):
         raise BadRequest(f"{path!r:.120} is a {base.type}, and no file")
-    if len(content) > MOST_CONTENT:
-        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
     if mode is None:
         mode = base.mode if base.type == "file" else NEW_MODE
+    return _file_order(path, base, content, mode)
+
+
+def _file_order(path: str, base: FileState, content: bytes, mode: int) -> FileOrder:
+    if len(content) > MOST_CONTENT:
+        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
     return FileOrder(path, base, FileState("file", mode & 0o777, digest(content)), content)
 
 
@@ -222,11 +231,7 @@ def change_order(change: FolderChange, base: FileState, content: bytes = b"") ->
         return FileOrder(change.path, base, FileState("folder", change.mode & 0o777))
     if change.sha256 is None or digest(content) != change.sha256:
         raise BadRequest(f"{change.path!r:.120}: its content isn't what was listed, or too large to be listed by hash")
-    if base.type in ("none", "file"):
-        return write_order(change.path, base, content, change.mode)
-    if len(content) > MOST_CONTENT:
-        raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
-    return FileOrder(change.path, base, FileState("file", change.mode & 0o777, digest(content)), content)
+    return _file_order(change.path, base, content, change.mode)
 
 
 def file_request(order: FileOrder, action: str, *, before: bytes = b"", description: str = "", reason: str = "",

@@ -14,7 +14,7 @@ import secrets
 import threading
 from typing import Any
 
-from leeward.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S
+from leeward.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S, is_profile
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.rules import check_mode
 from leeward.errors import BadRequest, brief
@@ -41,8 +41,7 @@ def check_setting(key: str, value: Any) -> str | float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= LONGEST_EXEC_S:
             raise BadRequest(f"{key} is a number of seconds from 1 to {LONGEST_EXEC_S:.0f}")
         return float(value)
-    if not isinstance(value, str) or len(value) > 64 or not (value.replace("-", "").replace("_", "").isalnum()
-                                                             or not value):
+    if not isinstance(value, str) or not is_profile(value):
         raise BadRequest(f"{key} is the name of a profile, or nothing")
     return value
 

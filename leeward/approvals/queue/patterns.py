@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from leeward.approvals.queue.subjects import (
     MANAGERS,
@@ -69,25 +68,13 @@ def compile_pattern(category: str, text: str) -> CompiledPattern:
     return READERS[category](text)
 
 
-def _nothing(letter: str) -> bool:
-    return False
-
-
-def _is_slash(letter: str) -> bool:
-    return letter == "/"
-
-
-def _is_loud(letter: str) -> bool:
-    return letter in _LOUD
-
-
 def starred(text: str) -> list[str]:
     """The pieces of *text* between its stars; several stars in succession are one."""
     pieces = text.split("*")
     return [piece for place, piece in enumerate(pieces) if piece or place in (0, len(pieces) - 1)]
 
 
-def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _nothing) -> bool:
+def fits(pieces: Sequence[str], text: str, barred: Collection[str] = ()) -> bool:
     """
     Whether *text* consists of *pieces* of `starred` in this order with any characters between them but *barred* ones.
     Each piece takes linear time and its first place, so the result may be False where another division would fit.
@@ -106,7 +93,7 @@ def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _noth
         gaps.append(text[at:found])
         at = found + len(piece)
     gaps.append(text[at:end])
-    return barred is _nothing or not any(barred(letter) for gap in gaps for letter in gap)
+    return not barred or not any(letter in barred for gap in gaps for letter in gap)
 
 
 def _network(text: str) -> CompiledPattern:
@@ -212,7 +199,7 @@ def _packages(text: str) -> CompiledPattern:
     def matches(subject: RuleSubject, wide: bool) -> bool:
         if not isinstance(subject, NamedPackage) or manager not in ("*", subject.manager):
             return False
-        if not fits(names[subject.manager], subject.name, _is_slash):
+        if not fits(names[subject.manager], subject.name, "/"):
             return False
         # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
@@ -259,10 +246,6 @@ def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     return shown, matches
 
 
-def _at_top(cwd: str, wide: bool) -> bool:
-    return wide or not cwd
-
-
 def _segments(folder: str) -> str:
     return posixpath.join(WORKSPACE, folder).strip("/")
 
@@ -270,11 +253,9 @@ def _segments(folder: str) -> str:
 def _exec(text: str) -> CompiledPattern:
     tokens = _tokens(text)
     # Without a folder a rule allows commands that start in the project itself, or denies them in any folder.
-    folder, in_folder = "", cast("Callable[[str, bool], bool]", _at_top)
-    if text.startswith(_CWD):
-        folder, in_folder = _folder(tokens.pop(0))
-        if not tokens:
-            raise BadRequest("a command begins with its program")
+    folder, in_folder = _folder(tokens.pop(0)) if text.startswith(_CWD) else ("", lambda cwd, wide: wide or not cwd)
+    if not tokens:
+        raise BadRequest("a command begins with its program")
     rest = tokens[-1] == _REST
     if any(token == _REST for token in tokens[:-1]):
         raise BadRequest("`**` stands for the arguments that follow, so it stands last")
@@ -288,9 +269,9 @@ def _exec(text: str) -> CompiledPattern:
         if wide:
             found = spellings(subject.argv)
             return found is None or any(map(fits_words, found))
-        return fits_words(subject.argv, _is_loud)
+        return fits_words(subject.argv, _LOUD)
 
-    def fits_words(argv: Sequence[str], barred: Callable[[str], bool] = _nothing) -> bool:
+    def fits_words(argv: Sequence[str], barred: Collection[str] = ()) -> bool:
         if len(argv) < len(fixed) or (len(argv) > len(fixed) and not rest):
             return False
         return (all(fits(token, argument, barred) for token, argument in zip(fixed, argv, strict=False))

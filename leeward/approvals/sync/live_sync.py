@@ -4,7 +4,8 @@ Live sync: writes a sandbox's changes in its copy of a project to the host, and 
 Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
            that the round has read. In the sandbox a process of the sandbox.
 Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed. A change that a
-           person has to see becomes a request (`orders.remarks`); a change that a rule denies isn't written.
+           person has to see becomes a request (`orders.remarks`); a change that a rule denies isn't written. None in
+           the names on the host, some of which come from a sandbox: no link is followed, no other mount is entered.
 Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
            inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
 Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
@@ -13,6 +14,8 @@ Leaves:    if a process of the sandbox writes to a file in the milliseconds in w
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import stat
 import threading
@@ -21,7 +24,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leeward.approvals.carrying.apply import Project, in_project
+from leeward._native.beneath import open_beneath
+from leeward.approvals.carrying.apply import Project, beneath, in_project
 from leeward.approvals.carrying.orders import (
     MOST_CONTENT,
     NOTHING,
@@ -35,7 +39,6 @@ from leeward.approvals.carrying.orders import (
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.rules import decide_subject
 from leeward.approvals.queue.subjects import ProjectPath
-from leeward.approvals.sync.host_names import NameSign, names_below, sign_at
 from leeward.approvals.sync.syncing import (
     ASKED,
     CONFLICT,
@@ -53,7 +56,7 @@ from leeward.approvals.sync.syncing import (
 )
 from leeward.audit.record import RowSink
 from leeward.audit.rows import AuditRow
-from leeward.client.changes import FolderChange
+from leeward.client.changes import FOLDER, FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale, told, told_with_type
@@ -137,19 +140,16 @@ class LiveSync:
         if not self._flushing.acquire(blocking=False):
             return
         try:
-            self._flush(seconds)
+            end = time.monotonic() + seconds
+            with self._turned:
+                wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
+                while (self._rounds < wanted or self._left) and self._thread.is_alive():
+                    rest = end - time.monotonic()
+                    if rest <= 0:
+                        return
+                    self._turned.wait(rest)
         finally:
             self._flushing.release()
-
-    def _flush(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        with self._turned:
-            wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
-            while (self._rounds < wanted or self._left) and self._thread.is_alive():
-                rest = end - time.monotonic()
-                if rest <= 0:
-                    return
-                self._turned.wait(rest)
 
     def end(self, seconds: float = LAST_S) -> None:
         """Begin the last pass, which takes *seconds* at most. `join` waits for it."""
@@ -574,3 +574,55 @@ class SyncMoves:
     def _has_moved(self, move: SyncPath) -> None:
         self.to_sandbox += 1
         self._synced(move.path, "to the sandbox", move.inside, move.host)
+
+
+#: Mode (with the type) and inode of a folder; of anything else also size and ctime, which a program can't set back.
+NameSign = tuple[int, ...]
+
+_PASSED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)
+
+
+def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> dict[str, NameSign]:
+    """
+    All names in a folder, at any depth, but for skipped paths and what is below them. BadRequest if there are more than
+    *most*. A folder that can't be opened is listed without its content.
+    """
+    found, todo = dict[str, NameSign](), [""]
+    while todo:
+        inner = todo.pop()
+        try:
+            fd = open_beneath(folder, os.fsencode(inner) or b".", FOLDER)
+        except OSError as error:
+            if error.errno in _PASSED:
+                continue  # removed or replaced since it was listed, or not readable
+            raise
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    path = f"{inner}/{entry.name}" if inner else entry.name
+                    if is_skipped(path):
+                        continue
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    found[path] = _sign(about)
+                    if stat.S_ISDIR(about.st_mode):
+                        todo.append(path)
+                    if len(found) > most:
+                        raise BadRequest(f"a project that is synced has {most} names at most")
+        finally:
+            os.close(fd)
+    return found
+
+
+def sign_at(folder: int, path: str) -> NameSign | None:
+    """The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount."""
+    with beneath(folder, path) as fd:
+        return None if fd is None else _sign(os.fstat(fd))
+
+
+def _sign(about: os.stat_result) -> NameSign:
+    if stat.S_ISDIR(about.st_mode):
+        return about.st_mode, about.st_ino
+    return about.st_mode, about.st_ino, about.st_size, about.st_ctime_ns

@@ -20,8 +20,7 @@ from leeward.approvals.queue.rules import CATEGORIES, Effect, generate_rule
 from leeward.approvals.queue.subjects import subject_title
 from leeward.approvals.web.api import add_rule, decide_one, remove_rule, set_config, set_mode
 from leeward.approvals.web.calls import WebCall
-from leeward.approvals.web.diffs import hunks_of
-from leeward.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw
+from leeward.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw, hunks_of
 from leeward.approvals.web.gate import cookie_name
 from leeward.approvals.web.problems import WebProblem, bad, missing
 from leeward.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
@@ -110,20 +109,12 @@ async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
             "hunks": hunks, "run": run, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
             "is_full": is_full, "metadata": _flat(request.metadata),
-            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else [],
-            "bytes": {side: _size(detail.get(side)) for side in ("before", "after")}}
-
-
-def _size(text: object) -> int:
-    return len(text) if isinstance(text, str) else 0
+            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else []}
 
 
 def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
-    before, after, hunks = detail.get("before"), detail.get("after"), detail.get("hunks")
-    if not isinstance(hunks, list) or not hunks or request.category != "filesystem":
-        return []
-    before, after = before if isinstance(before, str) else "", after if isinstance(after, str) else ""
-    return hunks_of(before, after, subject_title(request.subject), hunks)
+    hunks = detail.get("hunks") if request.category == "filesystem" else None
+    return hunks_of(detail["before"] or "", detail["after"] or "", subject_title(request.subject), hunks) if hunks else []
 
 
 def _rule_of(request: ApprovalRequest) -> dict[str, str]:

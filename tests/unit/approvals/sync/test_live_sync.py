@@ -12,8 +12,7 @@ import pytest
 from leeward.approvals.carrying.apply import Project
 from leeward.approvals.carrying.orders import FileState, digest
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.sync.host_names import names_below, sign_at
-from leeward.approvals.sync.live_sync import LiveSync, begin_sync
+from leeward.approvals.sync.live_sync import LiveSync, begin_sync, names_below, sign_at
 from leeward.approvals.sync.syncing import is_skipped
 from leeward.audit.journal import Journal
 from leeward.client.changes import UpperRow
