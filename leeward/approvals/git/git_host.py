@@ -213,7 +213,7 @@ class GitIntake:
         self._objects()
 
     def _make(self) -> None:
-        """Make the repository unless it exists; `git_store` removes one that no request needs."""
+        """Make the repository unless it exists; GitStore removes one that no request needs."""
         objects = self._objects()
         if not os.path.isdir(os.path.join(self.path, "objects")):
             os.makedirs(self.path, mode=0o700, exist_ok=True)
