@@ -11,12 +11,12 @@ import http.client
 import json
 import os
 import socket
-import struct
 from typing import Any
 from urllib.parse import quote
 
 from leeward.approvals.places import operator_socket
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale, told
+from leeward.spec.peers import credentials
 
 #: Seconds that a request may take; opening a sandbox takes the longest.
 _S = 120.0
@@ -34,7 +34,7 @@ def check_own(connected: socket.socket, path: str) -> None:
     Close *connected*, and raise ApprovalsAway, if its listener is another user: without XDG_RUNTIME_DIR and /run/user
     the socket is in /tmp, where one could have made it first. unix(7), SO_PEERCRED.
     """
-    _, uid, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    _, uid, _ = credentials(connected)
     if uid != os.geteuid():
         connected.close()
         raise ApprovalsAway(f"on {path} another user listens, with the id {uid}; nothing was sent")

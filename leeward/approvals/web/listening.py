@@ -10,8 +10,8 @@ TCP:       any user of the host can open a connection. Those of the operator's u
            request for longest makes room. All others are strangers, and few: each has a short time, and where there are
            too many, the oldest one of the user who has most makes room. So no other user keeps the operator away, also
            where the operator's browser has another user's id, as in a container.
-Source:    unix(7), SO_PEERCRED, which knows Unix sockets alone; socket(7), SO_PEERPIDFD, Linux 6.5; pid_namespaces(7);
-           sock_diag(7), <linux/inet_diag.h>: one TCP socket is looked up by its addresses, which needs no privilege.
+Source:    unix(7), SO_PEERCRED, which knows Unix sockets alone; sock_diag(7), <linux/inet_diag.h>: one TCP socket is
+           looked up by its addresses, which needs no privilege.
 """
 
 from __future__ import annotations
