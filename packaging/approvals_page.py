@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leeward.approvals.web.application import ROUTES
-from leeward.approvals.web.fields import WebField
-from leeward.approvals.web.routes import WebRoute
+from leeward.approvals.web.routes import WebField, WebRoute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "approvals.md"
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.approvals.queue.generating import generate_rule
-from leeward.approvals.queue.rules import parse_rule
+from leeward.approvals.queue.rules import generate_rule, parse_rule
 from leeward.approvals.queue.subjects import (
     RuleSubject,
     branch,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leeward.approvals.carrying.apply import Project
-from leeward.approvals.carrying.files import unpacked
-from leeward.approvals.queue.asking import config_request, package_requests, parse_request, project_of
+from leeward.approvals.carrying.asking import config_request, package_requests, parse_request
+from leeward.approvals.carrying.orders import unpacked
 from leeward.approvals.queue.requests import checked
 from leeward.approvals.queue.subjects import ProjectPath
 from leeward.errors import BadRequest, EditError
@@ -30,7 +30,7 @@ def test_a_file_is_asked_for_with_its_project(project: Project) -> None:
     assert ProjectPath("file") == new.subject
     assert new.payload is not None
     assert b"one three\n" == unpacked(new.payload).content
-    assert project.path == project_of(new.metadata)
+    assert project.path == new.metadata["project"]
 
 
 def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Project) -> None:
@@ -39,7 +39,7 @@ def test_metadata_of_the_sandbox_is_kept_apart_from_the_services(project: Projec
 
     new = parse_request(fields, project)
 
-    assert project.path == project_of(new.metadata)
+    assert project.path == new.metadata["project"]
     assert {"project": "/etc", "remarks": []} == new.metadata["said"]
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from leeward.approvals.bridge import box_rows
-from leeward.approvals.bridge.box_rows import EgressRows, SandboxRows, counts_in, last_counts
-from leeward.audit.bounded import BURST, BoundedJournal
+from leeward.approvals import box_rows
+from leeward.approvals.box_rows import EgressRows, SandboxRows, counts_in, last_counts
+from leeward.audit.record import BURST, BoundedJournal
 from leeward.audit.rows import AuditRow
 from leeward.errors import DaemonAway, PeerError, SandboxOver
 

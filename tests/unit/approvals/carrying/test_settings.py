@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from leeward.approvals.carrying.settings import FILE, KEYS, ServiceSettings
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.settings import FILE, KEYS, ServiceSettings
 from leeward.errors import BadRequest
 
 

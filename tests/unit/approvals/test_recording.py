@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.recording import record
 from leeward.approvals.queue.requests import NewRequest
 from leeward.approvals.queue.subjects import branch, endpoint, invocation, project_path
+from leeward.approvals.recording import record
 from leeward.audit.journal import Journal, read, verify
 from leeward.audit.record import AuditRecord, read_record
 

@@ -2,7 +2,6 @@
 The keys of the service's configuration that can be set while the service runs: by the operator, or by a sandbox's
 proposal that a person has approved.
 
-Runs in:   the operator's program that decides.
 Holds:     only keys of KEYS can be proposed. Rules and the modes of exec, packages and sandbox aren't among them, so a
            sandbox can't propose that fewer of these requests need a person.
 """
@@ -15,7 +14,7 @@ import secrets
 import threading
 from typing import Any
 
-from leeward.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S
+from leeward.approvals.carrying.orders import EXEC_S, LONGEST_EXEC_S, is_profile
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.rules import check_mode
 from leeward.errors import BadRequest, brief
@@ -32,12 +31,7 @@ KEYS = (*MODES, *DEFAULTS)
 
 
 def check_setting(key: str, value: Any) -> str | float:
-    """
-    *value* in the form that is kept.
-
-    Raises:
-        BadRequest: there is no such key, or *value* isn't one of it.
-    """
+    """*value* in the form that is kept; BadRequest if there is no such key, or *value* isn't one of it."""
     if key not in KEYS:
         raise BadRequest(f"{brief(key)} is no key that can be set; these are: {', '.join(KEYS)}")
     if key in MODES:
@@ -47,23 +41,13 @@ def check_setting(key: str, value: Any) -> str | float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= LONGEST_EXEC_S:
             raise BadRequest(f"{key} is a number of seconds from 1 to {LONGEST_EXEC_S:.0f}")
         return float(value)
-    if not isinstance(value, str) or len(value) > 64 or not (value.replace("-", "").replace("_", "").isalnum()
-                                                             or not value):
+    if not isinstance(value, str) or not is_profile(value):
         raise BadRequest(f"{key} is the name of a profile, or nothing")
     return value
 
 
 class ServiceSettings:
-    """
-    The values of the keys, in a file of the service and in the queue.
-
-    Args:
-        folder: of the service, for the file.
-        queue: keeps the modes.
-
-    Raises:
-        BadRequest: the file can't be read or has a wrong value.
-    """
+    """The values of the keys, in a file in the service's *folder* and, of modes, in the queue."""
 
     def __init__(self, folder: str, queue: ApprovalQueue) -> None:
         self._path, self._queue, self._lock = os.path.join(folder, FILE), queue, threading.Lock()
@@ -86,13 +70,6 @@ class ServiceSettings:
             return {**{key: rules.mode(category) for key, category in MODES.items()}, **DEFAULTS, **self._kept}
 
     def set(self, key: str, value: Any) -> None:
-        """
-        Set a key.
-
-        Raises:
-            BadRequest: there is no such key, or *value* isn't one of it.
-            OSError: the file can't be written.
-        """
         found = check_setting(key, value)
         if key in MODES:
             self._queue.set_mode(MODES[key], str(found))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.approvals.queue.packages import _MEANINGS, _VERBS, parse_packages
+from leeward.approvals.carrying.asking import _MEANINGS, _VERBS, parse_packages
 from leeward.approvals.queue.subjects import NamedPackage
 from leeward.errors import BadRequest
 
