@@ -16,14 +16,15 @@ it sends SIGSTOP to each, until a walk finds no running process. Then no process
 
 from __future__ import annotations
 
-import os
+import contextlib
 import select
 import signal
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
-from leeward.isolation.cgroup.group import pidfd_of
-from leeward.isolation.cgroup.watch import Key, children_of, fields_of, key_of, open_process, times_of
+from leeward.isolation.cgroup.group import kill
+from leeward.isolation.cgroup.watch import GONE, Key, children_of, fields_of, is_there, process, times_of
 
 #: `Hunt` gives up on a tree that still grows after so many seconds and at least so many walks.
 _PATIENCE_S, _LEAST_WALKS = 1.0, 50
@@ -45,11 +46,8 @@ def parent_and_session(pid: int) -> tuple[int, int]:
     Raises:
         OSError, ValueError: there is no such process.
     """
-    folder = open_process(pid)
-    try:
+    with process(pid) as folder:
         fields = fields_of(folder)
-    finally:
-        os.close(folder)
     return int(fields[_PARENT]), int(fields[_SESSION])
 
 
@@ -65,23 +63,16 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
     found: dict[Key, bytes] = {}
     waiting = [(root, True)]
     try:
-        folder = open_process(init)
-        try:
+        with process(init) as folder:
             waiting += [(pid, False) for pid in children_of(folder, init)]
-        finally:
-            os.close(folder)
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return {}
     ours: set[int] = set()
     while waiting:
         pid, is_root = waiting.pop()
         if pid in spare:
             continue
-        try:
-            folder = open_process(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        try:
+        with contextlib.suppress(*GONE), process(pid) as folder:
             fields = fields_of(folder)
             if not (int(fields[_SESSION]) == root or (int(fields[_PARENT]) in ours and not is_root)):
                 continue
@@ -89,10 +80,6 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
             if fields[_STATE] not in (b"Z", b"X"):
                 found[pid, int(fields[_START])] = fields[_STATE]
             waiting += [(child, False) for child in children_of(folder, pid, int(fields[_THREADS]))]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        finally:
-            os.close(folder)
     return found
 
 
@@ -100,16 +87,8 @@ def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
     """Processor seconds of *root*, of the processes that descend from it, and of the children for which they have waited."""
     spent = 0.0
     for pid, _ in family(init, root, spare):
-        try:
-            folder = open_process(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        try:
+        with contextlib.suppress(*GONE), process(pid) as folder:
             spent += times_of(fields_of(folder))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        finally:
-            os.close(folder)
     return spent
 
 
@@ -140,7 +119,7 @@ class Hunt:
         if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
             return False
         for key in self._family():
-            _send(key, signal.SIGKILL)
+            kill(key[0], partial(is_there, key))
         self.hopeless = running
         return not running
 
@@ -151,24 +130,10 @@ class Hunt:
         """Send SIGSTOP to all processes that aren't stopped. Returns whether there were any."""
         running = [key for key, state in self._family().items() if not self._is_still(key, state)]
         for key in running:
-            _send(key, signal.SIGSTOP)
+            kill(key[0], partial(is_there, key), signal.SIGSTOP)
         self._stopping.update(running)
         return bool(running)
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child."""
         return state in (b"T", b"t") or (state == b"D" and key in self._stopping)
-
-
-def _send(key: Key, number: int) -> None:
-    """Send the signal *number* to the process of *key*, unless the process has gone."""
-    pidfd = pidfd_of(key[0])
-    if pidfd < 0:
-        return
-    try:
-        if key == key_of(key[0]):
-            signal.pidfd_send_signal(pidfd, number)
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    finally:
-        os.close(pidfd)

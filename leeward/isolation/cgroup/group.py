@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup import reserve
@@ -23,6 +23,9 @@ _READ = os.O_RDONLY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 CAP_CHOWN = 0
+
+#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
+PERIOD_US = 100_000
 
 #: Errors for a group that another program removed: ENOENT for its name, ENODEV for its files that are still open.
 REMOVED = (errno.ENOENT, errno.ENODEV)
@@ -39,6 +42,15 @@ def may_give() -> bool:
     with open(STATUS, encoding="utf-8") as status:
         found = re.search(r"^CapEff:\t([0-9a-f]+)$", status.read(), re.MULTILINE)
     return found is not None and bool(int(found[1], 16) >> CAP_CHOWN & 1)
+
+
+@contextlib.contextmanager
+def refusing(call: str, arguments: str) -> Iterator[None]:
+    """Raise an OSError of the system call *call* as a KernelRefusal."""
+    try:
+        yield
+    except OSError as error:
+        raise KernelRefusal(call, arguments, error.errno or 0) from error
 
 
 class Group:
@@ -59,18 +71,13 @@ class Group:
     @classmethod
     def at(cls, path: str) -> Group:
         """The existing group in folder *path*."""
-        try:
+        with refusing("open", path):
             return cls(path, os.open(path, _FOLDER))
-        except OSError as error:
-            raise KernelRefusal("open", path, error.errno or 0) from error
 
     def make(self, name: str) -> Group:
         """Make the group *name* in this one."""
-        path = f"{self.path}/{name}"
-        try:
+        with refusing("mkdir", f"{self.path}/{name}"):
             os.mkdir(name, 0o755, dir_fd=self.fd)
-        except OSError as error:
-            raise KernelRefusal("mkdir", path, error.errno or 0) from error
         try:
             return self.child(name)
         except KernelRefusal:
@@ -80,10 +87,8 @@ class Group:
 
     def child(self, name: str) -> Group:
         """The existing group *name* in this one."""
-        try:
+        with refusing("open", f"{self.path}/{name}"):
             return Group(f"{self.path}/{name}", os.open(name, _FOLDER, dir_fd=self.fd), self)
-        except OSError as error:
-            raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def let_go(self) -> None:
         """Close the descriptor of the folder. From now on control files are opened by the parent's descriptor."""
@@ -123,18 +128,15 @@ class Group:
     def open(self, name: str, flags: int = _READ) -> int:
         """Open a control file; the caller owns the descriptor, which is close-on-exec."""
         path, folder = self._locate(name)
-        try:
+        with refusing("open", f"{self.path}/{name}"):
             return reserve.opened(lambda: os.open(path, flags | os.O_CLOEXEC, dir_fd=folder))
-        except OSError as error:
-            raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def read(self, name: str) -> str:
         """The text of a control file."""
         fd = self.open(name)
         try:
-            return os.read(fd, 1 << 16).decode()
-        except OSError as error:
-            raise KernelRefusal("read", f"{self.path}/{name}", error.errno or 0) from error
+            with refusing("read", f"{self.path}/{name}"):
+                return os.read(fd, 1 << 16).decode()
         finally:
             os.close(fd)
 
@@ -142,20 +144,17 @@ class Group:
         """Write *text* to a control file in one call, as the kernel requires."""
         fd = self.open(name, _WRITE)
         try:
-            os.write(fd, text.encode())
-        except OSError as error:
-            raise KernelRefusal("write", f"{self.path}/{name}, {text!r}", error.errno or 0) from error
+            with refusing("write", f"{self.path}/{name}, {text!r}"):
+                os.write(fd, text.encode())
         finally:
             os.close(fd)
 
     def give(self, uid: int, *names: str) -> None:
         """Make *uid* the owner of the control files *names*; "." is the folder."""
-        try:
-            for name in names:
-                path, folder = self._locate(name)
+        for name in names:
+            path, folder = self._locate(name)
+            with refusing("chown", f"{self.path}/{name}, {uid}"):
                 os.chown(path, uid, -1, dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            raise KernelRefusal("chown", f"{self.path}/{name}, {uid}", error.errno or 0) from error
 
     def processes(self) -> list[int]:
         """The pids of the processes in this group, without those of groups below it, in this process's pid namespace."""
@@ -179,11 +178,8 @@ class Group:
 
     def children(self) -> list[str]:
         """The names of the groups in this one."""
-        try:  # scandir makes one more descriptor of the folder
-            with os.scandir(self.fd) as entries:
-                return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
-        except OSError as error:
-            raise KernelRefusal("scandir", self.path, error.errno or 0) from error
+        with refusing("scandir", self.path), os.scandir(self.fd) as entries:  # makes one more descriptor of the folder
+            return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
 
     def remove(self) -> bool:
         """
@@ -225,24 +221,30 @@ def pidfd_of(pid: int) -> int:
         raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
 
 
-def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
+def kill(pid: int, is_still_meant: Callable[[], bool], number: int = signal.SIGKILL) -> None:
     """
-    Send SIGKILL to the process *pid*, unless it has gone or another process has its number now.
-
-    Args:
-        is_still_meant: whether *pid* is the process that is meant. It is called while a pidfd holds the process, so
-            that the number can't be given to another one.
+    Send the signal *number* to the process *pid*, unless it has gone, or has another's number: *is_still_meant* is called
+    while a pidfd holds the process, so that the number can't be given to another one.
     """
     pidfd = pidfd_of(pid)
     if pidfd < 0:
         return
     try:
         if is_still_meant():
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         pass
     finally:
         os.close(pidfd)
+
+
+def patience(group: Group, *otherwise: str) -> tuple[str, ...]:
+    """
+    The control file by which a runner for which nothing waits gets a small share of the processor, the value for that,
+    and the value afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants. *otherwise* are a file
+    and its values for an eighth of the default share.
+    """
+    return ("cpu.idle", "1", "0") if group.has("cpu.idle") else otherwise
 
 
 def field(text: str, name: str) -> int:

@@ -26,20 +26,25 @@ import resource
 import signal
 import struct
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
 
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup.entry import (
+    Driver,
+    Entry,
+    Leaf,
+    Sockets,
+    Usage,
+    WorkerGroup,
+    no_sockets,
+    processors_in_turn,
+)
 from leeward.isolation.cgroup.group import kill
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
-
-if TYPE_CHECKING:
-    from leeward.isolation.cgroup.nest import GroupNest
 
 #: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
 #: ms for 32 processes.
@@ -85,7 +90,7 @@ _CAPABILITY_VERSION = 0x20080522
 MOST_MISSED = 50
 
 
-class NoneLeaf:
+class NoneLeaf(Leaf):
     """The leaf of a job, which is watched."""
 
     needs_ticks = True
@@ -109,12 +114,6 @@ class NoneLeaf:
         soon = (limit - self._account.memory + limit // PAST) / FASTEST
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
 
-    def armed(self) -> None:
-        return  # without a controller there are no shares
-
-    def lower_priority(self) -> None:
-        return
-
     def apply(self, limits: Limits) -> None:
         self._limits = limits
 
@@ -133,12 +132,6 @@ class NoneLeaf:
 
     def memory(self) -> int:
         return self._account.memory
-
-    def cpu_time(self) -> float:
-        return self.usage().cpu_time
-
-    def gauges(self) -> Gauges | None:
-        return None
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
@@ -163,9 +156,8 @@ class NoneLeaf:
 
     def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
         """
-        Look at the processes below the init. The init's key is read at the first look, when the keeper has just
-        reported
-        the init's pid; later another process could have that pid.
+        Look at the processes below the init, whose key is read at the first look, when the keeper has just reported its
+        pid; later another process could have that pid.
         """
         if self._init is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -178,15 +170,6 @@ class NoneLeaf:
     def ended(self, spent: float) -> None:
         self._account.end(spent + self._spent_beside)
 
-    def share(self) -> None:
-        return
-
-    def rest(self) -> None:
-        return
-
-    def nest(self, name: str) -> GroupNest | None:
-        return None
-
     def joined(self, pid: int) -> None:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             self._beside[pid] = watch.key_of(pid)
@@ -198,17 +181,7 @@ class NoneLeaf:
     def kill(self) -> None:
         """Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly."""
         for key in self._alive:
-            self._kill_one(key)
-
-    @staticmethod
-    def _kill_one(key: watch.Key) -> None:
-        kill(key[0], lambda: watch.is_there(key))
-
-    def is_there(self) -> bool:
-        return True
-
-    def remove(self) -> bool:
-        return True
+            kill(key[0], partial(watch.is_there, key))
 
 
 def _bytes_in_files(fd: int) -> int:
@@ -217,7 +190,7 @@ def _bytes_in_files(fd: int) -> int:
     return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
 
 
-class NoneWorker:
+class NoneWorker(WorkerGroup):
     """A worker, whose jobs are pinned to one processor."""
 
     keeper = Entry()
@@ -227,12 +200,6 @@ class NoneWorker:
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> NoneLeaf:
         return NoneLeaf(self._cpu, limits)
-
-    def rest(self) -> None:
-        return
-
-    def remove(self) -> bool:
-        return True
 
 
 def _tasks_are_refused() -> bool:
@@ -261,7 +228,7 @@ def _tasks_are_refused() -> bool:
     return steps.value(forked) == -errno.EAGAIN
 
 
-class NoneDriver:
+class NoneDriver(Driver):
     """Holds limits without controllers."""
 
     name = "none"
@@ -296,19 +263,3 @@ class NoneDriver:
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
         return NoneWorker(self._cpus[slot % len(self._cpus)])
-
-    def limit_leaves(self, most: int) -> None:
-        return
-
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        return _nothing
-
-    def sweep(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Do nothing, since the driver has made no groups."""
-
-
-def _nothing() -> None:
-    return

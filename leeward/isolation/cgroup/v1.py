@@ -17,13 +17,13 @@ Version 1 lacks memory.oom.group (see `v1_worker`), and a peak of the leaf alone
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup.entry import Driver, processors_in_turn
 from leeward.isolation.cgroup.group import Group, may_give
 from leeward.isolation.cgroup.hierarchy import Hierarchy
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.isolation.cgroup.v1_place import DESCRIPTORS
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT, V1Worker
 from leeward.spec.limits import Limits
@@ -32,7 +32,7 @@ from leeward.spec.limits import Limits
 NEEDED = ("memory", "pids", "cpu")
 
 
-class V1Driver:
+class V1Driver(Driver):
     """Holds limits by version 1 controllers."""
 
     name = "v1"
@@ -110,9 +110,6 @@ class V1Driver:
         self._make_homes()
         return before != self._homes
 
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        return _nothing  # it makes its groups where this process does
-
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
@@ -145,7 +142,3 @@ def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
     else:
         used["cpuacct"] = by_name["cpuacct"]
     return used
-
-
-def _nothing() -> None:
-    return

@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
-from leeward.isolation.cgroup.group import REMOVED, Group, field, pread
+from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, pread, refusing
 from leeward.isolation.cgroup.nest import Nests
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
-
-#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
-PERIOD_US = 100_000
 
 #: Errors that mean that no descriptor is free.
 NO_ROOM = (errno.EMFILE, errno.ENFILE)
@@ -145,20 +142,17 @@ class V1Place:
             self._missing(error)
             return False
 
-    def memory(self) -> int:
+    def memory(self, unknown: int = 0) -> int:
+        """The bytes of memory that it has now; *unknown* if a group or a descriptor is missing."""
         try:
             return int(pread(self._files["memory"]))
         except OSError as error:
             self._missing(error)
-            return 0
+            return unknown
 
     def clean(self) -> bool:
         """Whether no more than RESIDUE_BYTES of its memory is left."""
-        try:
-            return int(pread(self._files["memory"])) <= RESIDUE_BYTES
-        except OSError as error:
-            self._missing(error)
-            return False
+        return self.memory(RESIDUE_BYTES + 1) <= RESIDUE_BYTES
 
     def _missing(self, error: OSError) -> None:
         """
@@ -189,11 +183,9 @@ class V1Place:
         os.pwrite(self._files["peak"], b"0", 0)
 
     def write_patience(self, value: str) -> None:
-        """Write *value* to the worker's file of `v1_worker.PATIENT`."""
-        try:
+        """Write *value* to the worker's file of `group.patience`."""
+        with refusing("write", f"{self.groups['cpu'].path}, {value!r}"):
             os.pwrite(self._files["patience"], value.encode(), 0)
-        except OSError as error:
-            raise KernelRefusal("write", f"{self.groups['cpu'].path}, {value!r}", error.errno or 0) from error
 
     def hold(self, limits: Limits) -> None:
         """Set those of *limits* that differ from the limits in force."""

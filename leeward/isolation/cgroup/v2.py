@@ -31,11 +31,20 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import REMOVED, Group, field, may_give, pread
+from leeward.isolation.cgroup.entry import (
+    Driver,
+    Entry,
+    Gauges,
+    Leaf,
+    Sockets,
+    Usage,
+    WorkerGroup,
+    no_sockets,
+    processors_in_turn,
+)
+from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, may_give, patience, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
@@ -47,9 +56,6 @@ NEEDED = frozenset({"memory", "pids"})
 #: Controllers that are used if they are delegated. Without cpu, each worker is pinned to one processor.
 OPTIONAL = frozenset({"cpu"})
 
-#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
-PERIOD_US = 100_000
-
 #: Seconds between looks. The kernel enforces the limits by itself. A look is needed to notice a process that the OOM
 #: killer ended before Linux 4.19, and to measure the peak of memory before Linux 5.19.
 TICK_S = 0.05
@@ -58,13 +64,7 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-#: The control file by which a runner for which nothing waits gets a small share, the value for that, and the value
-#: afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants; otherwise it gets an eighth of the
-#: default share.
-PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
-
-
-class V2Leaf:
+class V2Leaf(Leaf):
     """The group of one job."""
 
     tick_interval = TICK_S
@@ -126,9 +126,6 @@ class V2Leaf:
             self._group.write("cpu.max", f"{limits.cpu * PERIOD_US // 100} {PERIOD_US}")
         self._limits = limits
 
-    def rlimits(self) -> Mapping[int, int]:
-        return {}
-
     def cpu(self) -> int | None:
         return self._cpu
 
@@ -152,9 +149,6 @@ class V2Leaf:
         except KernelRefusal:
             return 0  # another program removed the group
 
-    def cpu_time(self) -> float:
-        return self.usage().cpu_time
-
     def gauges(self) -> Gauges | None:
         files = self._files
         if not files or not self._peak_kept:
@@ -166,24 +160,12 @@ class V2Leaf:
              charged: int = 0) -> Limit | None:
         return Limit.MEMORY if self.usage().oom_kills else None
 
-    def ended(self, spent: float) -> None:
-        return  # the group has counted their time
-
     def share(self) -> None:
         if self._oom_group:
             self._group.write("memory.oom.group", "0")
 
-    def rest(self) -> None:
-        return
-
     def nest(self, name: str) -> GroupNest | None:
         return self._nests.make(self._group, name, self._owner_uid)
-
-    def joined(self, pid: int) -> None:
-        return
-
-    def parted(self, pid: int, spent: float) -> None:
-        return
 
     def kill(self) -> None:
         if not self._group.has("cgroup.kill"):  # Linux before 5.14
@@ -200,12 +182,11 @@ class V2Leaf:
         return self._nests.remove() and self._group.remove()
 
     def _close(self) -> None:
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
+        while self._files:
+            os.close(self._files.popitem()[1])
 
 
-class V2Worker:
+class V2Worker(WorkerGroup):
     """
     The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has.
 
@@ -228,7 +209,7 @@ class V2Worker:
         except KernelRefusal:
             self.remove()
             raise
-        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or self._keeper.has(row[0]))
+        self.patience = patience(self._keeper, "cpu.weight", "12", "100")
         self.oom_group = self._keeper.has("memory.oom.group")  # Linux 4.19
         peak = "memory.peak" if self._keeper.has("memory.peak") else "memory.current"  # Linux 5.19
         self.files = (("memory", peak), ("events", "memory.events"), ("forks", "pids.events"), ("time", "cpu.stat"))
@@ -240,9 +221,6 @@ class V2Worker:
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V2Leaf:
         return V2Leaf(self, str(sequence), limits, patient=patient)
 
-    def rest(self) -> None:
-        return
-
     def remove(self) -> bool:
         if self._keeper is not None:
             if not self._keeper.remove():
@@ -251,7 +229,7 @@ class V2Worker:
         return self.group.fd < 0 or self.group.remove()
 
 
-class V2Driver:
+class V2Driver(Driver):
     """Holds limits by version 2 controllers."""
 
     name = "v2"
@@ -312,9 +290,6 @@ class V2Driver:
         assert self._home is not None
         return V2Worker(self._home, slot, owner_uid,
                         self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None, timed=self._timed)
-
-    def limit_leaves(self, most: int) -> None:
-        return  # no leaf is kept
 
     def annex(self, number: int, pid: int) -> Callable[[], None]:
         assert self._home is not None

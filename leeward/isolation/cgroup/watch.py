@@ -40,9 +40,10 @@ every other way to hold memory that is in no process's resident set.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from leeward.dataclass import dataclass, field
 from leeward.isolation.cgroup import reserve
@@ -57,6 +58,9 @@ _CPUCLOCK_SCHED = 2
 #: at most, while its threads end. Children of a thread that ended would be missed by a single try, so a job could hide
 #: them by starting and ending threads.
 _TRIES = 3
+
+#: The errors of a process that has gone.
+GONE = (FileNotFoundError, ProcessLookupError)
 
 #: Identifies a process: its pid, and its start time in clock ticks, which tells it from a later process of that pid.
 Key = tuple[int, int]
@@ -203,18 +207,15 @@ def key_of(pid: int) -> Key:
     Raises:
         FileNotFoundError, ProcessLookupError: no process has it.
     """
-    folder = open_process(pid)
-    try:
+    with process(pid) as folder:
         return pid, int(fields_of(folder)[19])
-    finally:
-        os.close(folder)
 
 
 def is_there(key: Key) -> bool:
     """Whether the process of *key* still has its number: it runs, or it is dead and not reaped."""
     try:
         return key == key_of(key[0])
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return False
 
 
@@ -238,39 +239,30 @@ def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], fl
     waiting: list[tuple[int, Key | None]] = []
     roots = dict(beside)
     try:
-        folder = open_process(init[0])
-        try:
+        with process(init[0]) as folder:
             stat = fields_of(folder)
             if int(stat[19]) != init[1]:
                 return [], 0.0
             waiting += [(pid, None) for pid in sorted(children_of(folder, init[0]))]
-        finally:
-            os.close(folder)
         spent = _seconds(stat[13:15])
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return [], 0.0
     waiting += [(pid, None) for pid in roots]
     while waiting:
         pid, parent = waiting.pop(0)
-        try:
-            folder = open_process(pid)
-            try:
-                stat = fields_of(folder)
-                if int(stat[19]) != roots[pid] if pid in roots else int(stat[1]) not in ours:
-                    continue
-                process = _process(folder, pid, parent, stat, beside=pid in roots)
-                children = children_of(folder, pid, process.tasks)
-            finally:
-                os.close(folder)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found.append(process)
-        ours.add(pid)
-        waiting += [(child, process.key) for child in children]
+        with contextlib.suppress(*GONE), process(pid) as folder:
+            stat = fields_of(folder)
+            if int(stat[19]) != roots[pid] if pid in roots else int(stat[1]) not in ours:
+                continue
+            sample = _sample(folder, pid, parent, stat, beside=pid in roots)
+            children = children_of(folder, pid, sample.tasks)
+            found.append(sample)
+            ours.add(pid)
+            waiting += [(child, sample.key) for child in children]
     return found, spent
 
 
-def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
+def _sample(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
     # The clock is found by the process's number, so this comes before `status` is read from the folder: if that read
     # works, the process still had its number here.
     spent = _processor_time(pid, stat)
@@ -322,9 +314,14 @@ def times_of(stat: list[bytes]) -> float:
     return _seconds(stat[11:15])
 
 
-def open_process(pid: int) -> int:
+@contextlib.contextmanager
+def process(pid: int) -> Iterator[int]:
     """A descriptor of the folder of the process that has the number *pid* now. It stays with that process."""
-    return reserve.opened(lambda: os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    folder = reserve.opened(lambda: os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def fields_of(folder: int) -> list[bytes]:
@@ -342,7 +339,7 @@ def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
         for thread in _threads(folder):
             try:
                 found.update(int(child) for child in _read(folder, f"task/{thread}/children").split())
-            except (FileNotFoundError, ProcessLookupError):
+            except GONE:
                 complete = False  # the thread has ended, and another thread has its children now
         if complete:
             break
