@@ -13,10 +13,10 @@ import os
 import struct
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import AT_FDCWD as AT_FDCWD
 from leeward._native.steps import Block, Call, Cell, Step, gives, returns
 from leeward.errors import KernelRefusal
 
-AT_FDCWD = -100
 _PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
 
 

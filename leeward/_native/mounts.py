@@ -16,10 +16,10 @@ import struct
 from collections.abc import Mapping
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import AT_FDCWD as AT_FDCWD
 from leeward._native.steps import Block, Call, Cell, Step, Table, gives, returns
 from leeward.errors import KernelRefusal
 
-AT_FDCWD = -100
 MNT_DETACH = 2
 
 #: By whether a mount is optional: the errnos that a step on it may return when there is no mount.

@@ -17,6 +17,7 @@ from leeward._native._shim import ffi, lib
 from leeward.dataclass import dataclass, field
 from leeward.errors import KernelRefusal
 
+AT_FDCWD = -100
 _INT32 = 4
 _ANSWERS = 3
 _POINTER = 8

@@ -1,7 +1,6 @@
 """
 Privileges: a job has no capability, can't get one, and isn't dumpable, so other processes can't access it.
 
-Runs in:   the zygote makes the steps; the runner takes them, and the keeper some of them.
 Source:    capabilities(7), prctl(2)
 """
 
@@ -25,9 +24,8 @@ _NONE = Block(bytes(24))
 @point("privileges.keeper")
 def keeper_steps() -> list[Step]:
     """
-    Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays.
-
-    Needs CAP_SETPCAP. The runners inherit all of it.
+    Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays. Needs
+    CAP_SETPCAP. The runners inherit all of it.
     """
     return [
         *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
@@ -38,8 +36,8 @@ def keeper_steps() -> list[Step]:
 
 def powerless_steps(*, groups: bool) -> list[Step]:
     """
-    The steps before the exec of a program that is to have no capability, and no way to get one. With *groups*, they
-    also drop the supplementary groups. They need CAP_SETPCAP, and CAP_SETGID for the groups.
+    The steps before the exec of a program that is to have no capability, no way to get one, and with *groups* no
+    supplementary groups. They need CAP_SETPCAP, and CAP_SETGID for the groups.
 
     The process stays dumpable, because that flag belongs to its memory, which it may still share.
     """
@@ -71,10 +69,7 @@ def steps() -> list[Step]:
 
 
 def powerless_proof() -> list[Step]:
-    """
-    Try a call that needs a capability, after `steps` and before the filter. For processes that run no code of leeward's
-    afterwards.
-    """
+    """Try a call that needs a capability, before the filter: for processes that run no code of leeward's afterwards."""
     return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]
 
 

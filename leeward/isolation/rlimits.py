@@ -1,11 +1,9 @@
 """
 Resource limits that the kernel enforces per process or per user.
 
-Runs in:   plan() in the daemon; the zygote makes the steps, and the runner takes them.
-Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits
-           that the daemon sets from outside when a job's limits are known (cgroup/none.py).
-           Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a
-           clear ENOSPC into EFBIG, and kill tools by SIGXFSZ.
+Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits that the daemon sets from
+           outside (cgroup/none.py). Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a clear
+           ENOSPC into EFBIG, and kill tools by SIGXFSZ.
 Source:    getrlimit(2)
 """
 
@@ -46,19 +44,14 @@ def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
 def _late() -> tuple[int, ...]:
     """
     The limits that are set when the last descriptor has been sent: by RLIMIT_NOFILE the kernel also bounds the number
-    of descriptors in flight of all processes of one user id, and other jobs may have that many.
+               of descriptors in flight of all processes of one user id, and other jobs may have that many.
     """
     return (resource.RLIMIT_NOFILE,)
 
 
 @point("rlimits.steps")
 def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
-    """
-    Set the limits of *rows*, but never above the hard limits of this process, whose clone takes the steps.
-
-    Args:
-        late: set only the limits of `_late`; if False, all others.
-    """
+    """Set the limits of `_late`, if *late*, or all others, but never above the hard limits of this process."""
     made = []
     for number, soft, hard in rows:
         if late is not (number in _late()):

@@ -1,7 +1,6 @@
 """
 The limit on the descriptors that jobs may watch by epoll, where the kernel counts the watches of all jobs together.
 
-Runs in:   the daemon.
 Holds:     if all workers have one user id, or no cgroup counts memory, the filter passes each new watch to the
            supervisor (supervisor_charges.c). All jobs together get half of what the kernel grants the user, and each
            job as many as it leaves to the others. If no cgroup counts memory, each watch is charged to the job as well.
@@ -16,11 +15,8 @@ _MOST = "/proc/sys/fs/epoll/max_user_watches"
 
 def granted() -> int:
     """
-    The number of watches that all jobs may have together: half of what the kernel grants the user. The other half is
-    left to the daemon and to its user's other programs.
-
-    Raises:
-        OSError: /proc can't be read.
+    The number of watches that all jobs may have together: the other half of what the kernel grants the user is left to
+               the daemon and to its user's other programs.
     """
     with open(_MOST) as file:
         return half(file.read())

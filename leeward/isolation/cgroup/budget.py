@@ -1,7 +1,6 @@
 """
-The amount of memory that this daemon may use: the host's memory, or less if a cgroup above the daemon has a limit.
+The memory that this daemon may use: the host's, or less if a cgroup above the daemon has a limit.
 
-Runs in:   the daemon. Pure except for `memory`.
 Source:    proc_meminfo(5), Documentation/admin-guide/cgroup-v2.rst (memory.max), cgroup-v1/memory.rst
 """
 
@@ -22,21 +21,15 @@ def memory() -> int:
 
 def least(meminfo: str, limits: Iterable[str]) -> int:
     """
-    The smallest of the host's memory and *limits*, in bytes.
-
-    Args:
-        meminfo: the text of /proc/meminfo.
-        limits: the texts of control files; a text that isn't a number means no limit.
+    The smallest of the host's memory (*meminfo* is /proc/meminfo) and *limits*, texts of control files, in bytes. A
+    text that isn't a number means no limit.
     """
     total = next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith("MemTotal:"))
     return min([total, *(int(text) for text in map(str.strip, limits) if text.isdecimal())])
 
 
 def files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
-    """
-    The control files that may have a limit: those of this process's groups and of the groups above them, up to the
-    mount.
-    """
+    """The control files that may have a limit: those of this process's groups and of the groups above, up to the mount."""
     for each in hierarchies:
         name = "memory.max" if each.version == 2 else "memory.limit_in_bytes"
         folder = each.own

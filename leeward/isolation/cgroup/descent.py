@@ -1,17 +1,15 @@
 """
 Finds the descendants of one process of a live sandbox by /proc, stops and kills them, where no cgroup contains them.
 
-Runs in:   the daemon.
 Needs:     CONFIG_PROC_CHILDREN.
 Source:    proc_pid_task_tid_children(5), prctl(2) PR_SET_CHILD_SUBREAPER, setsid(2)
 
-The process leads a session of its own and is a subreaper. As long as it lives, all its descendants are below it in the
-tree, because orphans become its children. When it has ended, they become children of the sandbox's init, and are found
-by the session if they stayed in it. A descendant that has left the session (setsid) can't be found any more, and ends
-with the sandbox.
+The process leads a session of its own and is a subreaper, so as long as it lives, all its descendants are below it in
+the tree. When it has ended, they become children of the sandbox's init, and are found by the session if they stayed in
+it. A descendant that has left the session (setsid) can't be found any more, and ends with the sandbox.
 
-A walk that kills the processes that it finds can miss processes that are forked meanwhile. So `Hunt` stops them first:
-it sends SIGSTOP to each, until a walk finds no running process. Then no process can fork, and all get SIGKILL.
+A walk that kills the processes that it finds can miss processes that are forked meanwhile. So `Hunt` sends SIGSTOP to
+each, until a walk finds no running process. Then no process can fork, and all get SIGKILL.
 """
 
 from __future__ import annotations
@@ -40,12 +38,7 @@ def has_ended(pidfd: int) -> bool:
 
 
 def parent_and_session(pid: int) -> tuple[int, int]:
-    """
-    The pid of the process's parent, and its session.
-
-    Raises:
-        OSError, ValueError: there is no such process.
-    """
+    """The pid of the process's parent, and its session; OSError or ValueError if there is no such process."""
     with process(pid) as folder:
         fields = fields_of(folder)
     return int(fields[_PARENT]), int(fields[_SESSION])
@@ -53,12 +46,8 @@ def parent_and_session(pid: int) -> tuple[int, int]:
 
 def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes]:
     """
-    *root* and the processes that descend from it, each with its state. Dead processes are left out.
-
-    Args:
-        init: the pid of the sandbox's init.
-        root: the pid that the process has or had in this pid namespace. It is also the number of its session.
-        spare: pids of processes to leave out, with their descendants.
+    *root*, as numbered in this pid namespace, and the living processes below it, each with its state; not those of
+    *spare*. *root* may have ended; it is the number of its session, too. *init* is the sandbox's.
     """
     found: dict[Key, bytes] = {}
     waiting = [(root, True)]
@@ -98,12 +87,7 @@ def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
 
 
 class Hunt:
-    """
-    Ends a process and all its descendants, in steps.
-
-    Attributes:
-        hopeless: whether the processes fork faster than they are stopped.
-    """
+    """Ends a process and all its descendants, in steps; `hopeless` if they fork faster than they are stopped."""
 
     def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
         self._init, self._root, self._spare = init, root, spare

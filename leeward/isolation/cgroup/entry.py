@@ -1,12 +1,10 @@
 """
-The interface that every cgroup driver implements.
-
-Runs in:   the daemon; an Entry's descriptors are used in the crossing.
+The interface that every cgroup driver implements. An Entry's descriptors are used in the crossing.
 
 A driver makes a group per worker, and in it a leaf per job. **Only the job's own processes are put into a leaf.** The
-sandbox's init stays in its keeper's group. It shares the keeper's memory, and when the kernel's OOM killer kills a
-process, it kills all processes that share that memory. So the keeper clones the init without an entry, and the init
-clones the job with the leaf's entry.
+sandbox's init stays in its keeper's group: it shares the keeper's memory, and the kernel's OOM killer kills all
+processes that share memory. So the keeper clones the init without an entry, and the init clones the job with the leaf's
+entry.
 """
 
 from __future__ import annotations
@@ -34,64 +32,39 @@ def no_sockets() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """
-    The descriptors by which a new process gets into a group. The driver owns them.
+    """The descriptors by which a new process gets into a group. The driver owns them."""
 
-    Attributes:
-        into: the group's folder, for CLONE_INTO_CGROUP; or -1.
-        attach: tasks files of version 1 hierarchies, open for writing; the child writes "0" to each of them
-            before it does anything else.
-    """
-
-    into: int = -1
+    into: int = -1  # the group's folder, for CLONE_INTO_CGROUP; or -1
+    #: Tasks files of version 1, open for writing; the child writes "0" to each before it does anything else.
     attach: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """
-    The resources that the processes of a leaf have used so far.
+    """The resources that the processes of a leaf have used so far."""
 
-    Attributes:
-        cpu_time: seconds of processor time, user and system together.
-        memory_peak: bytes; 0 if the host can't measure it.
-        oom_kills: processes that were ended because memory ran out.
-        forks_refused: forks and new threads that the limit on processes refused.
-    """
-
-    cpu_time: float = 0.0
-    memory_peak: int = 0
-    oom_kills: int = 0
-    forks_refused: int = 0
+    cpu_time: float = 0.0   # seconds, user and system together
+    memory_peak: int = 0    # bytes; 0 if the host can't measure it
+    oom_kills: int = 0      # processes that were ended because memory ran out
+    forks_refused: int = 0  # forks and new threads that the limit on processes refused
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """
-    The files from which the event loop in C reads the figures of `Leaf.usage`. The leaf owns the descriptors.
-
-    Attributes:
-        time_unit: seconds per unit of *time*.
-        before: the figures when the leaf was made, which are subtracted. Nothing is subtracted from the peak.
-    """
+    """The files from which the event loop in C reads the figures of `Leaf.usage`. The leaf owns the descriptors."""
 
     time: Gauge
-    time_unit: float
+    time_unit: float  # seconds per unit of `time`
     peak: Gauge
     oom: Gauge
     forks: Gauge
-    before: Usage
+    before: Usage     # the figures when the leaf was made, which are subtracted, but for the peak
 
 
 class Leaf(Protocol):
-    """
-    The group of one job. What only some drivers do does nothing here.
+    """The group of one job. What only some drivers do does nothing here."""
 
-    Attributes:
-        needs_ticks: True if `usage` returns the figures of the last `tick`; False if the kernel counts.
-    """
-
-    needs_ticks: bool
+    needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
 
     @property
     def tick_interval(self) -> float:
@@ -225,35 +198,23 @@ class WorkerGroup(Protocol):
 
 
 class Driver(Protocol):
-    """
-    One way to hold jobs to their limits.
+    """One way to hold jobs to their limits."""
 
-    Attributes:
-        name: "v2", "v1" or "none".
-        degraded: no controller holds the limits.
-        memory_counted: the kernel counts all of a job's memory, also memory that is in no process's resident set.
-            If False, seccomp must refuse the calls that make such memory.
-        affinity_fixed: `Leaf.cpu` names the job's processor, and the job must not change it.
-        passed_over: the drivers that were tried before this one, each with the reason why it doesn't work here.
-        detail: facts about the driver that `leeward status` shows.
-        worker_descriptors: the number of descriptors that a worker's group holds open, without those of its leaves.
-        leaf_descriptors: the greatest number of descriptors that a leaf holds open.
-        resting_descriptors: the descriptors that a worker's group and one leaf hold after `rest` of both.
-        kept_leaves: the greatest number of leaves without a job that a worker keeps for its next jobs.
-    """
-
-    name: str
-    degraded: bool
+    name: str       # "v2", "v1" or "none"
+    degraded: bool  # no controller holds the limits
+    #: The kernel counts all of a job's memory, also what is in no process's resident set. If not, seccomp must refuse the
+    #: calls that make such memory.
     memory_counted: bool
-    affinity_fixed: bool
-    passed_over: tuple[tuple[str, str], ...]
-    worker_descriptors: int
-    leaf_descriptors: int
-    resting_descriptors: int
-    kept_leaves: int
+    affinity_fixed: bool  # `Leaf.cpu` names the job's processor, and the job must not change it
+    passed_over: tuple[tuple[str, str], ...]  # the drivers that were tried before, each with the reason against it
+    worker_descriptors: int   # those that a worker's group holds open, without those of its leaves
+    leaf_descriptors: int     # those that a leaf holds open, at most
+    resting_descriptors: int  # those that a worker's group and one leaf hold after `rest` of both
+    kept_leaves: int          # leaves without a job that a worker keeps for its next jobs, at most
 
     @property
-    def detail(self) -> Mapping[str, str]: ...
+    def detail(self) -> Mapping[str, str]:
+        """Facts about the driver that `leeward status` shows."""
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> WorkerGroup:
         """

@@ -1,7 +1,6 @@
 """
 One cgroup: a folder of control files, and the processes in it.
 
-Runs in:   the daemon.
 Source:    cgroups(7), Documentation/admin-guide/cgroup-v2.rst
 """
 
@@ -33,10 +32,7 @@ STATUS = "/proc/self/status"
 
 
 def may_give() -> bool:
-    """
-    Whether this process can make its workers own their control files. Only root has to change an owner, and root of a
-    container may lack the capability.
-    """
+    """Whether this process can make workers own their control files: root, which alone has to, may lack the capability."""
     if os.geteuid():
         return True
     with open(STATUS, encoding="utf-8") as status:
@@ -107,10 +103,7 @@ class Group:
         return name, self.fd
 
     def is_there(self) -> bool:
-        """
-        Whether the group still exists. If another program has removed it and made another group of that name, this
-        notices it only while the descriptor is open.
-        """
+        """Whether the group still exists. Another one of its name is told from it only while the descriptor is open."""
         try:
             named = os.stat(self.path, follow_symlinks=False)
             held = os.fstat(self.fd) if self.fd >= 0 else named
@@ -182,12 +175,7 @@ class Group:
             return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
 
     def remove(self) -> bool:
-        """
-        Remove the group, and close it.
-
-        Returns:
-            False if processes or groups are still in the group; then its descriptor stays open.
-        """
+        """Remove the group, and close it; False, with its descriptor open, while processes or groups are in it."""
         try:
             if self._parent is not None and self._parent.fd >= 0:
                 os.rmdir(self.name, dir_fd=self._parent.fd)

@@ -16,33 +16,17 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """
-    One mounted hierarchy.
+    """One mounted hierarchy."""
 
-    Attributes:
-        version: 1 or 2.
-        controllers: the controllers of a version 1 hierarchy, e.g. {"cpu", "cpuacct"}; empty for version 2,
-            where each group has its own list.
-        mount: the folder where the hierarchy is mounted.
-        own: the folder of the process's own group.
-        writable: whether the mount isn't read-only. The user may still lack the right to write there.
-    """
-
-    version: int
-    controllers: frozenset[str]
-    mount: str
-    own: str
-    writable: bool = True
+    version: int                 # 1 or 2
+    controllers: frozenset[str]  # of version 1, e.g. {"cpu", "cpuacct"}; in version 2 each group has its own
+    mount: str                   # the folder where it is mounted
+    own: str                     # the folder of the process's own group
+    writable: bool = True        # the mount isn't read-only; the user may still lack the right to write there
 
 
 def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
-    """
-    The hierarchies in which a process can see its own group.
-
-    Args:
-        cgroup: the text of /proc/PID/cgroup.
-        mountinfo: the text of /proc/PID/mountinfo.
-    """
+    """The hierarchies in which a process can see its own group, by the texts of /proc/PID/cgroup and mountinfo."""
     own: dict[frozenset[str], str] = {}
     for line in cgroup.splitlines():
         _, names, path = line.split(":", 2)

@@ -1,12 +1,11 @@
 """
 A group below a leaf, for one process of a live sandbox and its descendants.
 
-Runs in:   the daemon.
 Source:    Documentation/admin-guide/cgroup-v2.rst: cgroup.kill, cgroup.freeze
 
 The group has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its
-descendants can be ended without the sandbox's other processes. No process of a sandbox can leave its group, because the
-hierarchy isn't mounted in the sandbox.
+           descendants can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't
+           mounted there.
 """
 
 from __future__ import annotations
@@ -39,18 +38,9 @@ class Nests:
 
 
 class GroupNest:
-    """
-    A nest, which is a group of its own.
-
-    Attributes:
-        entry: the entry for the process.
-    """
+    """A nest, which is a group of its own, and the *entry* for its process. KernelRefusal if nothing was made."""
 
     def __init__(self, parent: Group, name: str, owner_uid: int, attach: tuple[int, ...] = ()) -> None:
-        """
-        Raises:
-            KernelRefusal: nothing was made.
-        """
         self._group = parent.make(name)
         try:
             if owner_uid != os.geteuid():
@@ -69,10 +59,8 @@ class GroupNest:
 
     def gauge(self) -> Gauge:
         """
-        The control file with the figure of `time`, in microseconds. It is valid until `remove`.
-
-        Raises:
-            KernelRefusal: the file can't be opened.
+        The control file with the figure of `time`, in microseconds, until `remove`; KernelRefusal if it can't be
+        opened.
         """
         if self._stat < 0:
             self._stat = self._group.open("cpu.stat")

@@ -1,20 +1,16 @@
 """
 The driver for hosts without usable controllers: rlimits, one processor per worker, and a watch on memory.
 
-Runs in:   the daemon.
-Leaves:    memory that a job takes between two looks. Looks become more frequent as the job approaches its limit. So a
-           job that touches memory as fast as it can exceeds the limit by an eighth, and by the memory that it touches
-           while the daemon is late.
+Leaves:    memory that a job takes between two looks, which become more frequent near its limit. A job that touches
+           memory as fast as it can exceeds the limit by an eighth, and by what it touches while the daemon is late.
 
-Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). It doesn't apply this limit
-to the host's root, not even if a user namespace gives root another id. If workers would run as the host's root, this
-driver can't be used.
+Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on), but not for the host's
+           root, not even under another id. If workers would run as the host's root, this driver can't be used.
 
-Processor time: the job is pinned to one processor, so it can't use more than 100 %. A limit below 100 % can't be
-enforced.
+Processor time: the job is pinned to one processor. A limit below 100 % can't be enforced.
 
 Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
-gets a MemoryError instead of being killed.
+           gets a MemoryError instead of being killed.
 """
 
 from __future__ import annotations
@@ -207,9 +203,8 @@ def _tasks_are_refused() -> bool:
     Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False if
     that can't be found out. setrlimit(2)
 
-    A child process tries it, by steps of a table in C. The child may not run Python: another thread may hold the
-    interpreter's lock at the moment of the fork, and the child, which lacks that thread, would wait for the lock
-    forever.
+    A child tries it, by steps in C: it may not run Python, since another thread may hold the interpreter's lock at the
+    fork.
     """
     forked = Cell("forked")
     steps = Table([
@@ -239,9 +234,8 @@ class NoneDriver(Driver):
 
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """
-        Raises:
-            Unsupported: the kernel doesn't list children, so that a job can't be watched, or it doesn't apply
-                RLIMIT_NPROC to this user.
+        Unsupported if the kernel doesn't list children, so that a job can't be watched, or RLIMIT_NPROC isn't for this
+        user.
         """
         pid = os.getpid()
         if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):

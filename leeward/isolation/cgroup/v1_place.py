@@ -1,9 +1,4 @@
-"""
-Version 1: the groups of one job, one in each hierarchy. When they are empty, another job gets them.
-
-Runs in:   the daemon.
-Source:    Documentation/admin-guide/cgroup-v1/{memory,pids}.rst, Documentation/scheduler/sched-bwc.rst
-"""
+"""Version 1: the groups of one job, one in each hierarchy. When they are empty, another job gets them."""
 
 from __future__ import annotations
 
@@ -39,22 +34,15 @@ class V1Place:
     One group in each hierarchy, with open control files, for one job after the other.
 
     Making and removing the four groups of a job, with their files, took half of the daemon's system calls for the job.
-    An empty place can be used again. Its counters go on from where they are, so a leaf subtracts their values at its
-    start.
-
-    Attributes:
-        limits: the limits in force.
-        patient: whether its processes get only a small share of the processor if others compete for it.
-        last: the figures of the last `count`.
-        spoiled: whether no other job may get this place.
+    The counters of a used place go on from where they are, so a leaf subtracts their values at its start.
     """
 
     def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
         self.groups: dict[str, Group] = {}
-        self.limits: Limits | None = None
-        self.patient = False
-        self.last = Usage()
-        self.spoiled = False
+        self.limits: Limits | None = None  # those in force
+        self.patient = False  # its processes get only a small share of the processor if others compete for it
+        self.last = Usage()   # the figures of the last `count`
+        self.spoiled = False  # no other job may get this place
         self._entry = Entry()
         self._held: dict[str, int] = {}
         self._resting = False
@@ -156,11 +144,8 @@ class V1Place:
 
     def _missing(self, error: OSError) -> None:
         """
-        Handle an error of a control file. Either no descriptor is free now. Or another program has removed one of the
-        groups: it was empty then, so no job is in it, and no other job gets this place.
-
-        Raises:
-            KernelRefusal: any other error.
+        Handle an error of a control file: no descriptor is free now, or another program has removed one of the groups,
+                   which was empty then, and no other job gets this place. KernelRefusal for any other error.
         """
         if error.errno in NO_ROOM:
             return
@@ -174,12 +159,7 @@ class V1Place:
         return not self.spoiled
 
     def forget_peak(self) -> None:
-        """
-        Measure the peak of memory from now on.
-
-        Raises:
-            OSError: the kernel refuses the write.
-        """
+        """Measure the peak of memory from now on; OSError if the kernel refuses."""
         os.pwrite(self._files["peak"], b"0", 0)
 
     def write_patience(self, value: str) -> None:
@@ -237,10 +217,7 @@ class V1Place:
             return self.last.oom_kills
 
     def nest(self, name: str) -> GroupNest | None:
-        """
-        Make a nest on the unified hierarchy; see `Leaf.nest`. On the other hierarchies one group has all processes of
-        the sandbox.
-        """
+        """Make a nest on the unified hierarchy; on the others one group has all processes of the sandbox."""
         if "unified" not in self.groups:
             return None
         return self._nests.make(self.groups["unified"], name, self._owner_uid, self.entry.attach)

@@ -1,8 +1,6 @@
 """
 Version 1: a worker's group and the leaves of its jobs.
 
-Runs in:   the daemon.
-
 Version 1 has no memory.oom.group, so `V1Leaf.tick` asks for the job's end when the kernel has ended one of its
 processes.
 """
@@ -122,27 +120,19 @@ class V1Leaf(Leaf):
 
 class V1Worker(WorkerGroup):
     """
-    The group of a worker on the unified hierarchy, and the prefix of its leaves' names on the other hierarchies.
-
-    On the other hierarchies the leaves of all workers are directly in the daemon's home, because the kernel charges
-    each page to every level of groups, which takes time.
+    The group of a worker on the unified hierarchy, and the prefix of its leaves' names on the other hierarchies, where
+    they are directly in the daemon's home: the kernel charges each page to every level of groups, which takes time.
 
     Args:
-        homes: the driver's homes, by controller.
-        mend: makes the homes that another program has removed again, in the same mapping. Returns whether there was
-            one.
+        mend: makes the homes that another program has removed again; returns whether there was one.
         most: the greatest number of places at once, including those that are kept; 0 for no bound.
-
-    Attributes:
-        cpu: the processor to which its jobs are pinned, or None.
-        places: the number of places that exist, including those that are kept.
     """
 
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool,
                  mend: Callable[[], bool] = bool, most: int = 0, cpu: int | None = None) -> None:
         self.patience = patience(homes["cpu"], "cpu.shares", "128", "1024")
-        self.places = 0
-        self.cpu = cpu
+        self.places = 0  # those that exist, including those that are kept
+        self.cpu = cpu   # to which its jobs are pinned, or None
         self._homes, self._mend, self._most = homes, mend, most
         self._owner_uid, self._memsw = owner_uid, memsw
         self._prefix = f"w{slot}"

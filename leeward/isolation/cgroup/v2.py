@@ -1,7 +1,7 @@
 """
 The driver for version 2, in a subtree that is delegated to this user. It is the best of the three drivers.
 
-Runs in:   the daemon. The driver moves the daemon's process to a group of its own.
+Runs in:   the daemon, whose process moves to a group of its own.
 Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
 
     D                       the daemon's group at its start: delegated by systemd, or the root
@@ -12,12 +12,11 @@ Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
           1                 leaf of job 1
         shard1              D of the daemon's first shard
 
-Once D gives controllers to its children, D itself may hold no process. So the daemon leaves D before that, and D must
-hold no other process.
+Once D gives controllers to its children, D itself may hold no process: the daemon leaves it, and no other may be there.
 
-clone3 into another group needs the right to write cgroup.procs of that group and of the common ancestor of both groups.
-An init in `keeper` clones the job into a leaf, so w0's cgroup.procs belongs to the worker's uid. That of `keeper`
-doesn't: the zygote puts keepers there, and it has the daemon's uid.
+clone3 into another group needs the right to write cgroup.procs of that group and of the common ancestor of both. An
+init in `keeper` clones the job into a leaf, so w0's cgroup.procs belongs to the worker's uid. That of `keeper` doesn't:
+the zygote puts keepers there, and it has the daemon's uid.
 """
 
 from __future__ import annotations
@@ -187,16 +186,10 @@ class V2Leaf(Leaf):
 
 
 class V2Worker(WorkerGroup):
-    """
-    The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has.
-
-    Attributes:
-        cpu: the processor to which its jobs are pinned, or None.
-        timed: whether the cpu controller holds the jobs' limit on processor time.
-    """
+    """The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has."""
 
     def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
-        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed
+        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed  # timed: the cpu controller holds the limit
         self.group = parent.make(f"w{slot}")
         self._keeper: Group | None = None
         try:
@@ -243,13 +236,8 @@ class V2Driver(Driver):
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = (), *,
                  pinned: bool = False) -> None:
         """
-        Make this daemon's home, move this process into it, and enable controllers.
-
-        Args:
-            pinned: pin each worker to one processor, even if the cpu controller is delegated.
-
-        Raises:
-            Unsupported: the memory or pids controller can't be used. The groups are as they were before.
+        Make this daemon's home, move this process into it, and enable controllers. Unsupported, with the groups as
+        before, if the memory or pids controller can't be used.
         """
         self.passed_over = passed_over
         self._hierarchies = hierarchies
@@ -306,8 +294,8 @@ class V2Driver(Driver):
 
     def close(self) -> None:
         """
-        Remove the groups; see `Driver.close`. This process moves back to its first group, unless that can't hold
-        processes because of another daemon.
+        Remove the groups. This process moves back to its first group, unless another daemon's use forbids processes
+        there.
         """
         with contextlib.suppress(KernelRefusal):
             if self._enabled:
@@ -331,12 +319,7 @@ def _remove(group: Group) -> None:
 
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
-    """
-    The folder of this process's version 2 group, if the group has the needed controllers.
-
-    Raises:
-        Unsupported: the group lacks a controller, or can't be used.
-    """
+    """The folder of this process's version 2 group; Unsupported if it lacks a needed controller, or can't be used."""
     unified = next((each for each in hierarchies if each.version == 2), None)
     if unified is None:
         raise Unsupported("cgroup v2", have="no mount of it", need="memory and pids on version 2")

@@ -1,8 +1,4 @@
-"""
-The parts of a row of the seccomp table.
-
-Runs in:   a developer's shell, where the programs are made, and the tests; pure.
-"""
+"""The parts of a row of the seccomp table. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +15,10 @@ WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """
-    The filter's answer to a call.
+    """The filter's answer to a call."""
 
-    Attributes:
-        text: the answer for readers, e.g. "allow" or "ENOSYS".
-        ret: the filter's return value, SECCOMP_RET_*.
-    """
-
-    text: str
-    ret: int
+    text: str  # for readers, e.g. "allow" or "ENOSYS"
+    ret: int   # the filter's return value, SECCOMP_RET_*
 
 
 ALLOW = Action("allow", value("SECCOMP_RET_ALLOW"))
@@ -127,9 +117,9 @@ class Rule:
     """
     One row of the table: the call *name* gets *action* if its arguments pass all *tests*.
 
-    Rows of one call with different actions don't overlap, with two exceptions. A row that tests an address, or for
-    the init's number, comes first and takes precedence. A row without tests decides if no other row of its call
-    matches; without such a row, the action is NOTIFY.
+    Rows of one call with different actions don't overlap, with two exceptions. A row that tests an address, or for the
+    init's number, comes first and takes precedence. A row without tests decides if no other row of its call matches;
+    without such a row, the action is NOTIFY.
     """
 
     name: str

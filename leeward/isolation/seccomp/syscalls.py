@@ -1,11 +1,7 @@
 """
-The numbers of Linux's system calls, by the kernel's names.
+The numbers of Linux's system calls, by the kernel's names. Any other number has no call in these kernels.
 
-Runs in:   the daemon; pure data.
-Source:    the kernel's syscall tables (arch/x86/entry/syscalls/syscall_64.tbl,
-           scripts/syscall.tbl) up to Linux 6.19. From 424 on all architectures agree.
-
-A number that isn't in the table has no system call in these kernels.
+Source:    arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl, up to Linux 6.19. From 424 on all agree.
 """
 
 from __future__ import annotations

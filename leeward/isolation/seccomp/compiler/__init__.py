@@ -1,5 +1,5 @@
 """
-Makes the programs of the package from the seccomp table: plan, compile, shorten, check.
+Makes the programs of the package from the seccomp table: plan, compile, shorten, check. All of it is pure.
 
 Runs in:   a developer's shell and the tests. Nothing that serves jobs imports it.
 """

@@ -1,9 +1,7 @@
 """
 Classic BPF for seccomp: instructions, a small assembler, an interpreter.
 
-Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
-Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
-           struct seccomp_data, and no backward jump.
+Source:    <linux/filter.h>, seccomp_check_filter(): only 32-bit loads from struct seccomp_data, no backward jump.
 Why:       the kernel runs the bytes of a filter, even if the compiler has a mistake. So `compile` runs every program
            over all numbers before the program gets into the package.
 """
@@ -53,12 +51,7 @@ def assemble(instructions: Iterable[Instruction]) -> bytes:
 
 
 def disassemble(program: bytes) -> tuple[Instruction, ...]:
-    """
-    The reverse of `assemble`.
-
-    Raises:
-        Bug: the kernel wouldn't accept *program*.
-    """
+    """The reverse of `assemble`; Bug if the kernel wouldn't accept *program*."""
     if not program or len(program) % _INSTRUCTION.size:
         raise Bug(f"a filter of {len(program)} bytes isn't made of instructions")
     instructions = tuple(map(Instruction._make, _INSTRUCTION.iter_unpack(program)))
@@ -84,13 +77,8 @@ def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> t
 
 def run(program: Sequence[Instruction], data: Sequence[int]) -> int:
     """
-    The SECCOMP_RET_ value that *program* returns to the kernel for a call.
-
-    Args:
-        data: the words of the call, as `words` returns them.
-
-    Raises:
-        Bug: seccomp doesn't accept an instruction, or the program runs past its end.
+    The SECCOMP_RET_ value that *program* returns for a call, *data* as `words` returns it. Bug if seccomp doesn't
+    accept an instruction, or the program runs past its end.
     """
     at, a = 0, 0
     try:

@@ -1,11 +1,9 @@
 """
 Compiles a plan to the program that the kernel runs, and checks the program against the plan.
 
-Runs in:   a developer's shell, where it makes `programs`, and the tests. Pure.
-
 A program is a tree of questions: about the architecture, then about the number, then about the words of the arguments
-that rows test. `shorten` writes the tree in few instructions. Neither step is trusted: `check` runs the instructions
-that the kernel will get, and the tests compare them with libseccomp as well.
+           that rows test. `shorten` writes the tree in few instructions. Neither step is trusted: `check` runs the
+           instructions that the kernel will get, and the tests compare them with libseccomp as well.
 """
 
 from __future__ import annotations
@@ -31,12 +29,7 @@ NO_ARGS: Args = (0, 0, 0, 0, 0, 0)
 
 
 def compile(plan: SeccompPlan) -> tuple[Instruction, ...]:
-    """
-    Make the program and check it against *plan*, number by number.
-
-    Raises:
-        Bug: the program doesn't do what the plan says.
-    """
+    """Make the program and check it against *plan*, number by number: Bug if it doesn't do what the plan says."""
     program = shorten.write(shorten.question(bpf.ARCH_OFFSET, WORD, [
         (0, KILL.ret), (plan.audit_arch, _numbers(plan)), (plan.audit_arch + 1, KILL.ret)]))
     check(plan, program)
@@ -83,12 +76,7 @@ def _where(words: Sequence[tuple[int, int, int]], answer: int, node: Node) -> No
 
 
 def check(plan: SeccompPlan, program: tuple[Instruction, ...]) -> None:
-    """
-    Run *program* over numbers and arguments, and compare with *plan*.
-
-    Raises:
-        Bug: the program and the plan differ.
-    """
+    """Run *program* over numbers and arguments; Bug if it differs from *plan*."""
     asked: list[tuple[int, int, Args]] = []
     for arch in OTHER_ARCHES - {plan.audit_arch}:
         asked += [(arch, number, NO_ARGS) for number in (-1, *CHECKED[::64])]

@@ -1,8 +1,6 @@
 """
 Writes a filter in as few instructions as possible.
 
-Runs in:   a developer's shell, and the tests. Pure.
-
 Each job installs a filter, and each instruction of it costs time then: the kernel translates and compiles the program,
 and runs it once for every system call number, to find the calls that are always allowed. A program that compares the
 number with one call of the table after the other has 437 instructions; this module's programs have 210.
@@ -33,11 +31,8 @@ FARTHEST = 255
 @dataclass(frozen=True, slots=True)
 class Question:
     """
-    Load the word at *offset*, apply *mask*, and find the span of *spans* that has the value.
-
-    Attributes:
-        spans: pairs of a span's first value and the next node, ascending. The first span begins at 0, and each span
-            ends where the next one begins.
+    Load the word at *offset*, apply *mask*, and find the span of *spans* that has the value. Each span is its first
+    value and the next node; they ascend from 0, and each ends where the next one begins.
     """
 
     offset: int
@@ -141,8 +136,8 @@ class _Writer:
 
     def _near(self, place: int, room: int) -> int:
         """
-        *place*, or the place of a new instruction that does the same or jumps to *place*. It is in reach of a jump that
-        is written at most *room* instructions later.
+        *place*, or the place of a new instruction that does the same or jumps to it: one in reach of a jump that is
+        written at most *room* instructions later.
         """
         here = len(self.backwards)
         if here + room - place - 1 <= FARTHEST:

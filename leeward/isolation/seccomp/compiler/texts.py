@@ -1,7 +1,6 @@
 """
-What is made from the table: docs/seccomp.md, and the programs of the package, as `filters` reads them.
-
-Runs in:   a developer's shell (`./dev generate`), and the tests.
+What is made from the table (`./dev generate`): docs/seccomp.md, and the programs of the package, as `filters` reads
+them.
 """
 
 from __future__ import annotations
