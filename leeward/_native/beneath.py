@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 
-from leeward._native.steps import Block, Call, Cell, Table, gives
+from leeward._native.steps import Block, Call, result_of
 
 #: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH.
 _NO_SYMLINKS = 0x04
@@ -34,11 +34,8 @@ def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: 
     Raises:
         OSError: with the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of *folder*.
     """
-    cell = Cell("found")
     how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))
-    table = Table([gives(cell, Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)])
-    table.run()
-    found = table.value(cell)
+    found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)
     if found < 0:
         raise OSError(-found, os.strerror(-found), os.fsdecode(path))
     return found

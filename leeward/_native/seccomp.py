@@ -11,7 +11,7 @@ import errno
 import struct
 
 from leeward._native._shim import lib
-from leeward._native.steps import Block, Call, Cell, Gives, Step
+from leeward._native.steps import Block, Call, Cell, Gives, Step, result_of
 from leeward.errors import KernelRefusal
 
 #: One BPF instruction, in bytes.
@@ -49,16 +49,22 @@ def install_step(program: bytes) -> Step:
 
 def has_user_notif() -> bool:
     """Whether the kernel lets a filter pass calls to a supervisor: SECCOMP_RET_USER_NOTIF, Linux 5.0."""
-    return _answer(lib.lw_seccomp_action_known(lib.SECCOMP_RET_USER_NOTIF), "SECCOMP_GET_ACTION_AVAIL")
+    action = Block(struct.pack("I", lib.SECCOMP_RET_USER_NOTIF))
+    answer = result_of(Call.SECCOMP, lib.SECCOMP_GET_ACTION_AVAIL, 0, action, optional=True)
+    return _is_known(answer, known=0, unknown=-errno.EOPNOTSUPP)
 
 
 def has_wait_killable() -> bool:
-    """Whether the kernel knows SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19."""
+    """
+    Whether the kernel knows SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19. Flags are checked before the program is
+    read, so a program at address 0 gives EFAULT when they are known, and nothing is installed.
+    """
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-    return _answer(lib.lw_seccomp_flags_known(flags), "SECCOMP_SET_MODE_FILTER, WAIT_KILLABLE_RECV")
+    answer = result_of(Call.SECCOMP, lib.SECCOMP_SET_MODE_FILTER, flags, 0, optional=True)
+    return _is_known(answer, known=-errno.EFAULT, unknown=-errno.EINVAL)
 
 
-def _answer(found: int, question: str) -> bool:
-    if found < 0:
-        raise KernelRefusal("seccomp", question, -found)
-    return bool(found)
+def _is_known(answer: int, *, known: int, unknown: int) -> bool:
+    if answer not in (known, unknown):
+        raise KernelRefusal("seccomp", "a question", -answer if answer < 0 else errno.EPROTO)
+    return answer == known

@@ -57,9 +57,7 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
     opened = Block(bytes(1))
     table = Table([returns(Call.READ, gate, opened, 1, value=1), *steps(cells)])
     pid, pidfd = -1, -1
-    room = ffi.gc(lib.lw_start_new(), lib.lw_start_free)
-    if room == ffi.NULL:
-        raise MemoryError
+    room = ffi.new("struct lw_start *")
     ends: list[int] = []
     try:
         ends += os.pipe2(os.O_CLOEXEC)
@@ -86,11 +84,9 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
         os.read(ends[2], 1)
         for number in range(len(ends)):
             _close(ends, number)
-    result = ffi.new("int64_t *")
-    done = int(lib.lw_start_done(room, result))
-    if done or result[0]:  # a step failed, perhaps the last one
+    if room.done or room.result:  # a step failed, perhaps the last one
         _reap(pid, pidfd)
-        raise refusal(table.steps[done], int(result[0]))
+        raise refusal(table.steps[room.done], room.result)
     return pid, pidfd
 
 

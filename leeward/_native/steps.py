@@ -45,6 +45,7 @@ class Call(enum.IntEnum):
     GETPPID = lib.SYS_getppid
     GETUID = lib.SYS_getuid
     IOCTL = lib.SYS_ioctl
+    IO_URING_SETUP = lib.SYS_io_uring_setup
     LANDLOCK_ADD_RULE = lib.SYS_landlock_add_rule
     LANDLOCK_CREATE_RULESET = lib.SYS_landlock_create_ruleset
     LANDLOCK_RESTRICT_SELF = lib.SYS_landlock_restrict_self
@@ -74,6 +75,7 @@ class Call(enum.IntEnum):
     SETSOCKOPT = lib.SYS_setsockopt
     SIGALTSTACK = lib.SYS_sigaltstack
     SOCKET = lib.SYS_socket
+    STATX = lib.SYS_statx
     SYMLINKAT = lib.SYS_symlinkat
     UMASK = lib.SYS_umask
     UMOUNT2 = lib.SYS_umount2
@@ -251,6 +253,14 @@ class Table:
     def content(self, block: Block) -> bytes:
         """The present content of *block*, which a call may have written."""
         return bytes(ffi.buffer(self._memory + self._places[block], len(block.data)))
+
+
+def result_of(call: Call, *arguments: Argument, optional: bool = False) -> int:
+    """What one system call gives, at once; if it may fail (*optional*), its negative errno, else KernelRefusal."""
+    cell = Cell("result")
+    table = Table([gives(cell, call, *arguments, optional=optional)])
+    table.run()
+    return table.value(cell)
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:

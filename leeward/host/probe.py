@@ -25,7 +25,7 @@ from leeward._native import landlock, mounts, privileges, seccomp
 from leeward._native.memfd import memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
-from leeward._native.steps import Table
+from leeward._native.steps import Call, Table, returns
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.host.facts import FILES, MOUNTS, Record, error_name
 from leeward.isolation import interpreter
@@ -49,7 +49,7 @@ _SNAPSHOT = 32 << 20
 def look() -> Record:
     """Read all settings and try all features. Takes some tens of milliseconds."""
     def with_rights() -> None:
-        privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
+        Table([returns(Call.SETHOSTNAME, "leeward", 7)]).run()  # needs CAP_SYS_ADMIN there, and no recent kernel
 
     def with_proc() -> None:
         Table([mounts.private_step()]).run()

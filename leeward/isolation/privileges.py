@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import errno
 import signal
-import struct
 
-from leeward._native import privileges
-from leeward._native.privileges import Prctl
-from leeward._native.steps import Block, Call, Step, fails, returns
+from leeward._native.privileges import Prctl, bounding_steps, dropping_steps
+from leeward._native.privileges import prctl_step as _prctl
+from leeward._native.steps import Call, Step, fails, returns
 from leeward.points import point
-
-#: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread.
-_HEADER = Block(struct.pack("Ii", 0x20080522, 0))
-#: Two struct __user_cap_data_struct.
-_NONE = Block(bytes(24))
 
 
 @point("privileges.keeper")
@@ -28,7 +22,7 @@ def keeper_steps() -> list[Step]:
     CAP_SETPCAP. The runners inherit all of it.
     """
     return [
-        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
+        *bounding_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
         _prctl(Prctl.SET_DUMPABLE, 0),
     ]
@@ -43,9 +37,8 @@ def powerless_steps(*, groups: bool) -> list[Step]:
     """
     return [
         *([returns(Call.SETGROUPS, 0, 0)] if groups else []),
-        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
-        _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
-        returns(Call.CAPSET, _HEADER, _NONE),
+        *bounding_steps(),
+        *dropping_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
     ]
 
@@ -58,8 +51,7 @@ def no_huge_pages_steps() -> list[Step]:
 def steps() -> list[Step]:
     """Empty all capability sets but the bounding set, which the keeper emptied; set no_new_privs; become not dumpable."""
     return [
-        _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
-        returns(Call.CAPSET, _HEADER, _NONE),
+        *dropping_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
         _prctl(Prctl.SET_DUMPABLE, 0),
         # This process dies with the keeper's thread. The init sets the same; this covers the time before the
@@ -80,7 +72,3 @@ def proof() -> list[Step]:
         _prctl(Prctl.GET_DUMPABLE, value=0),
         _prctl(Prctl.GET_SECCOMP, value=2),  # a filter
     ]
-
-
-def _prctl(option: int, argument: int = 0, *, value: int = 0) -> Step:
-    return returns(Call.PRCTL, option, argument, 0, 0, 0, value=value)

@@ -273,15 +273,14 @@ from leeward._native.steps import Call, Table, returns
 from leeward.errors import KernelRefusal
 sys.path.append("tests")
 from kit.inits import Init
-privileges.set_hostname("here")
+Table([returns(Call.SETHOSTNAME, "here", 4)]).run()
 assert (os.uname().nodename, Init().join_error()) == ("here", 0)
 mounts.move_mount(mounts.filesystem("tmpfs", {}, 0), "/tmp")
 os.chdir("/tmp")
 Table([returns(Call.PIVOT_ROOT, ".", "."), mounts.unmount_step(".")]).run()
 assert os.listdir("/") == []
 assert privileges.capabilities_left() > 0
-privileges.drop_bounding()
-privileges.drop_capabilities()
+Table([*privileges.bounding_steps(), *privileges.dropping_steps()]).run()
 assert privileges.capabilities_left() == 0
 try:
     threads.end(os.getpid())

@@ -2,7 +2,7 @@
 #ifndef LW_ARENAS_H
 #define LW_ARENAS_H
 
-#include "hot.h"
+#include "snapshot.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -64,7 +64,7 @@ struct birth {
 	struct lw_fate fate;
 	int32_t pid;           /* of the process, in the keeper's pid namespace; 0: not made yet */
 	int32_t pidfd;
-	void *tid_address;
+	struct lw_thread thread;
 	jmp_buf resume;        /* in a copy: back into lw_spawn_beside */
 	_Alignas(16) unsigned char helper_stack[STACK_SIZE];
 	_Alignas(16) unsigned char stack[STACK_SIZE];
@@ -199,7 +199,7 @@ static void helper_main(void *argument)
 		got = clone3_onto(&request, process_main, birth);
 	} else {
 		request.flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-		request.child_tid = (uint64_t)(uintptr_t)birth->tid_address;
+		request.child_tid = (uint64_t)(uintptr_t)birth->thread.tid_address;
 		raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
 		got = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
 		if (0 == got)
@@ -232,8 +232,6 @@ static void forget(struct birth *birth)
  * with *ret_fate set, and then no process is left. The caller has one thread. */
 int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *ret_pidfd)
 {
-	void *robust = NULL;
-	size_t robust_size = 0;
 	struct birth *birth = mmap(NULL, sizeof(*birth), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	*ret_fate = (struct lw_fate){ 0 };
@@ -241,17 +239,14 @@ int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *
 		return fail(ret_fate, LW_AT_CLONE, -ENOMEM);
 	birth->how = how;
 	birth->pidfd = -1;
-	if (prctl(PR_GET_TID_ADDRESS, &birth->tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0) {
+	if (lw_thread_now(&birth->thread) < 0) {
 		munmap(birth, sizeof(*birth));
 		return fail(ret_fate, LW_AT_CLONE, -ENOSYS);
 	}
 
-	/* Everything that a copy reads after the jump was written before _setjmp; volatile keeps it out of registers. */
-	void *volatile saved_robust = robust;
-	volatile size_t saved_size = robust_size;
+	/* Everything that a copy reads after the jump is in *birth*. */
 	if (_setjmp(birth->resume)) {
-		lw_reborn(saved_robust, saved_size);
+		lw_reborn(&birth->thread);
 		return 0;
 	}
 

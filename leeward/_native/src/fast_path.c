@@ -11,8 +11,8 @@
  * to the runner's job pipe. fast_path_answer.c waits for the reply. If the reply is the expected one, and no counter
  * shows a refused call or a limit, it sends the answer, and reports the job to the owner by two events: LW_EVENT_STARTED
  * and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the owner gets the job by LW_EVENT_HANDED, and
- * goes on with it. fast_path_refusal.c refuses requests that get no runner, of streams that are shed. A runner that the
- * owner withdraws is used by the owner alone from then on.
+ * goes on with it. Requests that get no runner, of streams that are shed, are refused. A runner that the owner
+ * withdraws is used by the owner alone from then on.
  *
  * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
  * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
@@ -106,10 +106,9 @@ void lw_fast_path_close(struct lw_loop *loop)
 	if (!path)
 		return;
 	drop_templates(&path->templates);
-	lw_fast_path_drop_refusal(path);
+	free((void *)(uintptr_t)path->refusal_id.data);
+	free((void *)(uintptr_t)path->refusal_end.data);
 	free(path->entries);
-	free(path->buckets);
-	free(path->sessions);
 	free(path->offered);
 	free(path);
 }
@@ -126,16 +125,11 @@ int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *
 
 	if (path->ready || templates->reply.size > LW_MOST_REPLY || answer > LW_MOST_FRAME - 64)
 		return -EINVAL;
-	for (size_t at = 0; at < sizeof(*templates) / sizeof(*given); at++) {
-		uint8_t *copy = malloc(given[at].size ? given[at].size : 1);
-
-		if (!copy) {
+	for (size_t at = 0; at < sizeof(*templates) / sizeof(*given); at++)
+		if (lw_keep_piece(&kept[at], given[at].data, given[at].size)) {
 			drop_templates(&path->templates);
 			return -ENOMEM;
 		}
-		memcpy(copy, given[at].data, given[at].size);
-		kept[at] = (struct lw_piece){ .data = copy, .size = given[at].size };
-	}
 	path->ready = true;
 	return 0;
 }
@@ -176,26 +170,19 @@ static int grow(struct lw_fast_path *path)
 {
 	uint32_t before = path->count, count = before ? 2 * before : 8;
 	struct lw_entry *entries = realloc(path->entries, count * sizeof(*entries));
-	uint32_t *offered, *buckets, *sessions;
+	uint32_t *indexes;
 
 	if (!entries)
 		return -ENOMEM;
 	path->entries = entries;
-	offered = realloc(path->offered, count * sizeof(*offered));
-	if (!offered)
+	indexes = realloc(path->offered, 3 * count * sizeof(*indexes));
+	if (!indexes)
 		return -ENOMEM;
-	path->offered = offered;
-	buckets = realloc(path->buckets, count * sizeof(*buckets));
-	if (!buckets)
-		return -ENOMEM;
-	path->buckets = buckets;
-	sessions = realloc(path->sessions, count * sizeof(*sessions));
-	if (!sessions)
-		return -ENOMEM;
-	path->sessions = sessions;
+	path->offered = indexes;
+	path->buckets = indexes + count;
+	path->sessions = indexes + 2 * count;
 	memset(entries + before, 0, (count - before) * sizeof(*entries));
-	memset(buckets, 0xff, count * sizeof(*buckets)); /* LW_NOWHERE */
-	memset(sessions, 0xff, count * sizeof(*sessions));
+	memset(path->buckets, 0xff, 2 * count * sizeof(*indexes)); /* LW_NOWHERE, in the sessions' as well */
 	path->count = count;
 	for (uint32_t at = count; at-- > before;) {
 		entries[at].next_vacant = path->vacant;

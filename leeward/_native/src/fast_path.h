@@ -38,10 +38,11 @@ struct lw_fast_path {
 	struct lw_templates templates;
 	int64_t after_start_ns, after_answer_ns; /* how long a turn goes on after a start and an answer */
 	struct lw_entry *entries;
-	uint32_t *buckets; /* `count` of them, by the runner's number: the index of the first entry */
-	uint32_t *sessions; /* `count` of them, by the session's number and its stream: the index of the first entry */
-	uint32_t vacant; /* the index of the first vacant entry */
-	uint32_t *offered; /* indexes of the entries that are LW_OFFERED; the last one is taken first */
+	/* Three tables of `count` indexes of entries, in one piece of memory. */
+	uint32_t *offered; /* the entries that are LW_OFFERED; the last one is taken first */
+	uint32_t *buckets; /* by the runner's number: the first entry */
+	uint32_t *sessions; /* by the session's number and its stream: the first entry */
+	uint32_t vacant; /* the first vacant entry */
 	uint32_t count, offered_count, held_count;
 	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until the owner sets it */
 	int refusing[LW_TURN]; /* streams with refused requests in this turn */
@@ -63,6 +64,6 @@ size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value);
 double lw_now_s(void);
 bool lw_may_answer(const struct lw_stream *stream);
 bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id);
-void lw_fast_path_drop_refusal(struct lw_fast_path *path);
+int lw_keep_piece(struct lw_piece *to, const uint8_t *data, uint32_t size);
 
 #endif

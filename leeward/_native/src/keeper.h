@@ -2,9 +2,8 @@
 #ifndef LW_KEEPER_H
 #define LW_KEEPER_H
 
-#include "begin.h"
 #include "beside.h"
-#include "hot.h"
+#include "job.h"
 #include "snapshot.h"
 #include "spawn.h"
 #include "steps.h"

@@ -267,6 +267,18 @@ int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 	return got < 0 ? -errno : got;
 }
 
+/* Give the fast path the `got` bytes that were received, and tell of the rest. Returns whether there is a rest. */
+bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk, size_t got)
+{
+	size_t taken = lw_fast_path_feed(loop, stream, chunk, got);
+
+	if (taken == got)
+		return false;
+	stream->fast_path = false;
+	lw_tell(loop, LW_EVENT_DATA, stream->fd, (int64_t)(got - taken), chunk + taken);
+	return true;
+}
+
 /* Turn the fast path on or off for a stream. LW_EVENT_DATA turns it off. Returns 0 or -errno. */
 int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 {

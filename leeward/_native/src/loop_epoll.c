@@ -154,7 +154,6 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 	struct way *way = loop->kernel;
 	uint8_t *chunk = way->chunks + (size_t)way->chunks_used * LW_CHUNK;
 	int64_t got;
-	size_t taken;
 
 	if (LW_CHUNKS == way->chunks_used)
 		return; /* the next turn reports them again */
@@ -164,13 +163,9 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 			lw_tell(loop, LW_EVENT_DATA, stream->fd, got, NULL);
 		return;
 	}
-	taken = lw_fast_path_feed(loop, stream, chunk, (size_t)got);
+	lw_fed(loop, stream, chunk, (size_t)got);
 	way->chunks_used++; /* LW_EVENT_DATA or LW_EVENT_STARTED points into it */
 	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
-	if (taken < (size_t)got) {
-		stream->fast_path = false;
-		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (int64_t)taken, chunk + taken);
-	}
 }
 
 static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_t events)

@@ -109,6 +109,7 @@ void lw_stream_free(struct lw_stream *stream);
 size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count);
 
 void lw_woke(struct lw_loop *loop);
+bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk, size_t got);
 int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk);
 
 int lw_fast_path_open(struct lw_loop *loop);

@@ -5,12 +5,11 @@
  *
  * Theory of operation. A page that a clone has written is mapped by the clone alone. A page of a file that it has read is
  * present, because a clone starts without such pages. Both hold only as long as the parent writes nothing, so the parent
- * waits in C. The clone must do exactly what a job does: it begins in C (begin.c) like a job, returns to the interpreter,
+ * waits in C. The clone must do exactly what a job does: it begins in C (lw_job_begin) like a job, returns to the interpreter,
  * and is back in C when the job would reply. */
 
 #include "scout.h"
 
-#include "job.h"
 #include "spawn.h"
 
 #include <errno.h>

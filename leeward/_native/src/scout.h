@@ -2,8 +2,8 @@
 #ifndef LW_SCOUT_H
 #define LW_SCOUT_H
 
-#include "begin.h"
-#include "hot.h"
+#include "job.h"
+#include "snapshot.h"
 
 #include <stdint.h>
 

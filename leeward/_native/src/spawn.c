@@ -71,7 +71,7 @@ struct lw_init {
 	uint32_t ended;
 	uint64_t spent_us;     /* processor time of all children that it has reaped, and of their reaped children */
 	const struct lw_runner *how;
-	void *tid_address;
+	struct lw_thread thread;
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
@@ -122,7 +122,7 @@ static void init_main(void *argument)
 	const struct lw_runner *how = init->how;
 	struct clone_request request = {
 		.flags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
-		.child_tid = (uint64_t)(uintptr_t)init->tid_address,
+		.child_tid = (uint64_t)(uintptr_t)init->thread.tid_address,
 		.exit_signal = SIGCHLD,
 	};
 	uint64_t all_signals = ~0ULL;
@@ -168,25 +168,30 @@ static void init_main(void *argument)
 
 /* --- the keeper's side ---------------------------------------------------- */
 
+int lw_thread_now(struct lw_thread *ret)
+{
+	if (prctl(PR_GET_TID_ADDRESS, &ret->tid_address) < 0 ||
+	    syscall(SYS_get_robust_list, 0, &ret->robust, &ret->robust_size) < 0)
+		return -errno;
+	return 0;
+}
+
 /* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup and a pidfd.
  *
  * clone3(2), Linux 5.7 for the cgroup. Returns 0 in the child, its pid in the
  * caller with *ret_pidfd set, or -errno. The caller has one thread. */
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 {
-	void *tid_address = NULL, *robust = NULL;
-	size_t robust_size = 0;
-	int pidfd = -1;
+	struct lw_thread thread;
+	int pidfd = -1, err = lw_thread_now(&thread);
 
-	/* As libc's fork(2) does, for the new thread's id and its robust mutexes. */
-	if (prctl(PR_GET_TID_ADDRESS, &tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
-		return -errno;
+	if (err < 0)
+		return err;
 
 	struct clone_request request = {
 		.flags = flags | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
 		.pidfd = (uint64_t)(uintptr_t)&pidfd,
-		.child_tid = (uint64_t)(uintptr_t)tid_address,
+		.child_tid = (uint64_t)(uintptr_t)thread.tid_address,
 		.exit_signal = SIGCHLD,
 	};
 	if (cgroup >= 0) {
@@ -195,57 +200,78 @@ int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 	}
 	long pid = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
 	if (0 == pid)
-		syscall(SYS_set_robust_list, robust, robust_size);
+		syscall(SYS_set_robust_list, thread.robust, thread.robust_size);
 	else if (pid > 0)
 		*ret_pidfd = pidfd;
 	return (int)pid;
 }
 
-struct errand {
-	const struct lw_step *steps;
-	uint32_t count, done;
-	int64_t result;
-};
-
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
-static void errand_main(void *argument)
+static void start_main(void *argument)
 {
-	struct errand *errand = argument;
+	struct lw_start *start = argument;
 
-	errand->done = lw_run_steps(errand->steps, errand->count, &errand->result);
+	start->done = lw_run_steps(start->steps, start->count, &start->result);
 	for (;;)
-		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+		raw(SYS_exit_group, 127, 0, 0, 0, 0);
 }
 
-/* Have a child execute lw_run_steps, in new namespaces (*flags*, CLONE_NEW*) or in those that the steps enter, and wait
- * until it has ended. If the child is pid 1 of a new pid namespace, that namespace is unusable afterwards.
- *
- * clone3(2), Linux 5.3. The child shares the memory of the caller, which sleeps meanwhile, so no page is copied. The child
- * takes no signals, because a handler would run on the caller's memory.
+/* Start a child in new namespaces (*flags*, CLONE_NEW*) that takes *steps*, with all signals blocked: a handler would run
+ * on the caller's memory. clone3(2), Linux 5.3. Returns its pid, or -errno. */
+static long start_with(struct lw_start *start, struct clone_request *request)
+{
+	uint64_t all = ~0ULL, before = 0;
+
+	request->flags |= CLONE_VM;
+	request->exit_signal = SIGCHLD;
+	request->stack = ((uint64_t)(uintptr_t)start->stack + 15) & ~15ULL;
+	request->stack_size = sizeof(start->stack) - 16;
+	long err = raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0);
+	if (err < 0)
+		return err;
+	long pid = clone3_onto(request, start_main, start);
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
+	return pid;
+}
+
+/* Start a program in namespaces of its own, from a daemon that may have other threads: the last of *steps* is execve(2),
+ * and until then the child makes only raw system calls. The caller keeps *start* until the child has left this memory,
+ * which the end of a close-on-exec pipe shows. So no page is copied, no handler of a fork runs, and no lock of another
+ * thread is needed. The program unblocks the signals. */
+int lw_start(struct lw_start *start, uint64_t flags, const struct lw_step *steps, uint32_t count, int *ret_pidfd)
+{
+	int pidfd = -1;
+	struct clone_request request = { .flags = flags | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&pidfd };
+
+	start->steps = steps;
+	start->count = count;
+	long pid = start_with(start, &request);
+	if (pid > 0)
+		*ret_pidfd = pidfd;
+	return (int)pid;
+}
+
+/* Have a child execute lw_run_steps, in new namespaces or in those that the steps enter, and wait until it has ended. If
+ * the child is pid 1 of a new pid namespace, that namespace is unusable afterwards. The caller sleeps meanwhile.
  * Returns as lw_run_steps does; or -1 if clone3 has failed, with its -errno in *ret_result. */
 int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
-	_Alignas(16) unsigned char stack[4096];
-	uint64_t all = ~0ULL, before = 0;
-	struct errand errand = { .steps = steps, .count = count };
-	struct clone_request request = {
-		.flags = flags | CLONE_VM | CLONE_VFORK,
-		.stack = (uint64_t)(uintptr_t)stack,
-		.stack_size = sizeof(stack),
-		.exit_signal = SIGCHLD,
-	};
+	struct lw_start start; /* an initializer would write all pages of its stack */
+	struct clone_request request = { .flags = flags | CLONE_VFORK };
 
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0);
-	long pid = clone3_onto(&request, errand_main, &errand);
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
+	start.steps = steps;
+	start.count = count;
+	start.done = 0;
+	start.result = 0;
+	long pid = start_with(&start, &request);
 	if (pid < 0) {
 		*ret_result = pid;
 		return -1;
 	}
 	while (raw(SYS_wait4, pid, 0, 0, 0, 0) == -EINTR)
 		;
-	*ret_result = errand.result;
-	return errand.done;
+	*ret_result = start.result;
+	return start.done;
 }
 
 /* Memory for one init: its stack, and what it shares with the keeper. NULL if there is no memory. */
@@ -300,9 +326,9 @@ static void restore_rseq(void)
 }
 
 /* In a clone that has returned by _longjmp: restore the state of the thread, as libc's fork(2) does. */
-void lw_reborn(void *robust, size_t robust_size)
+void lw_reborn(const struct lw_thread *thread)
 {
-	syscall(SYS_set_robust_list, robust, robust_size);
+	syscall(SYS_set_robust_list, thread->robust, thread->robust_size);
 	restore_rseq();
 }
 
@@ -332,24 +358,17 @@ static int await_birth(struct lw_init *init, int pidfd)
  * and holds the locks that CPython holds in os.fork. */
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd)
 {
-	void *robust = NULL;
-	size_t robust_size = 0;
-	int pidfd = -1;
+	int pidfd = -1, err = lw_thread_now(&init->thread);
 
+	if (err < 0)
+		return err;
 	init->state = STARTING;
 	init->ended = 0;
 	init->spent_us = 0;
 	init->how = how;
-	if (prctl(PR_GET_TID_ADDRESS, &init->tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
-		return -errno;
-
-	/* Everything that the job reads after the jump is in *init* or was
-	 * written before _setjmp; volatile keeps it out of registers. */
-	void *volatile saved_robust = robust;
-	volatile size_t saved_size = robust_size;
+	/* Everything that the job reads after the jump is in *init*. */
 	if (_setjmp(init->resume)) {
-		lw_reborn(saved_robust, saved_size);
+		lw_reborn(&init->thread);
 		return 0;
 	}
 
@@ -364,7 +383,7 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	if (pid < 0)
 		return (int)pid;
 
-	int err = await_birth(init, pidfd);
+	err = await_birth(init, pidfd);
 	if (err < 0) {
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 		while (waitpid((pid_t)pid, NULL, 0) < 0 && EINTR == errno)

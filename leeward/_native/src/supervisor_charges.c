@@ -238,11 +238,6 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 		free(purse);
 }
 
-static struct lw_listener *in_slot(const struct lw_supervisor *supervisor, uint32_t slot)
-{
-	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
-}
-
 /* Grant the job in `slot` shared mappings without a file, of `limit` bytes altogether, memory files in the folder `files`,
  * and watches; 0 and -1 grant watches only. The caller keeps `files`, and removes the slot before it closes that.
  * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
@@ -252,7 +247,7 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 	int failed = 0;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
+	listener = lw_in_slot(supervisor, slot);
 	if (!listener)
 		failed = -ENOENT;
 	else if (!listener->purse) {
@@ -279,8 +274,8 @@ int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_
 	struct lw_listener *listener, *owner;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
-	owner = in_slot(supervisor, of);
+	listener = lw_in_slot(supervisor, slot);
+	owner = lw_in_slot(supervisor, of);
 	if (listener && owner && owner->purse && listener->purse != owner->purse) {
 		lw_leave_purse(supervisor, listener);
 		listener->purse = owner->purse;
@@ -304,7 +299,7 @@ int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint6
 	struct lw_listener *listener;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
+	listener = lw_in_slot(supervisor, slot);
 	*ret_bytes = listener && listener->purse ? listener->purse->charged : 0;
 	pthread_mutex_unlock(&supervisor->mutex);
 	return listener ? 0 : -ENOENT;
