@@ -19,20 +19,11 @@ _RESOLVE = 0x01 | 0x02 | _NO_SYMLINKS | 0x08
 
 def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: bool = False) -> int:
     """
-    Open *path* in *folder*: no link is followed, no mount crossed, and no `..` leads out.
+    Open the relative *path* in *folder*: no mount is crossed, no `..` leads out, and no link is followed, or with
+    *links* only those that stay in *folder*. *mode* is for a file that is made.
 
-    Args:
-        folder: a descriptor.
-        path: relative.
-        flags: of open(2).
-        mode: the permissions of a file that is made; 0 if none is.
-        links: links are followed as long as they stay in *folder*.
-
-    Returns:
-        A close-on-exec descriptor of the caller's.
-
-    Raises:
-        OSError: with the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of *folder*.
+    Returns a close-on-exec descriptor of the caller's. OSError has the errno of openat2(2): ELOOP for a link, EXDEV for
+    a path that leads out of *folder*.
     """
     how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))
     found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)

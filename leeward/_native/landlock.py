@@ -1,7 +1,6 @@
 """
 Landlock's three system calls, and the kernel's names for what they restrict.
 
-Runs in:   anywhere; the steps are taken in the runner.
 Source:    landlock(7), landlock_create_ruleset(2)
 
 The numbers are those of <linux/landlock.h> of Linux 7.3; the build system's own header may be older.
@@ -82,20 +81,16 @@ def absence() -> int:
 
 def ruleset_step(ruleset: Cell, fs: int, net: int, scoped: int) -> Step:
     """
-    Make a ruleset, into *ruleset*, that denies the rights *fs*, *net* and *scoped* until rules allow parts of them.
-
-    Linux 5.13; *net* from 6.7, *scoped* from 6.12; E2BIG or EINVAL if the kernel doesn't know a right.
+    Make a ruleset, into *ruleset*, that denies the rights *fs*, *net* (Linux 6.7) and *scoped* (6.12) until rules allow
+    parts of them. E2BIG or EINVAL if the kernel doesn't know a right.
     """
     return gives(ruleset, Call.LANDLOCK_CREATE_RULESET, Block(struct.pack("QQQ", fs, net, scoped)), 24, 0)
 
 
 def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False) -> list[Step]:
     """
-    Allow *access* on *path* and, if it is a folder, beneath it. Links are followed.
-
-    Args:
-        optional: it is no error if *path* doesn't exist, or if it is a file while *access* has rights on a folder's
-            entries (EINVAL); then no rule is added.
+    Allow *access* on *path* and, if it is a folder, beneath it. Links are followed. If *optional*, no rule is added
+    where *path* doesn't exist, or is a file while *access* has rights on a folder's entries (EINVAL).
     """
     beneath = Cell(path)
     rule = Block(struct.pack("=Qi", access, -1), cells={8: beneath})  # struct landlock_path_beneath_attr
@@ -123,8 +118,7 @@ def port_step(ruleset: Cell, port: int, access: int) -> Step:
 def restrict_step(ruleset: Cell | int, flags: int) -> Step:
     """
     Enforce the ruleset on the thread that takes this step and on all threads and processes that it starts afterwards.
-
-    Irreversible; EPERM without no_new_privs. E2BIG if 16 rulesets are enforced already. Linux 5.13, *flags* from 6.15.
+    Irreversible. *flags* from Linux 6.15.
     """
     hints = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
     return Step(Call.LANDLOCK_RESTRICT_SELF, (ruleset, flags), hints=hints)

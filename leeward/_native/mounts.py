@@ -1,9 +1,7 @@
 """
-The mount calls that work on descriptors.
+The mount calls that work on descriptors, and mount(2). Each needs CAP_SYS_ADMIN over the mount namespace.
 
-Runs in:   keeper and runner; each call needs CAP_SYS_ADMIN over the mount namespace.
-Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12;
-           mount(2), for Linux before that
+Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ def copy(path: str | int, *, recursive: bool = True) -> int:
 
 def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
     """
-    `attributes_step` at once. *ids* is a descriptor of a user namespace, by whose map the owners of files are shown; -1
-    for none.
+    `attributes_step` at once. *ids*: a descriptor of a user namespace, by whose map the owners of files are shown; or
+    -1.
     """
     Table([attributes_step(mount, attributes, ids=ids)]).run()
 
@@ -100,10 +98,7 @@ def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | in
 
 
 def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
-    """
-    Make a new filesystem and a detached mount of it; *mount* gets the descriptor. An option without a value is set as a
-    flag.
-    """
+    """Make a new filesystem and a detached mount of it for the cell *mount*. An option without a value is set as a flag."""
     fs = Cell(f"new {type}")
     return [
         gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
@@ -116,10 +111,7 @@ def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attribu
 
 
 def mount_step(type: str, target: str, options: Mapping[str, str], attributes: MountAttr | int) -> Step:
-    """
-    Make a new filesystem and mount it at *target*, a path whose links are followed: by mount(2). An option without a
-    value is set as a flag.
-    """
+    """Make a new filesystem and mount it at *target*, a path whose links are followed. As for `filesystem_steps`."""
     return returns(Call.MOUNT, "none", target, type, int(attributes), _text(options))
 
 
@@ -140,13 +132,10 @@ def _text(options: Mapping[str, str]) -> str | int:
 
 def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:
     """
-    Make a detached copy of the mount tree at *path*; *mount* gets its descriptor.
+    Make a detached copy of the mount tree at *path*, or of the one mount if *alone*; *mount* gets its descriptor, or
+    the negative errno if the kernel may refuse (*optional*).
 
     A symbolic link as the last component isn't followed: the sandbox may not be allowed to see its target.
-
-    Args:
-        optional: the kernel may refuse; then *mount* holds the negative errno.
-        alone: copy the mount without those below it.
     """
     return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, _copying(not alone), optional=optional)
 
@@ -158,10 +147,8 @@ def _copying(recursive: bool) -> int:
 
 def move_step(mount: Cell | int, to: str, dir: Cell | int = AT_FDCWD, *, optional: bool = False) -> Step:
     """
-    Attach the detached *mount* at *to* below *dir*, or on *dir* itself if *to* is empty.
-
-    Args:
-        optional: it is no error if *mount* holds no descriptor.
+    Attach the detached *mount* at *to* below *dir*, or on *dir* itself if *to* is empty. If *optional*, it is no error
+    if *mount* holds no descriptor.
     """
     flags = lib.MOVE_MOUNT_F_EMPTY_PATH | (0 if to else lib.MOVE_MOUNT_T_EMPTY_PATH)
     return returns(Call.MOVE_MOUNT, mount, "", dir, to, flags, unless=_NO_MOUNT[optional])
@@ -185,8 +172,8 @@ def private_step() -> Step:
 
 def remount_step(path: str, attributes: MountAttr | int) -> Step:
     """
-    Set the attributes RDONLY, NOSUID, NODEV and NOEXEC of the attached mount at *path*: those in *attributes* on, the
-    others off. In a user namespace, an attribute that the mount came with can't be removed (EPERM).
+    Set RDONLY, NOSUID, NODEV and NOEXEC of the attached mount at *path*: those in *attributes* on, the others off. In a
+    user namespace, an attribute that the mount came with can't be removed (EPERM).
     """
     return returns(Call.MOUNT, 0, path, 0, lib.MS_REMOUNT | lib.MS_BIND | int(attributes), 0)
 

@@ -1,7 +1,6 @@
 """
 Capabilities and options of prctl(2).
 
-Runs in:   zygote, keeper and runner.
 Source:    capabilities(7), prctl(2)
 """
 

@@ -1,7 +1,6 @@
 """
 seccomp(2): steps that install a filter, and functions that ask what the kernel supports.
 
-Runs in:   the steps are taken in the runner; the functions that ask run anywhere.
 Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
 """
 
@@ -20,31 +19,24 @@ INSTRUCTION = 8
 
 def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
-    Install *program* on the thread that takes this step; *listener* gets the filter's notification descriptor.
+    Install *program*, at most 4096 BPF instructions of 8 bytes each; *listener* gets the filter's notification
+    descriptor. Irreversible; needs no_new_privs. Linux 5.0.
 
     With *killable* (Linux 5.19), only a fatal signal ends a task's wait for the answer once the supervisor has received
     the call. Before that, any signal ends the wait, and a handler without SA_RESTART makes the call fail with EINTR.
-
-    Irreversible; needs no_new_privs. EBUSY: another listener is installed already. Linux 5.0.
-    seccomp(2), seccomp_unotify(2).
-
-    Args:
-        program: BPF instructions of 8 bytes each, at most 4096 of them.
     """
-    filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})  # struct sock_fprog
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | (killable and lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, filter), (), Gives.SOMETHING, listener,
+    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, _filter(program)), (), Gives.SOMETHING, listener,
                 {errno.EBUSY: "another listener is installed already"})
 
 
 def install_step(program: bytes) -> Step:
-    """
-    Install *program*, which needs no supervisor, on the thread that takes this step and on all that it starts.
+    """Install *program*, which needs no supervisor, on the thread that takes this step and on all that it starts."""
+    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, 0, _filter(program)))
 
-    Irreversible; needs no_new_privs. Linux 3.17.
-    """
-    filter = Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})
-    return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, 0, filter))
+
+def _filter(program: bytes) -> Block:
+    return Block(struct.pack("H6xQ", len(program) // INSTRUCTION, 0), blocks={8: Block(program)})  # struct sock_fprog
 
 
 def has_user_notif() -> bool:

@@ -1,8 +1,7 @@
 """
 Replaces private memory by a private mapping of a memory file with the same content; finds CPython's arenas for that.
 
-Runs in:   the zygote.
-Needs:     one thread.
+Needs:     one thread, of the zygote.
 """
 
 from __future__ import annotations
@@ -39,11 +38,8 @@ def thread_storage() -> int:
 
 class Snapshot:
     """
-    A snapshot of parts of this process's memory. It is laid out when it is made, since memory that is allocated while
-    it is taken would be lost.
-
-    Args:
-        pages: address, bytes and PROT_* of each part, in whole pages. No stack and no thread's storage may be in them.
+    A snapshot of parts of this process's memory, *pages* (address, bytes and PROT_*), without stacks and threads'
+    storage. It is laid out when it is made, since memory that is allocated while it is taken would be lost.
     """
 
     def __init__(self, pages: Sequence[tuple[int, int, int]]) -> None:
@@ -53,16 +49,9 @@ class Snapshot:
 
     def take(self, *, huge: bool = True) -> bool:
         """
-        Replace the parts by mappings of a memory file.
-
-        Args:
-            huge: the file is to be in huge pages, as far as the kernel gives them.
-
-        Returns:
-            False if no memory file can be made or filled; then nothing is changed.
-
-        Raises:
-            KernelRefusal: a part couldn't be mapped, and its memory may be lost.
+        Replace the parts by mappings of a memory file, in *huge* pages as far as the kernel gives them. False, and
+        nothing is changed, if no such file can be made or filled; KernelRefusal if a part couldn't be mapped, and its
+        memory may be lost.
         """
         try:
             file = memory_file(_NAME)
@@ -79,7 +68,7 @@ class Snapshot:
     def look(self) -> None:
         """
         In a keeper: open its page map while it may still do so. The map shows which pages of the snapshot the keeper
-        has only read, so that it needs no page table entries for them.
+                   has only read, so that it needs no page table entries for them.
         """
         try:
             self.taken.map = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)

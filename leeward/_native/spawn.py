@@ -28,15 +28,8 @@ class Clone(enum.IntFlag):
 
 def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     """
-    Fork with new namespaces, straight into *cgroup* (a directory descriptor) if given.
-
-    CPython's functions around a fork are called on both sides.
-
-    Returns:
-        (0, -1) in the child; (pid, pidfd) in the caller, who owns the pidfd.
-
-    Raises:
-        KernelRefusal: with the errno of clone3(2).
+    Fork with new namespaces, straight into *cgroup* (a directory descriptor) if given. CPython's functions around a
+    fork are called on both sides. Returns (0, -1) in the child; (pid, pidfd) in the caller, who owns the pidfd.
     """
     pidfd = ffi.new("int *", -1)
     lib.lw_before_fork()
@@ -54,9 +47,6 @@ def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     """
     As `clone`, for a caller with one thread: neither CPython's functions around a fork are called nor the hooks of
     os.register_at_fork. docs/decisions/0010
-
-    Returns, raises:
-        As `clone`.
     """
     pidfd = ffi.new("int *", -1)
     pid = lib.lw_clone(flags, cgroup, pidfd)
