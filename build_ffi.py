@@ -41,8 +41,8 @@ GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion",
 
 
 #: The headers that Python sees, each behind those that it includes.
-HEADERS = ("snapshot", "job", "steps", "spawn", "keeper", "privileges", "scout", "supervisor", "loop", "arenas",
-           "arguments", "heap", "threads")
+HEADERS = ("snapshot", "job", "steps", "spawn", "keeper", "privileges", "scout", "supervisor", "loop", "arguments",
+           "heap", "threads")
 
 
 def declarations(header: str) -> str:

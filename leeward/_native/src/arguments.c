@@ -1,8 +1,7 @@
 /* The constants that the syscall filter compares arguments with, by name.
  *
  * The values come from the kernel's headers. Constants that Debian 12's headers (Linux 6.1) lack, or that only another
- * architecture has, are defined here, with the kernel version that added them. This is a table and not #defines
- * in kernel.cdef.h, because cffi would have to find each of them in the headers. */
+ * architecture has, are defined here, with the kernel version that added them. */
 
 #include "arguments.h"
 

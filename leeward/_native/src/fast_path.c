@@ -6,20 +6,19 @@
  *           is passed to Python, which reads, checks and decides as if this file didn't exist.
  *
  * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
- * free worker, and with each of them everything that an answer needs: pipes, open control files, and the values that
- * these had before. fast_path_request.c gives the next request that fits to an offered runner: it writes the code
- * to the runner's job pipe. fast_path_answer.c waits for the reply. If the reply is the expected one, and no counter
- * shows a refused call or a limit, it sends the answer, and reports the job to the owner by two events: LW_EVENT_STARTED
- * and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the owner gets the job by LW_EVENT_HANDED, and
- * goes on with it. Requests that get no runner, of streams that are shed, are refused. A runner that the owner
- * withdraws is used by the owner alone from then on.
+ * free worker, with everything that an answer needs: pipes, open control files, and the values that these had before.
+ * fast_path_request.c writes the code of the next request that fits to an offered runner's job pipe. fast_path_answer.c
+ * waits for the reply. If it is the expected one, and no counter shows a refused call or a limit, it sends the answer, and
+ * reports the job to the owner by LW_EVENT_STARTED and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the
+ * owner gets the job by LW_EVENT_HANDED, and goes on with it. Requests that get no runner, of streams that are shed, are
+ * refused. A runner that the owner withdraws is used by the owner alone from then on.
  *
  * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
  * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
  * anything else happens; both events of a short job are then reported together.
  *
- * A session's runner is offered to one stream and one session number. It takes the requests that name the session, one
- * after the other, until it is withdrawn. So a turn may report several jobs of a session, in order.
+ * A session's runner is offered to one stream and one session number, and takes its requests, one after the other, until
+ * it is withdrawn. So a turn may report several jobs of a session, in order.
  *
  * The owner gets the same information as without the fast path, only later. So each rule of the owner that could forbid
  * a job must be part of the offer, or be set by lw_stream_fast_path. */
@@ -45,7 +44,6 @@ double lw_now_s(void)
 	return 1e-9 * (double)lw_now_ns();
 }
 
-/* Put an event before the other events of the turn. */
 void lw_tell_first(struct lw_loop *loop, const struct lw_event *event)
 {
 	loop->urgent[loop->urgent_count++] = *event;
@@ -82,8 +80,7 @@ int lw_fast_path_open(struct lw_loop *loop)
 	return 0;
 }
 
-/* Set for how many nanoseconds a turn goes on after a start and after an answer. For tests, which need a certain order of
- * events. */
+/* For how many nanoseconds a turn goes on after a start and after an answer: tests need a certain order of events. */
 void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns)
 {
 	loop->fast_path->after_start_ns = after_start_ns;
@@ -211,7 +208,6 @@ static void take_off_list(struct lw_fast_path *path, const struct lw_entry *entr
 		path->entries[next].previous_of_stream = previous;
 }
 
-/* Set an entry's stream and state, and put it on that list. */
 static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream,
 			enum lw_entry_state state)
 {
@@ -233,7 +229,6 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	*first = at;
 }
 
-/* Remove entry `at` from its bucket. */
 static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, bool of_session)
 {
 	uint32_t *link = bucket;
@@ -254,7 +249,6 @@ void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_s
 	entry->started = started;
 }
 
-/* Record that the runner waits for the next request of its session. */
 void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
 {
 	put_on_list(path, entry, stream, LW_HELD);
@@ -287,13 +281,9 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 		return -EINVAL;
 	if (room < 0)
 		return -errno;
-	if (LW_NOWHERE == path->vacant) {
-		failed = grow(path);
-		if (failed)
-			return failed;
-	}
-	failed = lw_begin(loop, offer->reply, LW_REPLY, 0);
-	if (failed)
+	if (LW_NOWHERE == path->vacant && (failed = grow(path)))
+		return failed;
+	if ((failed = lw_begin(loop, offer->reply, LW_REPLY, 0)))
 		return failed;
 	at = path->vacant;
 	path->vacant = path->entries[at].next_vacant;
@@ -316,11 +306,10 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 
 	if (failed)
 		return failed;
-	if (offer->session) {
+	if (offer->session)
 		lw_entry_hold(path, &path->entries[at], loop->slots[offer->stream].stream);
-	} else {
+	else
 		path->offered[path->offered_count++] = at;
-	}
 	return 0;
 }
 
@@ -370,7 +359,6 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 {
 	struct lw_fast_path *path = loop->fast_path;
 	uint32_t at = path->count ? *bucket_of(path, number) : LW_NOWHERE;
-
 	int running;
 
 	while (LW_NOWHERE != at && path->entries[at].offer.number != number)
@@ -382,7 +370,7 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 	return running;
 }
 
-/* Give up the runners of a client that is gone. The owner has to end its jobs. */
+/* Give up the runners of a client that is gone, whose jobs the owner has to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
 	while (LW_NOWHERE != stream->first_running)

@@ -1,8 +1,6 @@
 /* What the files of the fast path share: fast_path.c, whose head says how it works, fast_path_request.c and
  * fast_path_answer.c. */
-
-#ifndef LW_FAST_PATH_H
-#define LW_FAST_PATH_H
+#pragma once
 
 #include "loop_private.h"
 
@@ -65,5 +63,3 @@ double lw_now_s(void);
 bool lw_may_answer(const struct lw_stream *stream);
 bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id);
 int lw_keep_piece(struct lw_piece *to, const uint8_t *data, uint32_t size);
-
-#endif

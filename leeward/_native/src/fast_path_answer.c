@@ -19,7 +19,6 @@
 /* Bytes of a control file that are read. Only memory.stat is longer, and it isn't used here. */
 #define GAUGE 1024
 
-/* Read a clock, in nanoseconds; or -errno. */
 static int64_t look_at_clock(clockid_t clock)
 {
 	struct timespec now;
@@ -77,9 +76,7 @@ static bool in_order(const struct lw_offer *offer, struct figures *ret)
 	return true;
 }
 
-/* The put_ functions write where lw_reserve has made room. */
-
-/* Write the head of a binary value of `size` bytes. */
+/* The put_ functions write where lw_reserve has made room; this one the head of a binary value of `size` bytes. */
 static size_t put_binary_head(uint8_t *to, uint64_t size)
 {
 	unsigned power = size > UINT16_MAX ? 2 : size > UINT8_MAX;
@@ -141,7 +138,6 @@ static void put_answer(struct lw_fast_path *path, const struct lw_entry *entry, 
 	lw_put_number(to->data + head, 4, to->size - head - 4);
 }
 
-/* Give the job to the owner, with the `got` bytes of its reply that have been read. */
 static void hand_over(struct lw_loop *loop, struct lw_entry *entry, const uint8_t *reply, ssize_t got)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -219,8 +215,7 @@ int lw_keep_piece(struct lw_piece *to, const uint8_t *data, uint32_t size)
 	return 0;
 }
 
-/* Set the refusal: its bytes `before` and `behind` the request's id. Returns 0, -EINVAL or -ENOMEM. Call it before a
- * stream is shed. */
+/* Set the bytes of the refusal, `before` and `behind` the request's id; before a stream is shed. 0, -EINVAL or -ENOMEM. */
 int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t before_size, const uint8_t *behind,
 			 uint32_t behind_size)
 {

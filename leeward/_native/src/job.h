@@ -1,6 +1,5 @@
 /* A job from its last lock on. See job.c. */
-#ifndef LW_JOB_H
-#define LW_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ int64_t lw_job_size(void);
 const char *lw_job_taken(void);
 void lw_job_leave(void);
 void lw_job_watch(void (*left)(void));
-
-#endif

@@ -1,6 +1,5 @@
 /* The kernel's headers whose names Python uses: build_ffi.py reads there which. */
-#ifndef LW_KERNEL_H
-#define LW_KERNEL_H
+#pragma once
 
 #include <fcntl.h>
 #include <linux/mount.h>
@@ -16,6 +15,4 @@
 /* Linux 5.19; Debian 12's headers have it, older ones don't. */
 #ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 #define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
-#endif
-
 #endif

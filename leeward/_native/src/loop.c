@@ -4,14 +4,13 @@
  * Trust:    bytes of clients and jobs pass through here unread. Only the fast path (fast_path.c) compares
  *           requests and replies with the bytes that it expects.
  *
- * Theory of operation. A descriptor is watched (LW_EVENT_READY while it is ready), accepts, or is
- * a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
- * two backends, epoll and io_uring, with the same events. The caller gets all
- * events of a turn at once, those of the fast path first: they report what has been done already,
- * and the handling of the others may depend on it.
+ * Theory of operation. A descriptor is watched (LW_EVENT_READY while it is ready), accepts, or is a stream: a client's
+ * connection, whose bytes come by LW_EVENT_DATA. There are two backends, epoll and io_uring, with the same events. The
+ * caller gets all events of a turn at once, those of the fast path first: they report what has been done already, and the
+ * handling of the others may depend on it.
  *
- * A descriptor's number is used again as soon as it is closed. So each use has a generation. The kernel
- * reports events with both, and events of an earlier use are dropped. */
+ * A descriptor's number is used again as soon as it is closed. So each use has a generation; events of an earlier one are
+ * dropped. */
 
 #include "loop_private.h"
 
@@ -72,7 +71,6 @@ void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const u
 	*event = (struct lw_event){ .kind = kind, .fd = fd, .value = value, .data = data };
 }
 
-/* Room for `size` more bytes. Returns 0 or -ENOMEM. */
 int lw_reserve(struct lw_bytes *bytes, size_t size)
 {
 	size_t room = bytes->room ? bytes->room : 2048;
@@ -103,7 +101,6 @@ void lw_stream_free(struct lw_stream *stream)
 	free(stream);
 }
 
-/* Make a control message with descriptors. Returns its length. */
 size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
 {
 	struct cmsghdr *header = (struct cmsghdr *)(void *)ret_control;
@@ -136,7 +133,6 @@ int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 	return 0;
 }
 
-/* Free the loop. Its descriptors stay open. */
 void lw_loop_close(struct lw_loop *loop)
 {
 	loop->way->close(loop); /* first: the ring may still read what streams hold */
@@ -248,8 +244,8 @@ int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 }
 
 /* Receive at most LW_CHUNK bytes. Returns their number, 0 at the end, or -errno; -EPERM if descriptors come with the next
- * bytes of a guarded stream, and then nothing is received. To receive them without room for descriptors would close these
- * in this thread, and a sender can make that take long (loop/closing.py). */
+ * bytes of a guarded stream, which aren't received then: this thread would close them, which can take long
+ * (loop/closing.py). */
 int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 {
 	struct iovec piece = { .iov_base = chunk, .iov_len = LW_CHUNK };
@@ -326,15 +322,12 @@ int64_t lw_now_ns(void)
 	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* --- for other threads ----------------------------------------------------------- */
-
-/* Record that the loop begins to wait. */
+/* For other threads: record that the loop begins to wait. */
 static void waits(struct lw_loop *loop, int64_t until_ns)
 {
 	atomic_store_explicit(&loop->waits_until, until_ns, memory_order_relaxed);
 }
 
-/* Called by the backends: record that the wait is over. */
 void lw_woke(struct lw_loop *loop)
 {
 	uint64_t turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
@@ -351,9 +344,8 @@ void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits
 	*ret_waits_until = atomic_load_explicit(&loop->waits_until, memory_order_relaxed);
 }
 
-/* Wait at most `patience_ns` nanoseconds (negative: without end), and serve what is ready. If a short job was started and
- * nothing else is ready, wait on for the moment that such a job takes. Returns the number of events, 0 also after a signal,
- * or -errno. */
+/* Wait at most `patience_ns` (negative: without end), and serve what is ready; if a short job was started and nothing else
+ * is ready, wait on for the moment that such a job takes. Returns the number of events, 0 also after a signal, or -errno. */
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events)
 {
 	int64_t ends = patience_ns < 0 ? INT64_MAX : lw_now_ns() + patience_ns;

@@ -1,8 +1,6 @@
 /* What the files of the loop share: loop.c (descriptors, streams, events), its two backends (loop_epoll.c, loop_uring.c),
  * and the fast path of short jobs (fast_path.c). "The owner" is the daemon's Python code, which has made the loop. */
-
-#ifndef LW_LOOP_PRIVATE_H
-#define LW_LOOP_PRIVATE_H
+#pragma once
 
 #include "loop.h"
 
@@ -120,5 +118,3 @@ int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
 int64_t lw_now_ns(void);
 void lw_fast_path_tell_refused(struct lw_loop *loop);
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream);
-
-#endif

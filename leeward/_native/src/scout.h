@@ -1,6 +1,5 @@
 /* Which pages a job touches. See scout.c. */
-#ifndef LW_SCOUT_H
-#define LW_SCOUT_H
+#pragma once
 
 #include "job.h"
 #include "snapshot.h"
@@ -19,5 +18,3 @@ struct lw_scout {
 };
 
 int lw_scout(const struct lw_scout *how);
-
-#endif

@@ -9,9 +9,9 @@
  * neighbours. A job touches a tenth of the pages that the zygote has written. Pages that a job writes are copied, as
  * before. Nobody can write the file itself: it is sealed before it is mapped, and no descriptor of it stays open.
  *
- * Between the copy of a page to the file and the mapping of the file nothing may write that page. So the caller has one
- * thread, and leaves out its stack and its thread's storage, in which the kernel writes (rseq). No function of libc is
- * called: a sanitizer's would write its own data. */
+ * Between the copy of a page and the mapping of the file nothing may write it. So the caller has one thread, and leaves out
+ * its stack and its thread's storage, in which the kernel writes (rseq). No function of libc is called: a sanitizer's would
+ * write its own data. */
 
 #include "snapshot.h"
 
@@ -44,12 +44,9 @@ uint64_t lw_thread_storage(void)
 	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
-/* Give *file*, which is empty, *size* bytes, in huge pages as far as they fill such. A fault maps sixteen neighbours in
- * either case. What that costs, and what it costs to unmap them, is then paid for a group of them and not for each.
- * Done before there is content, all of which the kernel would have to copy; but it makes no huge page of nothing, so each
- * gets a byte first.
- *
- * Linux 6.1, and a kernel with huge pages and room for them; without those nothing changes. */
+/* Give the empty *file* *size* bytes, in huge pages as far as they fill such: a fault maps sixteen neighbours in either
+ * case, but then maps and unmaps them as a group. Done before there is content, which the kernel would have to copy; it
+ * makes no huge page of nothing, so each gets a byte first. Linux 6.1, and room for huge pages; else nothing changes. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 static void grow_huge(int file, uint64_t size)
 {
@@ -71,11 +68,9 @@ static void grow_huge(int file, uint64_t size)
 	raw(SYS_munmap, at, room, 0, 0, 0); /* a file that is mapped and can be written could not be sealed */
 }
 
-/* Map *file*, an empty memory file that can be sealed, in place of *parts*, with their content; in *huge* pages, if it
- * may and can.
- *
- * Linux 3.17. F_SEAL_WRITE allows private mappings. Returns 0; 1 if the file can't hold the content or can't be sealed,
- * and then nothing is changed; -errno if a part could not be mapped, and then its memory may be lost. */
+/* Map *file*, an empty memory file that can be sealed, in place of *parts*, with their content. F_SEAL_WRITE allows private
+ * mappings. Returns 0; 1 if the file can't hold the content or can't be sealed, and then nothing is changed; -errno if a
+ * part could not be mapped, and then its memory may be lost. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t count, bool huge)
 {
@@ -120,9 +115,8 @@ static bool is_the_files(uint64_t entry)
 	return entry & PRESENT ? entry & OF_FILE : !(entry & SWAPPED);
 }
 
-/* Remove the page table entries of unchanged pages from this process, so that its clones don't get copies of them.
- *
- * Pages that the process has written stay. Without a map in *taken* nothing is done. Closes the map. */
+/* Remove the page table entries of unchanged pages from this process, so that its clones don't get copies of them. Does
+ * nothing without a map in *taken*, which it closes. */
 void lw_snapshot_drop(const struct lw_snapshot_parts *taken)
 {
 	uint64_t entries[ENTRIES];

@@ -1,6 +1,5 @@
 /* Replaces private memory by private mappings of a memory file. See snapshot.c. */
-#ifndef LW_SNAPSHOT_H
-#define LW_SNAPSHOT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ uint64_t lw_thread_storage(void);
 int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t count, bool huge);
 bool lw_hot_pin(const struct lw_range *pages, uint32_t count);
 void lw_snapshot_drop(const struct lw_snapshot_parts *taken);
-
-#endif

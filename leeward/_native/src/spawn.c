@@ -2,10 +2,9 @@
  *
  * Runs in:  zygote and keeper, both single-threaded; then init and job.
  *
- * A runner is two processes. The init is pid 1 of its pid namespace: it reaps
- * orphans and ends when the job ends. It is a C loop that shares the keeper's
- * memory (CLONE_VM), so it costs no page tables. The job is pid 2: a copy of
- * the keeper, which wakes up inside the keeper's own call of lw_spawn_runner.
+ * A runner is two processes. The init is pid 1 of its pid namespace: it reaps orphans and ends when the job ends. It is a
+ * C loop that shares the keeper's memory (CLONE_VM), so it costs no page tables. The job is pid 2: a copy of the keeper,
+ * which wakes up inside the keeper's own call of lw_spawn_runner.
  *
  * Theory of operation
  *
@@ -17,10 +16,8 @@
  *                             wait4 until the job is gone
  *   (reads both)              status, time = ..., exit
  *
- * The keeper sleeps while the job is copied from its memory, so the copy is
- * consistent. Init and keeper share thread-local storage too, errno included:
- * the init makes raw system calls only and calls nothing of libc but
- * _longjmp, which runs in the job. */
+ * The keeper sleeps while the job is copied from its memory, so the copy is consistent. Init and keeper share thread-local
+ * storage too, errno included: the init makes raw system calls only and calls nothing of libc but _longjmp, in the job. */
 
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE
@@ -52,9 +49,6 @@
 #ifndef SYS_landlock_restrict_self
 #define SYS_landlock_restrict_self 446
 #endif
-#ifndef PR_GET_TID_ADDRESS
-#define PR_GET_TID_ADDRESS 40
-#endif
 
 enum { STARTING = 0, LOCKED = 1, FAILED = 2 };
 
@@ -75,8 +69,6 @@ struct lw_init {
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
-
-/* --- the init ------------------------------------------------------------- */
 
 static long lock_init(const struct lw_runner *how)
 {
@@ -100,11 +92,6 @@ static long lock_init(const struct lw_runner *how)
 	if ((err = raw(SYS_close_range, 0, ~0U, 0, 0, 0)) < 0)
 		return err;
 	return raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0, 0);
-}
-
-static uint64_t microseconds(const struct timeval *time)
-{
-	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
 }
 
 static void report(struct lw_init *init, uint32_t state, long err)
@@ -162,11 +149,8 @@ static void init_main(void *argument)
 		if (pid < 0 && pid != -EINTR)
 			break;
 	}
-	for (;;)
-		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+	raw_exit(0);
 }
-
-/* --- the keeper's side ---------------------------------------------------- */
 
 int lw_thread_now(struct lw_thread *ret)
 {
@@ -176,10 +160,8 @@ int lw_thread_now(struct lw_thread *ret)
 	return 0;
 }
 
-/* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup and a pidfd.
- *
- * clone3(2), Linux 5.7 for the cgroup. Returns 0 in the child, its pid in the
- * caller with *ret_pidfd set, or -errno. The caller has one thread. */
+/* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup (Linux 5.7) and a pidfd. Returns 0 in the child, its pid in
+ * the caller, which has one thread, or -errno. */
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 {
 	struct lw_thread thread;
@@ -212,8 +194,7 @@ static void start_main(void *argument)
 	struct lw_start *start = argument;
 
 	start->done = lw_run_steps(start->steps, start->count, &start->result);
-	for (;;)
-		raw(SYS_exit_group, 127, 0, 0, 0, 0);
+	raw_exit(127);
 }
 
 /* Start a child in new namespaces (*flags*, CLONE_NEW*) that takes *steps*, with all signals blocked: a handler would run
@@ -274,7 +255,7 @@ int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t
 	return start.done;
 }
 
-/* Memory for one init: its stack, and what it shares with the keeper. NULL if there is no memory. */
+/* Memory for one init: its stack, and what it shares with the keeper; or NULL. */
 struct lw_init *lw_init_new(void)
 {
 	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,
@@ -288,8 +269,7 @@ void lw_init_free(struct lw_init *init)
 	munmap(init, sizeof(*init));
 }
 
-/* The job's wait status. Returns 0 and *ret_status; or -ECHILD if the init was killed, and the job
- * with it. Call it after the init was reaped. */
+/* After the init was reaped: the job's wait status; or -ECHILD if the init was killed, and the job with it. */
 int lw_init_status(const struct lw_init *init, int *ret_status)
 {
 	if (!__atomic_load_n(&init->ended, __ATOMIC_ACQUIRE))
@@ -298,8 +278,8 @@ int lw_init_status(const struct lw_init *init, int *ret_status)
 	return 0;
 }
 
-/* Processor time of the job and of the orphans that the init has reaped, in microseconds, from wait4(2). The time of
- * processes that were killed with the init is missing. Call it after the init was reaped. */
+/* After the init was reaped: processor time of the job and of the orphans that it had reaped, in microseconds. The time of
+ * processes that were killed with the init is missing. */
 uint64_t lw_init_spent_us(const struct lw_init *init)
 {
 	return init->spent_us;
@@ -314,8 +294,8 @@ int lw_init_join_error(const struct lw_init *init)
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that
- * there is one: sched_getcpu() would return the same, stale processor for ever. */
+/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that there is one:
+ * sched_getcpu() would return the same, stale processor for ever. */
 static void restore_rseq(void)
 {
 	if (!&__rseq_size || 0 == __rseq_size)
@@ -351,11 +331,9 @@ static int await_birth(struct lw_init *init, int pidfd)
 	return -ETIMEDOUT;
 }
 
-/* Make an init and its job.
- *
- * clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the pid of the
- * init, whose locks are set, with *ret_pidfd set; or -errno, and then no process is left. The caller has one thread
- * and holds the locks that CPython holds in os.fork. */
+/* Make an init and its job. clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the pid of the init,
+ * whose locks are set, with *ret_pidfd set; or -errno, and then no process is left. The caller has one thread and holds the
+ * locks that CPython holds in os.fork. */
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd)
 {
 	int pidfd = -1, err = lw_thread_now(&init->thread);

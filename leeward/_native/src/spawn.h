@@ -1,6 +1,5 @@
 /* Making processes: keepers by clone3, runners as an init and a job, programs in namespaces of their own. See spawn.c. */
-#ifndef LW_SPAWN_H
-#define LW_SPAWN_H
+#pragma once
 
 #include <linux/sched.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 uint64_t lw_init_spent_us(const struct lw_init *init);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
-
-#endif

@@ -2,25 +2,21 @@
  *
  * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it.
  *
- * Theory of operation. A filter's listener is readable while a task waits for an answer.
- * The thread waits for all listeners by epoll, level-triggered, and gives each ready one
- * one answer a turn: EACCES, but for memory that supervisor_charges.c grants. So a job that floods delays another by
- * one answer.
- * A job that has used up its tokens (RATE_PER_MS) is left waiting until it has some again: it
- * sleeps meanwhile, which costs the others nothing.
+ * Theory of operation. A filter's listener is readable while a task waits for an answer. The thread waits for all listeners
+ * by epoll, level-triggered, and gives each ready one one answer a turn: EACCES, but for memory that supervisor_charges.c
+ * grants. So a job that floods delays another by one answer. A job that has used up its tokens (RATE_PER_MS) sleeps until
+ * it has some again, which costs the others nothing.
  *
- * The thread reads nothing of the task, not its memory and not its /proc, only the registers that
- * the kernel has copied: so its answer can't depend on what a task changes meanwhile, and the
- * notification's id needn't be checked again (SEND does that, and says ENOENT). For a refusal the
- * thread opens nothing and allocates nothing, so neither EMFILE nor ENOMEM keeps it from answering.
+ * The thread reads nothing of the task, not its memory and not its /proc, only the registers that the kernel has copied:
+ * so its answer can't depend on what a task changes meanwhile, and the notification's id needn't be checked again (SEND
+ * does that, and says ENOENT). For a refusal it opens and allocates nothing, so neither EMFILE nor ENOMEM prevents it.
  *
- * One mutex guards everything but the waiting. The thread holds it for at most EVENTS
- * answers; callers hold it for copying a table. A listener is closed under it, and its
- * slot's generation goes up, so that an event fetched before can't hit a later job.
+ * One mutex guards everything but the waiting. The thread holds it for at most EVENTS answers; callers hold it for copying
+ * a table. A listener is closed under it, and its slot's generation goes up, so that an event fetched before can't hit a
+ * later job.
  *
- * RECV would block if nothing were waiting, and can't be told not to. It is called only
- * when epoll has just reported EPOLLIN, and by this thread alone: if the task has died since then,
- * its count remains, and RECV finds nothing and returns ENOENT. */
+ * RECV would block if nothing were waiting, and can't be told not to. It is called only when epoll has just reported
+ * EPOLLIN, and by this thread alone: if the task has died since then, its count remains, and RECV returns ENOENT. */
 
 #include "supervisor_private.h"
 
@@ -40,9 +36,8 @@
 /* Listeners served in one turn, with the mutex held: about 100 us. */
 #define EVENTS 16
 
-/* Answers to one job: 1000 at once, then 4 a millisecond. An answer costs this thread
- * about 12 us, so that a flood takes 5 % of a processor; and 256 tasks that all wait get
- * theirs within 64 ms. */
+/* Answers to one job: 1000 at once, then 4 a millisecond. An answer costs this thread about 12 us, so that a flood takes 5 %
+ * of a processor; and 256 tasks that all wait get theirs within 64 ms. */
 #define RATE_PER_MS 4
 #define BURST 1000
 
@@ -62,7 +57,6 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Make an eventfd readable. */
 void lw_poke(int eventfd)
 {
 	const uint64_t one = 1;
@@ -72,7 +66,6 @@ void lw_poke(int eventfd)
 		;
 }
 
-/* Make an eventfd not readable. */
 void lw_unpoke(int eventfd)
 {
 	uint64_t count;
@@ -117,8 +110,7 @@ static void unwatch(struct lw_supervisor *supervisor, struct lw_listener *listen
 	listener->watched = false;
 }
 
-/* Close a listener that can't be read for an unknown reason. The kernel then refuses the calls itself, with
- * ENOSYS. */
+/* Close a listener that can't be read for an unknown reason. The kernel then refuses the calls itself, with ENOSYS. */
 static void give_up(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unwatch(supervisor, listener);
@@ -331,8 +323,7 @@ static int prepare(struct lw_supervisor *supervisor)
 	return epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, supervisor->wake, &event) ? -errno : 0;
 }
 
-/* Start the thread. `lw_supervisor_stop` ends it and frees everything.
- * Returns 0 or -errno. */
+/* Start the thread. Returns 0 or -errno. */
 int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 {
 	struct lw_supervisor *supervisor = calloc(1, sizeof(*supervisor));
@@ -353,8 +344,7 @@ int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 	return 0;
 }
 
-/* End the thread, close all listeners and free everything. From then on a refused call of
- * a job that still runs gets ENOSYS from the kernel. */
+/* End the thread, close all listeners and free everything. A refused call of a job that still runs then gets ENOSYS. */
 void lw_supervisor_stop(struct lw_supervisor *supervisor)
 {
 	pthread_mutex_lock(&supervisor->mutex);
@@ -386,8 +376,7 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 }
 
 /* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
- * lw_supervisor_end_check. On success the supervisor owns the fd.
- * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
+ * lw_supervisor_end_check. Returns 0, and the supervisor owns the fd; or -errno: EUSERS for too many jobs. */
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
@@ -445,9 +434,8 @@ static uint32_t tell_refusals(const struct lw_listener *listener, struct lw_deni
 	return told;
 }
 
-/* Stop answering and close the listener. Returns the counts of lw_supervisor_counts as well;
- * the caller has to report those that weren't drained.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
+/* Stop answering and close the listener. Returns the counts of lw_supervisor_counts as well, of which the caller reports
+ * those that weren't drained. 0, or -ENOENT for a slot that isn't in use, as all functions with a slot. */
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count)
 {
@@ -472,8 +460,7 @@ int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct
 
 /* --- counts -------------------------------------------------------------------- */
 
-/* End the check in which a runner tries forbidden calls, before its job has begun: count from zero, and report refusals from
- * now on. Returns 0, or -ENOENT for a slot that isn't in use. */
+/* End the check in which a runner tries forbidden calls, before its job has begun: count from zero, and report refusals. */
 int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
 {
 	struct lw_listener *listener;
@@ -489,8 +476,7 @@ int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
 	return listener ? 0 : -ENOENT;
 }
 
-/* What a job was refused so far; `ret_denied` has room for LW_SUPERVISOR_MOST.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
+/* What a job was refused so far; `ret_denied` has room for LW_SUPERVISOR_MOST. */
 int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count)
 {
@@ -504,7 +490,7 @@ int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct
 	return listener ? 0 : -ENOENT;
 }
 
-/* The sum of the counts of lw_supervisor_counts. Returns 0, or -ENOENT for a slot that isn't in use. */
+/* The sum of the counts of lw_supervisor_counts. */
 int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
 {
 	const struct lw_listener *listener;
@@ -537,9 +523,8 @@ static uint32_t report(struct lw_listener *listener, struct lw_denied *ret_denie
 	return told;
 }
 
-/* Report what was refused since the last call, summed up by job and system call;
- * `ret_denied` has room for LW_SUPERVISOR_MOST. If there is more, the eventfd is
- * readable again. Returns 0. */
+/* Report what was refused since the last call, summed up by job and system call; `ret_denied` has room for
+ * LW_SUPERVISOR_MOST. If there is more, the eventfd is readable again. Returns 0. */
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
 {
 	uint32_t told = 0, from;

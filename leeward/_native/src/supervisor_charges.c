@@ -86,11 +86,7 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	struct lw_purse *purse = listener->purse;
 	uint64_t left = purse->limit > purse->charged ? purse->limit - purse->charged : 0, cost;
 
-	if (length > left) {
-		refuse(supervisor, listener, ENOMEM);
-		return;
-	}
-	cost = (length + PAGE - 1) / PAGE * PAGE + BESIDE;
+	cost = length > left ? length : (length + PAGE - 1) / PAGE * PAGE + BESIDE; /* no overflow */
 	if (cost > left) {
 		refuse(supervisor, listener, ENOMEM);
 		return;
@@ -239,8 +235,7 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 }
 
 /* Grant the job in `slot` shared mappings without a file, of `limit` bytes altogether, memory files in the folder `files`,
- * and watches; 0 and -1 grant watches only. The caller keeps `files`, and removes the slot before it closes that.
- * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
+ * and watches; 0 and -1 grant watches only. The caller removes the slot before it closes `files`. Returns 0 or -errno. */
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
 {
 	struct lw_listener *listener;
@@ -267,8 +262,7 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 	return failed;
 }
 
-/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
+/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
 	struct lw_listener *listener, *owner;
@@ -293,7 +287,7 @@ void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
 	pthread_mutex_unlock(&supervisor->mutex);
 }
 
-/* How many bytes the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */
+/* How many bytes the purse of `slot` is charged with. */
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes)
 {
 	struct lw_listener *listener;

@@ -1,7 +1,5 @@
 /* What the files of the supervisor share: supervisor.c, whose head says how it works, and supervisor_charges.c. */
-
-#ifndef LW_SUPERVISOR_PRIVATE_H
-#define LW_SUPERVISOR_PRIVATE_H
+#pragma once
 
 #include "supervisor.h"
 
@@ -75,5 +73,3 @@ void lw_unpoke(int eventfd);
 struct lw_listener *lw_in_slot(const struct lw_supervisor *supervisor, uint32_t slot);
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);
-
-#endif
