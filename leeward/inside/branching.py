@@ -1,20 +1,20 @@
 """
 A kernel's branch: a fork of its process, with its own pipes.
 
-Runs in:   the job's process, after the last lock.
 Trust:     none in what earlier jobs left, as in `session`. A branch has every lock of its kernel: filter, Landlock,
            namespaces, capabilities and limits are inherited, and none can be taken off.
 
 The daemon sends five descriptors over the *door*, a socket of the kernel's process, and then the frame that asks for a
-branch. The descriptors are a door for the branch, job, reply, stdout, stderr. The branch is a grandchild whose parent
-has exited, so that the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the
-daemon learns its process number from the system (SCM_CREDENTIALS).
+branch: a door for the branch, job, reply, stdout, stderr. The branch is a grandchild whose parent has exited, so that
+the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the daemon learns its process
+number from the system (SCM_CREDENTIALS).
 """
 
 from __future__ import annotations
 
 import _socket
 import array
+import contextlib
 import os
 
 from leeward.wire import job as wire
@@ -26,12 +26,7 @@ _OUT, _ERR = 1, 2
 
 
 class Doorway:
-    """
-    The socket on which the daemon sends the descriptors of a branch.
-
-    Args:
-        door: the descriptor, or -1.
-    """
+    """The socket *door*, or -1, on which the daemon sends the descriptors of a branch."""
 
     def __init__(self, door: int) -> None:
         self._door = door
@@ -46,10 +41,8 @@ class Doorway:
 
     def fork(self, job_fd: int, reply_fd: int) -> bool:
         """
-        Make a branch. Returns True in the branch, whose own pipes then have the numbers *job_fd* and *reply_fd*.
-
-        Raises:
-            OSError: no branch is made.
+        Make a branch, or raise OSError. True in the branch, whose own pipes then have the numbers *job_fd* and
+        *reply_fd*.
         """
         ends = _received(self._door)
         gate_read, gate_write = os.pipe()
@@ -62,7 +55,8 @@ class Doorway:
             _, status = os.waitpid(middle, 0)
         finally:
             for fd in (*ends, gate_read, gate_write):
-                _close(fd)
+                with contextlib.suppress(OSError):  # the descriptor is closed already
+                    os.close(fd)
         if status:
             raise OSError("a second fork failed")
         return False
@@ -110,10 +104,3 @@ def _received(door: int) -> list[int]:
             os.close(fd)
         raise OSError(f"{len(fds)} of {_ENDS} descriptors have come")
     return list(fds)
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass  # the descriptor is closed already

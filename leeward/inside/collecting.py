@@ -1,8 +1,5 @@
 """
-Returns the files that a job's `collect` asks for, and lists what it left out.
-
-Runs in:   the job's process, after the last lock, so that a mistake here has effects only
-           inside. The daemon checks patterns before, and names, sizes and reasons again after.
+Returns the files that a job's `collect` asks for, and lists what it left out. The daemon checks it all again.
 
 A pattern without wildcards names a file, or a folder with everything in it. A pattern with wildcards works as in
 glob.glob, `**` included: it matches files, and no name that begins with a dot unless the pattern has that dot. With a
@@ -40,7 +37,6 @@ NOTHING = Wanted()
 
 
 def wanted(fields: Mapping[str, Any]) -> Wanted:
-    """Read a job's fields."""
     return Wanted(fields["collect"], fields["most_files"])
 
 
@@ -48,13 +44,10 @@ def wanted(fields: Mapping[str, Any]) -> Wanted:
 def collect(patterns: Sequence[str], most: int = wire.MAX_FILES,
             top: str = WORKSPACE) -> tuple[dict[str, bytes], list[tuple[str, str]], bool]:
     """
-    The regular files below *top* that match, by name; the names left out, with reasons; and whether the file system
-    is full.
+    The regular files below *top* that match, at most *most*, by name; the names left out, with reasons; and whether the
+    file system is full.
 
     The sum of bytes is bounded by the size of the file system, since sparse files may claim any size.
-
-    Args:
-        most: bound on these files.
     """
     if not patterns:
         return {}, [], _full(top)
@@ -67,12 +60,7 @@ def collect(patterns: Sequence[str], most: int = wire.MAX_FILES,
 
 
 class Haul:
-    """
-    The files found so far.
-
-    Attributes:
-        found: contents, by name.
-    """
+    """The files found so far: contents, by name."""
 
     def __init__(self, top: str, most: int) -> None:
         self._top, self._most = top, most
@@ -158,8 +146,8 @@ def walk(top: str) -> list[Entry]:
     """
     All that is below *top*, in order. No link is followed.
 
-    Not glob.glob, which recurses: a job that nests a thousand folders would exceed the interpreter's
-    recursion limit. Folders that are deeper than a name may be aren't searched.
+    Not glob.glob, which recurses: a job that nests a thousand folders would exceed the interpreter's recursion limit.
+    Folders that are deeper than a name may be aren't searched.
     """
     entries: dict[str, str] = {}
     folders = [""]
@@ -188,11 +176,8 @@ def walk(top: str) -> list[Entry]:
 
 def matching(pattern: str, entries: Sequence[Entry], folders: bool = False) -> Iterator[Entry]:
     """
-    Those of *entries* that *pattern*, which has wildcards, matches: the files that glob.glob(pattern,
-    recursive=True) would find; and those to leave out, with reasons.
-
-    Args:
-        folders: the pattern matches folders with all their content.
+    Those of *entries* that *pattern*, which has wildcards, matches, as glob.glob(pattern, recursive=True) would, or in
+    *folders* that it matches; and those to leave out, with reasons.
     """
     wanted = pattern.split("/")
     deep = "**" in wanted

@@ -1,7 +1,5 @@
 """
-Shows matplotlib's figures, so that a job needn't save them.
-
-Runs in:   the job's process, after the last lock. Imports nothing of matplotlib's before the job does.
+Shows matplotlib's figures, so that a job needn't save them. Imports nothing of matplotlib's before the job does.
 
 They are drawn by Agg, which needs no screen. `pyplot.show` shows all open figures and closes them, as a user would
 close the windows; figures that are still open at the end are shown then.

@@ -1,8 +1,7 @@
 """
 Finds names that match a pattern, and lines that match a regular expression.
 
-Runs in:   as file_calls.py says. Patterns come from the client: a search may take for ever; the call's time limit
-           ends it.
+Patterns come from the client: a search may take for ever; the call's time limit ends it.
 """
 
 from __future__ import annotations

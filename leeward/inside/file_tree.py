@@ -1,7 +1,5 @@
 """
-Lists folders; makes, moves, copies and removes files and folders.
-
-Runs in:   as file_calls.py says. Paths are bytes.
+Lists folders; makes, moves, copies and removes files and folders. Paths are bytes.
 
 A folder may have any number of entries, and get more while it is read: only a bounded number of them is kept at once,
 and no link to a folder is followed on the way down.
@@ -9,13 +7,14 @@ and no link to a folder is followed on the way down.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections.abc import Iterator
 from typing import Any
 
-from leeward.inside.file_content import FileWriting, failed, opened
+from leeward.inside.file_content import FileWriting, dropped_on_error, failed, opened
 from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
 
 #: Entries that one call reads, at most.
@@ -30,7 +29,6 @@ Row = list[Any]
 
 
 def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
-    """The row of *path* under *name*."""
     mode, target = there.st_mode, b""
     if stat.S_ISLNK(mode):
         target = os.readlink(path)[:MAX_PATH]
@@ -71,10 +69,7 @@ def page(path: bytes, after: bytes) -> dict[str, Any]:
 
 
 def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-    """
-    Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read counts as
-    empty.
-    """
+    """Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read counts as empty."""
     count = 0
     todo = [b""]
     while todo:
@@ -97,12 +92,7 @@ def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
 
 
 def snapshot(path: bytes) -> dict[str, Any]:
-    """
-    Rows of everything below *path*.
-
-    Raises:
-        OSError: E2BIG if an answer can't hold them all.
-    """
+    """Rows of everything below *path*; OSError with E2BIG if an answer can't hold them all."""
     rows: list[Row] = []
     size = 0
     for name, entry in walk(path):
@@ -169,12 +159,7 @@ def move(path: bytes, to: bytes) -> dict[str, Any]:
 
 
 def copy(path: bytes, to: bytes, follow: bool = True) -> dict[str, Any]:
-    """
-    Copy a file with its mode and time, or a folder with its content.
-
-    Raises:
-        OSError: EINVAL for anything else, also in the folder.
-    """
+    """Copy a file with its mode and time, or a folder with its content. EINVAL for anything else, also in the folder."""
     there = os.stat(path, follow_symlinks=follow)
     if stat.S_ISLNK(there.st_mode):
         return link(to, os.readlink(path))
@@ -203,12 +188,9 @@ def _copy_file(path: bytes, to: bytes) -> None:
     fd, there = opened(path)
     try:
         one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=max(0, there.st_mtime_ns))
-        try:
+        with dropped_on_error(one):
             while one.size < there.st_size and (data := os.read(fd, min(CHUNK, there.st_size - one.size))):
                 one.put(one.size, data)
-        except BaseException:
-            one.drop()
-            raise
         one.finish()
     finally:
         os.close(fd)
@@ -249,10 +231,8 @@ def _emptied(folder: bytes) -> list[bytes]:
                 if len(below) >= _MOST_KEPT:
                     break
                 continue
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(entry.path)
-            except FileNotFoundError:
-                pass
     return below
 
 

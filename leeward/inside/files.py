@@ -1,9 +1,4 @@
-"""
-Writes files to /workspace before a job runs.
-
-Runs in:   the job's process, after the last lock, so that a mistake here has effects only
-           inside. The daemon checks names before.
-"""
+"""Writes files to /workspace before a job runs. The daemon checks names before."""
 
 from __future__ import annotations
 

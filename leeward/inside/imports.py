@@ -1,8 +1,4 @@
-"""
-Acts on modules when a job imports them, so that nothing of them is imported before.
-
-Runs in:   the job's process, after the last lock, for a job with `display`.
-"""
+"""Acts on modules when a job with `display` imports them, so that nothing of them is imported before."""
 
 from __future__ import annotations
 

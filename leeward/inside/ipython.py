@@ -1,8 +1,4 @@
-"""
-`IPython.display` in code that is shown: IPython's own shows by ours, and where it isn't installed this stands for it.
-
-Runs in:   the job's process, after the last lock, for a job with `display`.
-"""
+"""`IPython.display` in code that is shown: IPython's own shows by ours, and where it isn't installed this stands for it."""
 
 from __future__ import annotations
 

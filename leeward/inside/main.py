@@ -1,8 +1,4 @@
-"""
-Reads one job, sets it up, runs it, replies.
-
-Runs in:   the job's process, after the last lock.
-"""
+"""Reads one job, sets it up, runs it, replies."""
 
 from __future__ import annotations
 
@@ -18,16 +14,15 @@ from leeward.inside import (
     answer,
     branching,
     collecting,
-    contexts,
     file_calls,
     files,
     fresh,
     functions,
-    hooks,
     program,
     rehearsal,
     session,
     showing,
+    tracebacks,
 )
 from leeward.points import point
 from leeward.protocols import Protocol
@@ -54,26 +49,18 @@ def prepare() -> None:
     """In the zygote, once: prepare for every job."""
     global _main
     _main = program.set_up()
-    program.hide_frames()
+    tracebacks.hide_frames(program.ours)
     # The thread object caches the zygote's thread id on the host.
     threading.main_thread()._native_id = _PID  # type: ignore[attr-defined]
 
 
-def freshen() -> None:
-    """In each runner: reseed, and run hooks."""
-    fresh.reseed()
-    hooks.run()
-
-
 def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | None:
     """
-    In the zygote, once: prepare for jobs that begin in C.
-
-    Returns:
-        The function that C calls instead of `freshen`; None if there is none, so that no job begins in C.
+    In the zygote, once: prepare for jobs that begin in C. Returns the function that C calls instead of `fresh.freshen`;
+    None if there is none, so that no job begins in C.
     """
     global _laid
-    renew = None if hooks.any_registered() else fresh.in_one_call()
+    renew = fresh.in_one_call()
     if renew is not None:
         _laid = _pipes(lay, job_fd, reply_fd, last=True)
     return renew
@@ -81,8 +68,8 @@ def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | 
 
 def install_handlers() -> None:
     """
-    Set handlers: a fault's traceback is written to stderr; SIGURG ends a call. In the zygote, for the interpreter;
-    `crossing.handlers` has the kernel's part.
+    In the zygote, for the interpreter; `crossing.handlers` has the kernel's part. A fault's traceback goes to stderr;
+    SIGURG ends a call.
     """
     faulthandler.enable(file=_STDERR)
     signal.signal(signal.SIGURG, program.nudged)
@@ -106,11 +93,11 @@ def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
 
 def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     """
-    Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow.
-    *door*, if not -1, is for a session's branches; other jobs close it.
+    Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow. *door*, if
+    not -1, is for a session's branches; other jobs close it.
 
-    Waiting after the reply leaves the processor to the daemon's answer; an exit here
-    would make the answer wait for the teardown of five namespaces.
+    Waiting after the reply leaves the processor to the daemon's answer; an exit here would make the answer wait for the
+    teardown of five namespaces.
     """
     me = os.getpid()
     pipes = _pipes(lay, job_fd, reply_fd, last=True)
@@ -137,7 +124,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         if body is None:
             os._exit(0)
         main = _main or program.set_up()
-        contexts.tell()
+        fresh.tell_contexts()
         code = wire.code_of(body)
         if body.startswith(wire.LENT):
             variables, code = wire.read_lent(body)
@@ -147,7 +134,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         if body != wire.SESSION:
             doorway.shut()
         if code is not None:
-            end, wanted = program.run_code(code, main), collecting.NOTHING
+            end, wanted = program.wind_up(program.run_code(code, main)), collecting.NOTHING
             if program.IN_ORDER is end:
                 pipes.finish()
         elif body == wire.SESSION:
@@ -196,7 +183,7 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
     if channel is not None:
         main.__dict__.update(channel.functions)
     try:
-        end = program.run(fields, main, None if shown is None else shown.run)
+        end = program.run_main(fields, main, None if shown is None else shown.run)
     finally:
         if channel is not None:
             try:

@@ -1,15 +1,14 @@
 """
 Many jobs of one client, one after the other, in one interpreter.
 
-Runs in:   the job's process, after the last lock.
 Trust:     none in what earlier jobs left: they may have installed signal handlers, hooks and threads. They can only
            break their own session; the daemon relies on nothing here but on the limits that it enforces itself.
 
-An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame
-has left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the
-next job, whose frame was read to its end, or late for the job before. Between the two reads of a
-frame all late signals have arrived, and are discarded. The handler is installed before the first job's
-frame is read: the session's first frame holds no job.
+An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame has
+left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the next
+job, whose frame was read to its end, or late for the job before. Between the two reads of a frame all late signals have
+arrived, and are discarded. The handler is installed before the first job's frame is read: the session's first frame
+holds no job.
 """
 
 from __future__ import annotations

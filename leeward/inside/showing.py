@@ -1,10 +1,9 @@
 """
 Shows a job's values: its last expression's, those given to `display`, and matplotlib's open figures.
 
-Runs in:   the job's process, after the last lock, for a job with `display`. The zygote imports the module, because
-           a job can't import leeward's modules; the module's own imports are made at its first use.
-Trust:     none. It runs the job's own methods, and the job can change everything here; the daemon checks and bounds
-           what it sends.
+Runs in:   a job with `display`. The zygote imports the module, because a job can't; its own imports are made at its
+           first use.
+Trust:     none. It runs the job's own methods, and the daemon checks and bounds what it sends.
 
 Such code may use some of IPython's dialect: top-level `await`, `_`, a semicolon that suppresses the value of the last
 expression, and a hint for lines that aren't Python.
@@ -65,12 +64,7 @@ class Shown(NamedTuple):
 
 
 class Showing:
-    """
-    What one job shows.
-
-    Args:
-        goes_on: other jobs follow in this process.
-    """
+    """What one job shows; other jobs follow in this process if it *goes_on*."""
 
     def __init__(self, *, goes_on: bool = False) -> None:
         self._goes_on = goes_on
@@ -112,10 +106,8 @@ class Showing:
 
     def add(self, thing: object, *, raw: bool = False) -> bundles.Bundle | None:
         """
-        Show *thing* in each of its forms. Returns None if there is no room for it.
-
-        Args:
-            raw: it maps MIME type to content.
+        Show *thing*, or the content by MIME type that it maps if *raw*, in each of its forms. None if there is no room
+        for it.
         """
         with self._adding:
             if self._count >= bundles.MAX_RESULTS:
@@ -162,10 +154,7 @@ class Showing:
         return bundle
 
     def _forms(self, number: int, thing: object) -> Iterator[tuple[str, Any]]:
-        """
-        Every form of *thing*, plain text first. Methods are looked up in its class, because an object may have any
-        attribute.
-        """
+        """Every form of *thing*, plain text first. Methods are looked up in its class: an object may have any attribute."""
         kind = type(thing)
         given: dict[str, Any] = {}
         if getattr(kind, "_repr_mimebundle_", None) is not None:
@@ -204,12 +193,7 @@ class Showing:
 
 
 def display(*things: object, raw: bool = False, **_ignored: object) -> None:
-    """
-    Show *things* beside what the code prints, each in all its forms.
-
-    Args:
-        raw: each is a map from MIME type to content.
-    """
+    """Show *things*, or contents by MIME type if *raw*, beside what the code prints, each in all its forms."""
     for thing in things:
         if _current is None:
             print(thing)
