@@ -19,8 +19,6 @@ from leeward.errors import KernelRefusal
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """How far a new process has come with its steps."""
-
     join_error: int        # 0, or the errno with which it could not join its cgroups; then no step was taken
     affinity_error: int    # 0, or the errno with which its one processor could not be set
     done: int              # how many steps had an allowed result

@@ -110,7 +110,6 @@ def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool = F
 
 
 def port_step(ruleset: Cell, port: int, access: int) -> Step:
-    """Allow *access* on *port*. Linux 6.7."""
     rule = Block(struct.pack("QQ", access, port))  # struct landlock_net_port_attr
     return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, rule, 0)
 

@@ -186,7 +186,6 @@ class Loop:
         return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
 
     def set_templates(self, templates: MessageTemplates) -> None:
-        """Set the templates of the fast path, once."""
         kept = {name: ffi.from_buffer(getattr(templates, name)) for name in MessageTemplates.__slots__}
         given = ffi.new("struct lw_templates *")
         for name, data in kept.items():
@@ -231,7 +230,6 @@ class Loop:
 
 
 def data_of(event: Any, size: int) -> bytes:
-    """A copy of the *size* bytes at `event.data`."""
     return bytes(ffi.buffer(event.data, size))
 
 

@@ -35,7 +35,6 @@ class MountAttr(enum.IntFlag):
 
 
 def move_mount(mount: int, to: str) -> None:
-    """Attach the detached *mount* at *to*."""
     Table([move_step(mount, to)]).run()
 
 
@@ -59,12 +58,10 @@ def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
 
 
 def sets_attributes() -> bool:
-    """Whether the kernel has mount_setattr(2)."""
     return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
 def remount(path: str, attributes: MountAttr | int) -> None:
-    """`remount_step` at once."""
     Table([remount_step(path, attributes)]).run()
 
 
@@ -179,5 +176,4 @@ def remount_step(path: str, attributes: MountAttr | int) -> Step:
 
 
 def unmount_step(path: str) -> Step:
-    """Detach the mount at *path*, and all below it."""
     return returns(Call.UMOUNT2, path, MNT_DETACH)

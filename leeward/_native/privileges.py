@@ -20,8 +20,6 @@ _HEADER, _NONE = Block(struct.pack("Ii", 0x20080522, 0)), Block(bytes(24))
 
 
 class Prctl(enum.IntEnum):
-    """PR_*: options of prctl(2)."""
-
     CAPBSET_DROP = lib.PR_CAPBSET_DROP
     CAP_AMBIENT = lib.PR_CAP_AMBIENT
     CAP_AMBIENT_CLEAR_ALL = lib.PR_CAP_AMBIENT_CLEAR_ALL

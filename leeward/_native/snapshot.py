@@ -32,7 +32,6 @@ def gathered_arenas() -> tuple[int, int]:
 
 
 def thread_storage() -> int:
-    """An address in this thread's storage."""
     return int(lib.lw_thread_storage())
 
 

@@ -15,8 +15,6 @@ from leeward.errors import KernelRefusal
 
 
 class Clone(enum.IntFlag):
-    """The namespace flags of clone(2)."""
-
     NEWNS = lib.CLONE_NEWNS
     NEWCGROUP = lib.CLONE_NEWCGROUP
     NEWUTS = lib.CLONE_NEWUTS

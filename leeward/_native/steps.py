@@ -85,8 +85,6 @@ class Call(enum.IntEnum):
 
 
 class Gives(enum.IntEnum):
-    """Which results a step may have beside its answers."""
-
     NOTHING = 0
     #: Any result that isn't negative, for example a descriptor.
     SOMETHING = 1
@@ -102,8 +100,6 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Memory whose address is an argument of a call."""
-
     data: bytes
     cells: Mapping[int, Cell] = field(default_factory=dict)    # by offset: those that lie in the memory
     blocks: Mapping[int, Block] = field(default_factory=dict)  # by offset: those whose addresses are written into it
@@ -114,8 +110,6 @@ Argument = int | str | Cell | Block
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One system call, and its allowed results."""
-
     call: Call
     #: A str stands for the address of its bytes with a NUL; a Cell for its value when the step is taken.
     arguments: tuple[Argument, ...]

@@ -15,8 +15,6 @@ OTHER_NR = int(lib.LW_OTHER_NR)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How often one job was refused one call."""
-
     job: int
     count: int       # refusals since the job's start
     unreported: int  # those of them that `Thread.drain` hasn't returned before
@@ -65,11 +63,9 @@ class Thread:
         _check(lib.lw_supervisor_end_check(self.handle, slot))
 
     def counts(self, slot: int) -> list[Tally]:
-        """How often the job in *slot* was refused each call so far."""
         return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._rows, self._count))
 
     def total(self, slot: int) -> int:
-        """How many calls the job in *slot* was refused so far, in all."""
         _check(lib.lw_supervisor_total(self.handle, slot, self._total))
         return int(self._total[0])
 

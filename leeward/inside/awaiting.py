@@ -89,7 +89,6 @@ async def _in_task(parts: Sequence[types.CodeType], namespace: dict[str, Any]) -
 
 
 def _ready() -> Any:
-    """The loop."""
     global _asyncio, _loop
     if _asyncio is None:
         import asyncio

@@ -34,7 +34,6 @@ class Doorway:
             os.set_inheritable(door, False)
 
     def shut(self) -> None:
-        """Close the door: no branch is wanted."""
         door, self._door = self._door, -1
         if door >= 0:
             os.close(door)
@@ -88,7 +87,6 @@ def _middle(gate: int) -> None:
 
 
 def _received(door: int) -> list[int]:
-    """The descriptors that the daemon has sent, all or none."""
     channel = _socket.socket(fileno=os.dup(door))
     try:
         _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC

@@ -27,8 +27,6 @@ Entry = tuple[str, str]
 
 
 class Wanted(NamedTuple):
-    """The files that a job's request asks for."""
-
     patterns: Sequence[str] = ()
     most: int = wire.MAX_FILES
 
@@ -125,7 +123,6 @@ class Haul:
             self.leave_out(name, content)
 
     def leave_out(self, name: str, why: str) -> None:
-        """Record that *name* isn't returned."""
         if len(self._out) < wire.MAX_LEFT_OUT:
             self._out.setdefault(name, why)
         else:

@@ -34,8 +34,6 @@ _AGAIN_S = 0.05
 
 
 class CallTime:
-    """The time of the call that runs."""
-
     def __init__(self) -> None:
         self._runs = False
         signal.signal(signal.SIGALRM, self._up)
@@ -74,7 +72,6 @@ def packed(fields: Fields) -> bytes:
 
 
 def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict[str, Any]:
-    """The answer to *call*."""
     try:
         try:
             time.start(call["timeout"])

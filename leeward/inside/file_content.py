@@ -44,7 +44,6 @@ def regular(there: os.stat_result) -> None:
 
 
 def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
-    """A descriptor of the regular file *path*, and its stat."""
     if not flags & os.O_CREAT or os.path.exists(path):
         regular(os.stat(path))  # checked before, because opening a FIFO or a device can have an effect
     fd = os.open(path, flags | _OPEN, 0o666)
@@ -153,7 +152,6 @@ class FileWriting:
         self.size = max(self.size, offset)
 
     def finish(self) -> None:
-        """Rename the file to its name."""
         with dropped_on_error(self):
             os.fchmod(self.fd, self._mode)
             if self._time >= 0:
@@ -166,7 +164,6 @@ class FileWriting:
         os.close(self.fd)
 
     def drop(self) -> None:
-        """Remove the incomplete file."""
         os.close(self.fd)
         with contextlib.suppress(OSError):  # the file was removed or moved meanwhile
             os.unlink(self._beside)

@@ -237,7 +237,6 @@ def _emptied(folder: bytes) -> list[bytes]:
 
 
 def _gone(folder: bytes) -> None:
-    """Remove a folder that was empty, and any entries added since."""
     while True:
         try:
             os.rmdir(folder)

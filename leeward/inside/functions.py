@@ -44,8 +44,6 @@ class FunctionError(RuntimeError):
 
 
 class _Waiting:
-    """One call."""
-
     __slots__ = ("_answered", "_lock", "body", "done", "error", "place", "raised")
 
     def __init__(self, place: int, body: bytes) -> None:
@@ -74,7 +72,6 @@ class _Waiting:
         return value
 
     def future(self, loop: Any) -> Any:
-        """A future of *loop* that gets the answer."""
         future = loop.create_future()
 
         def resolve() -> None:
@@ -133,8 +130,6 @@ class Function:
 
 
 class FunctionChannel:
-    """The functions of one job, by their *names* there."""
-
     def __init__(self, names: list[str], job_fd: int, reply_fd: int) -> None:
         self.functions = {name: Function(self, place, name) for place, name in enumerate(names)}
         self._job, self._reply, self._process = job_fd, reply_fd, os.getpid()

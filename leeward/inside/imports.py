@@ -56,8 +56,6 @@ class _Finder:
 
 
 class _Filled:
-    """Loads a package that is offered."""
-
     def __init__(self, fill: Act) -> None:
         self._fill = fill
 

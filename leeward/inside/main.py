@@ -81,8 +81,6 @@ def renumber() -> None:
 
 
 class Lay(Protocol):
-    """Makes the pipes."""
-
     def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes,
                  last: bool) -> Pipes: ...
 
@@ -210,7 +208,6 @@ def rehearse(lay: Lay) -> None:
 
 
 def _read(fd: int, size: int) -> bytes | None:
-    """Read exactly *size* bytes; None if the writer has closed the pipe."""
     first = os.read(fd, min(size, _CHUNK))
     if len(first) == size:
         return first

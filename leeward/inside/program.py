@@ -55,8 +55,6 @@ def nudged(number: int, frame: types.FrameType | None) -> None:
 
 
 class Interrupts:
-    """The SIGINT handler of a session's jobs."""
-
     __slots__ = ("on", "wanted")
 
     def __init__(self) -> None:

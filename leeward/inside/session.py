@@ -182,7 +182,6 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
 
 
 def _let_tasks_go_on(job_fd: int) -> None:
-    """Until the next frame is there."""
     try:
         awaiting.turn_until_readable(job_fd)
     except BaseException as error:  # of a task that leaves the interpreter, or of a loop that a job has broken

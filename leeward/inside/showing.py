@@ -224,7 +224,6 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
 
 
 def _is_quiet(source: bytes, last: Any) -> bool:
-    """Whether a semicolon follows the expression *last*."""
     lines = source.splitlines()
     if last.end_lineno > len(lines):
         return False

@@ -36,7 +36,6 @@ def remember(source: bytes | str, name: str) -> int:
 
 
 def _decoded(source: bytes) -> str:
-    """The text of *source*, by the encoding that it declares."""
     if b"coding" in source or source.startswith(b"\xef\xbb\xbf"):
         from importlib.util import decode_source  # few jobs have such code
 

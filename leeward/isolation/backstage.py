@@ -48,8 +48,6 @@ _CAP_SYS_ADMIN = 21
 
 @dataclass(frozen=True, slots=True)
 class Backstage:
-    """The namespaces of a zygote."""
-
     namespaces: Clone  # the clone flags of the new ones
     setgroups: bool    # it can drop groups: not in a user namespace whose groups an ordinary user has mapped
     uid_map: str = ""  # the id maps of the new user namespace; "" if there is none

@@ -53,7 +53,6 @@ class Channel:
 
     @staticmethod
     def adopt(fd: int) -> Channel:
-        """A channel on *fd*, a connected SOCK_SEQPACKET socket, which the channel owns from now on."""
         return Channel(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fd))
 
     def fileno(self) -> int:

@@ -62,8 +62,6 @@ _DONE = 16 + 4 + 16
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
-    """The listeners and routes of a sandbox with egress."""
-
     ports: tuple[int, ...]  # the TCP ports of listeners
     #: Requests to rtnetlink that make every address local, for IPv4 and then, if the host has it, for IPv6; () if no
     #: route can be made.

@@ -114,7 +114,6 @@ def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> H
 
 @functools.cache
 def base_executable() -> str:
-    """The interpreter that this process runs on, without links."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -221,7 +220,6 @@ def configured() -> tuple[str, ...]:
 
 
 def machine() -> Machine:
-    """The processors and the boot time of this host."""
     with open("/proc/cpuinfo") as cpuinfo, open("/proc/stat") as stat:
         booted = next((int(line.split()[1]) for line in stat if line.startswith("btime ")), 0)
         return Machine(len(os.sched_getaffinity(0)), cpuinfo.read(), booted)

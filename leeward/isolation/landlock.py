@@ -89,8 +89,6 @@ class PathRule:
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """The rights on a port."""
-
     port: int
     access: int
 
@@ -109,7 +107,6 @@ class LandlockPlan:
 
 
 def probe() -> int:
-    """The kernel's Landlock ABI; 0 where Landlock is absent or not enabled."""
     return native.abi()
 
 
@@ -223,7 +220,6 @@ def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
 
 
 def let_go_steps(held: Mapping[str, int]) -> list[Step]:
-    """Close the descriptors of *held*, in the runner."""
     return [returns(Call.CLOSE_RANGE, min(held.values()), max(held.values()), 0)] if held else []
 
 

@@ -214,7 +214,6 @@ def stage_steps(size: int = _SIZE) -> Iterator[Step]:
 
 
 def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
-    """Write files below the current folder."""
     for text in texts:
         fd = Cell(text.target)
         way, folder, name = _way(text.target)
@@ -233,7 +232,6 @@ def link_steps(view: View) -> Iterator[Step]:
 
 
 def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
-    """Make folders below the current one."""
     for target in targets:
         way, folder = _walk(target, target.lstrip("/").split("/"))
         yield from [*way, *_close(folder)]
@@ -264,7 +262,6 @@ def _proc_of_nobody() -> Iterator[Step]:
 
 
 def close_steps(here: Sequence[Source]) -> Iterator[Step]:
-    """Close the descriptors that `open_steps` has opened."""
     for source in here:
         if not source.link:
             yield returns(Call.CLOSE, source.fd, unless=(errno.EBADF,) if source.bind.optional else ())

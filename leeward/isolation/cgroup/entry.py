@@ -26,7 +26,6 @@ Sockets = Callable[[], int]
 
 
 def no_sockets() -> int:
-    """The count of a caller that can't count sockets."""
     return 0
 
 
@@ -198,8 +197,6 @@ class WorkerGroup(Protocol):
 
 
 class Driver(Protocol):
-    """One way to hold jobs to their limits."""
-
     name: str       # "v2", "v1" or "none"
     degraded: bool  # no controller holds the limits
     #: The kernel counts all of a job's memory, also what is in no process's resident set. If not, seccomp must refuse the

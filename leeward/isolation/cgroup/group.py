@@ -42,7 +42,6 @@ def may_give() -> bool:
 
 @contextlib.contextmanager
 def refusing(call: str, arguments: str) -> Iterator[None]:
-    """Raise an OSError of the system call *call* as a KernelRefusal."""
     try:
         yield
     except OSError as error:
@@ -66,12 +65,10 @@ class Group:
 
     @classmethod
     def at(cls, path: str) -> Group:
-        """The existing group in folder *path*."""
         with refusing("open", path):
             return cls(path, os.open(path, _FOLDER))
 
     def make(self, name: str) -> Group:
-        """Make the group *name* in this one."""
         with refusing("mkdir", f"{self.path}/{name}"):
             os.mkdir(name, 0o755, dir_fd=self.fd)
         try:
@@ -82,7 +79,6 @@ class Group:
             raise
 
     def child(self, name: str) -> Group:
-        """The existing group *name* in this one."""
         with refusing("open", f"{self.path}/{name}"):
             return Group(f"{self.path}/{name}", os.open(name, _FOLDER, dir_fd=self.fd), self)
 
@@ -92,7 +88,6 @@ class Group:
         self.close()
 
     def hold(self) -> None:
-        """Open the descriptor again, after `let_go`."""
         if self.fd < 0 and self._parent is not None:
             self.fd = self._parent.open(self.name, _FOLDER)
 
@@ -114,7 +109,6 @@ class Group:
         return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
     def has(self, name: str) -> bool:
-        """Whether there is a control file *name*."""
         path, folder = self._locate(name)
         return os.access(path, os.F_OK, dir_fd=folder)
 
@@ -125,7 +119,6 @@ class Group:
             return reserve.opened(lambda: os.open(path, flags | os.O_CLOEXEC, dir_fd=folder))
 
     def read(self, name: str) -> str:
-        """The text of a control file."""
         fd = self.open(name)
         try:
             with refusing("read", f"{self.path}/{name}"):
@@ -170,7 +163,6 @@ class Group:
         kill(pid, lambda: pid in self.processes())
 
     def children(self) -> list[str]:
-        """The names of the groups in this one."""
         with refusing("scandir", self.path), os.scandir(self.fd) as entries:  # makes one more descriptor of the folder
             return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
 

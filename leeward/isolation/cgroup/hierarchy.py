@@ -16,8 +16,6 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """One mounted hierarchy."""
-
     version: int                 # 1 or 2
     controllers: frozenset[str]  # of version 1, e.g. {"cpu", "cpuacct"}; in version 2 each group has its own
     mount: str                   # the folder where it is mounted
@@ -67,6 +65,5 @@ def _unescape(field: str) -> str:
 
 
 def here() -> tuple[Hierarchy, ...]:
-    """The hierarchies of this process."""
     with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
         return parse(groups.read(), mounts.read())

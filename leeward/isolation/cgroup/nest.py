@@ -20,8 +20,6 @@ from leeward.isolation.cgroup.group import Group, field
 
 
 class Nests:
-    """The nests of one leaf."""
-
     def __init__(self) -> None:
         self._nests: list[GroupNest] = []
 

@@ -87,8 +87,6 @@ MOST_MISSED = 50
 
 
 class NoneLeaf(Leaf):
-    """The leaf of a job, which is watched."""
-
     needs_ticks = True
     entry = Entry()
 
@@ -187,8 +185,6 @@ def _bytes_in_files(fd: int) -> int:
 
 
 class NoneWorker(WorkerGroup):
-    """A worker, whose jobs are pinned to one processor."""
-
     keeper = Entry()
 
     def __init__(self, cpu: int) -> None:
@@ -224,8 +220,6 @@ def _tasks_are_refused() -> bool:
 
 
 class NoneDriver(Driver):
-    """Holds limits without controllers."""
-
     name = "none"
     degraded = True
     memory_counted = False

@@ -32,8 +32,6 @@ NEEDED = ("memory", "pids", "cpu")
 
 
 class V1Driver(Driver):
-    """Holds limits by version 1 controllers."""
-
     name = "v1"
     degraded = False
     memory_counted = True

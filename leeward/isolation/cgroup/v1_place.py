@@ -168,7 +168,6 @@ class V1Place:
             os.pwrite(self._files["patience"], value.encode(), 0)
 
     def hold(self, limits: Limits) -> None:
-        """Set those of *limits* that differ from the limits in force."""
         before, memory = self.limits, self.groups["memory"]
         if before is None or before.memory != limits.memory:
             files = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][: 2 if self._memsw else 1]

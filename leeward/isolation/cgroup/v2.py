@@ -64,8 +64,6 @@ CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
 class V2Leaf(Leaf):
-    """The group of one job."""
-
     tick_interval = TICK_S
     needs_ticks = False
 
@@ -223,8 +221,6 @@ class V2Worker(WorkerGroup):
 
 
 class V2Driver(Driver):
-    """Holds limits by version 2 controllers."""
-
     name = "v2"
     degraded = False
     memory_counted = True
@@ -313,7 +309,6 @@ class V2Driver(Driver):
 
 
 def _remove(group: Group) -> None:
-    """Remove *group* with all that a dead process has left in it."""
     home.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
     group.close()
 

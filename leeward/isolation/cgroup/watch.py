@@ -66,8 +66,6 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """One process at one moment."""
-
     key: Key
     parent: Key | None    # None for a child of the sandbox's init, or of its keeper
     resident: int         # bytes of anonymous memory, including swap

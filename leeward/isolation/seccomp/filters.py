@@ -23,7 +23,6 @@ class Program:
 
     @property
     def instructions(self) -> int:
-        """The number of instructions."""
         return len(self.insns) // 8
 
 
@@ -45,7 +44,6 @@ def init_program(arch: str) -> bytes:
 
 
 def broker_program(arch: str) -> bytes:
-    """The filter of the egress broker."""
     return _packaged("broker", arch).insns
 
 

@@ -15,8 +15,6 @@ WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """The filter's answer to a call."""
-
     text: str  # for readers, e.g. "allow" or "ENOSYS"
     ret: int   # the filter's return value, SECCOMP_RET_*
 
@@ -45,7 +43,6 @@ class Match:
 
     @property
     def is_init(self) -> bool:
-        """Whether the test is for the init's process number."""
         return init(self.arg) == self
 
     @property

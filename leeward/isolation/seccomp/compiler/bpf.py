@@ -66,7 +66,6 @@ def argument(number: int) -> int:
 
 
 def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
-    """The bytes of a struct seccomp_data."""
     return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
 
 

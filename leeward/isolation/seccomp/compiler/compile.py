@@ -37,7 +37,6 @@ def compile(plan: SeccompPlan) -> tuple[Instruction, ...]:
 
 
 def _numbers(plan: SeccompPlan) -> Node:
-    """The question about the number."""
     spans: list[tuple[int, Node]] = []
     for number in range(plan.newest + 2):
         call = plan.calls.get(number)

@@ -70,7 +70,6 @@ class SeccompPlan:
 
     @property
     def newest(self) -> int:
-        """The highest number that a call has."""
         return max(self.calls)
 
 

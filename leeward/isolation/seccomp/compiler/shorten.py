@@ -81,7 +81,6 @@ def _first(span: tuple[int, Node]) -> int:
 
 
 def write(node: Node) -> tuple[Instruction, ...]:
-    """The program of *node*."""
     writer = _Writer()
     writer.place(node)
     return tuple(reversed(writer.backwards))

@@ -31,7 +31,6 @@ Of {len(NUMBERS["x86_64"])} calls of x86_64, aarch64 has {len(NUMBERS["aarch64"]
 
 
 def listing() -> str:
-    """The text of docs/seccomp.md."""
     return HEAD + "".join(_lines())
 
 
