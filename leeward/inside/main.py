@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from leeward.inside import (
     answer,
-    branching,
     collecting,
     file_calls,
     files,
@@ -128,7 +127,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
             variables, code = wire.read_lent(body)
             program.take_environment(variables)
             os.close(job_fd)
-        doorway = branching.Doorway(door)
+        doorway = session.Doorway(door)
         if body != wire.SESSION:
             doorway.shut()
         if code is not None:

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from leeward.inside import awaiting, figures, ipython, program
+from leeward.inside import awaiting, imports, program
 from leeward.wire import bundles
 
 # Imported in functions: what not every start needs; 32 ms of processor time for all of it.
@@ -80,14 +80,14 @@ class Showing:
         global _current
         _current = self
         builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
-        figures.prepare(self._show_figure)
-        ipython.prepare(display)
+        imports.prepare_figures(self._show_figure)
+        imports.prepare_ipython(display)
         try:
             value = awaiting.run(_compiled(source, name), namespace, goes_on=self._goes_on)
             if value is not None:
                 self._show_value(value)
         finally:
-            figures.show()
+            imports.show_figures()
 
     def end(self) -> Shown:
         """End the results. `display` prints until another job with `display` begins."""
@@ -115,7 +115,7 @@ class Showing:
                 return None
             self._count += 1
             number = self._count
-        if not raw and figures.is_figure(thing):
+        if not raw and imports.is_figure(thing):
             bundle = self._kept(number, self._figure(number, thing))
         else:
             bundle = self._kept(number, self._given(thing) if raw else self._forms(number, thing))
@@ -186,7 +186,7 @@ class Showing:
 
     def _figure(self, number: int, figure: Any) -> Iterator[tuple[str, Any]]:
         yield PLAIN, _repr(figure)
-        yield "image/png", self._asked(number, "image/png", lambda: figures.png(figure))
+        yield "image/png", self._asked(number, "image/png", lambda: imports.png(figure))
 
     def _show_figure(self, figure: object) -> None:
         (_current or self).add(figure)
