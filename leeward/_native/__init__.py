@@ -1,5 +1,1 @@
-"""
-The shim: system calls and loops in C, and their Python names. The only place with foreign functions.
-
-Runs in:   the daemon, the zygote, keepers, inits and runners.
-"""
+"""The shim: system calls and loops in C, and their Python names. The only place with foreign functions."""

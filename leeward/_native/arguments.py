@@ -1,8 +1,4 @@
-"""
-The kernel's constants that a syscall filter is made of, by the kernel's names.
-
-Runs in:   the daemon; not imported by the crossing.
-"""
+"""The kernel's constants that a syscall filter is made of, by the kernel's names. The crossing doesn't import it."""
 
 from __future__ import annotations
 

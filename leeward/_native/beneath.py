@@ -1,9 +1,4 @@
-"""
-Opens files below a folder, and none outside of it.
-
-Runs in:   porter and client.
-Source:    openat2(2), Linux 5.6
-"""
+"""Opens files below a folder, and none outside of it, by openat2(2), Linux 5.6. In porter and client."""
 
 from __future__ import annotations
 
@@ -20,10 +15,9 @@ _RESOLVE = 0x01 | 0x02 | _NO_SYMLINKS | 0x08
 def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: bool = False) -> int:
     """
     Open the relative *path* in *folder*: no mount is crossed, no `..` leads out, and no link is followed, or with
-    *links* only those that stay in *folder*. *mode* is for a file that is made.
-
-    Returns a close-on-exec descriptor of the caller's. OSError has the errno of openat2(2): ELOOP for a link, EXDEV for
-    a path that leads out of *folder*.
+    *links* only those that stay in *folder*. *mode* is for a file that is made. The caller owns the descriptor, which
+    is close-on-exec. OSError has the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of
+    *folder*.
     """
     how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))
     found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)

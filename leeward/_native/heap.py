@@ -1,9 +1,4 @@
-"""
-Settings of the heap: when the C library returns memory to the kernel, and where the interpreter puts small objects.
-
-Runs in:   the daemon, at its start.
-Source:    mallopt(3); docs/decisions/0145
-"""
+"""When the C library returns memory to the kernel, and where the interpreter puts small objects. mallopt(3); decision 0145"""
 
 from __future__ import annotations
 
@@ -29,7 +24,6 @@ def give_back(threshold: int) -> bool:
 def huge_arenas(room: int) -> bool:
     """
     Put the arenas that the interpreter takes from now on into huge pages, in *room* bytes of address space, a multiple
-    of 2 MiB. Memory is taken by 2 MiB, as arenas are used. False, and nothing is changed, if the interpreter has no
-    arenas or the space can't be reserved. Call it once.
+    of 2 MiB. False, and nothing is changed, if it has no arenas or the space can't be reserved. Call it once.
     """
     return bool(lib.lw_arenas_gather_huge(room))

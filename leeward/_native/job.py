@@ -1,8 +1,4 @@
-"""
-A job's end of its two pipes: one call reads the frame, one sends the reply.
-
-Runs in:   the job's process.
-"""
+"""A job's end of its two pipes, in the job's process: one call reads the frame, one sends the reply."""
 
 from __future__ import annotations
 

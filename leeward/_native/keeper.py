@@ -1,8 +1,4 @@
-"""
-The loop of a keeper, in C. The keeper calls it once; in each job, which is a clone of the keeper, the call returns.
-
-Needs:     one thread. Linux 5.9 (close_range).
-"""
+"""The loop of a keeper, in C. The keeper calls it once; in each job, a clone of the keeper, the call returns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-The event loop in C: epoll or io_uring, and the fast path of short jobs. A loop belongs to the thread that made it.
-
-Needs:     for IO_URING Linux 5.19, and a build with liburing.
-"""
+"""The event loop in C: epoll or io_uring (Linux 5.19, and a build with liburing), and the fast path of short jobs."""
 
 from __future__ import annotations
 

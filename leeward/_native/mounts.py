@@ -130,9 +130,8 @@ def _text(options: Mapping[str, str]) -> str | int:
 def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:
     """
     Make a detached copy of the mount tree at *path*, or of the one mount if *alone*; *mount* gets its descriptor, or
-    the negative errno if the kernel may refuse (*optional*).
-
-    A symbolic link as the last component isn't followed: the sandbox may not be allowed to see its target.
+    the negative errno if the kernel may refuse (*optional*). A symbolic link as the last component isn't followed: the
+    sandbox may not be allowed to see its target.
     """
     return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, _copying(not alone), optional=optional)
 

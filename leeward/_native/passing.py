@@ -1,8 +1,4 @@
-"""
-Receives descriptors by a socket, each of which is close-on-exec from the start.
-
-Source:    unix(7), SCM_RIGHTS. socket.recv_fds of Python 3.11 takes flags but ignores them.
-"""
+"""Receives descriptors that are close-on-exec from the start: socket.recv_fds of Python 3.11 ignores its flags. unix(7)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Capabilities and options of prctl(2).
-
-Source:    capabilities(7), prctl(2)
-"""
+"""Capabilities and options of prctl(2). capabilities(7)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Runs a job in a clone of the zygote, the scout, to find out which pages jobs touch.
-
-Needs:     one thread.
-"""
+"""Runs a job in a clone of the zygote, which has one thread, to find out which pages jobs touch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-seccomp(2): steps that install a filter, and functions that ask what the kernel supports.
-
-Source:    seccomp(2), seccomp_unotify(2), <linux/seccomp.h>
-"""
+"""seccomp(2): steps that install a filter, and functions that ask what the kernel supports. seccomp_unotify(2)"""
 
 from __future__ import annotations
 
@@ -20,10 +16,9 @@ INSTRUCTION = 8
 def listen_step(listener: Cell, program: bytes, *, killable: bool) -> Step:
     """
     Install *program*, at most 4096 BPF instructions of 8 bytes each; *listener* gets the filter's notification
-    descriptor. Irreversible; needs no_new_privs. Linux 5.0.
-
-    With *killable* (Linux 5.19), only a fatal signal ends a task's wait for the answer once the supervisor has received
-    the call. Before that, any signal ends the wait, and a handler without SA_RESTART makes the call fail with EINTR.
+    descriptor. Irreversible; needs no_new_privs. Linux 5.0. With *killable* (Linux 5.19), only a fatal signal ends a
+    task's wait for the answer once the supervisor has received the call. Before that, any signal ends it, and a handler
+    without SA_RESTART makes the call fail with EINTR.
     """
     flags = lib.SECCOMP_FILTER_FLAG_NEW_LISTENER | (killable and lib.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
     return Step(Call.SECCOMP, (lib.SECCOMP_SET_MODE_FILTER, flags, _filter(program)), (), Gives.SOMETHING, listener,

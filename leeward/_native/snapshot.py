@@ -1,8 +1,4 @@
-"""
-Replaces private memory by a private mapping of a memory file with the same content; finds CPython's arenas for that.
-
-Needs:     one thread, of the zygote.
-"""
+"""Replaces private memory by a private mapping of a memory file with the same content, in a zygote with one thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Starts a program in namespaces of its own: the child takes steps from a table, the last of which is execve(2).
-
-Runs in:   the daemon, whichever threads it has.
-"""
+"""Starts a program in namespaces of its own: the child takes steps from a table, the last of which is execve(2)."""
 
 from __future__ import annotations
 

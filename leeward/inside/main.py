@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from leeward.inside import (
     answer,
-    collecting,
     file_calls,
     files,
     fresh,
@@ -24,11 +23,13 @@ from leeward.inside import (
     tracebacks,
 )
 from leeward.points import point
-from leeward.protocols import Protocol
 from leeward.wire import job as wire
 
 if TYPE_CHECKING:
     from leeward._native.job import Pipes
+
+#: Makes the pipes.
+Lay = Callable[..., "Pipes"]
 
 _CHUNK = 1 << 20
 
@@ -79,11 +80,6 @@ def renumber() -> None:
     threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
 
 
-class Lay(Protocol):
-    def __call__(self, job: int, reply: int, *, lone: bytes, workspace: str, nothing: bytes,
-                 last: bool) -> Pipes: ...
-
-
 def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
     return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
@@ -91,10 +87,8 @@ def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
 def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
     """
     Wait for the job of this process, run it, reply, and wait to be killed. In a session more jobs follow. *door*, if
-    not -1, is for a session's branches; other jobs close it.
-
-    Waiting after the reply leaves the processor to the daemon's answer; an exit here would make the answer wait for the
-    teardown of five namespaces.
+    not -1, is for a session's branches; other jobs close it. Waiting leaves the processor to the daemon's answer; an
+    exit would make it wait for the teardown of five namespaces.
     """
     me = os.getpid()
     pipes = _pipes(lay, job_fd, reply_fd, last=True)
@@ -110,7 +104,7 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
-    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), collecting.NOTHING, None)
+    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), files.NOTHING, None)
 
 
 def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
@@ -131,7 +125,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         if body != wire.SESSION:
             doorway.shut()
         if code is not None:
-            end, wanted = program.wind_up(program.run_code(code, main)), collecting.NOTHING
+            end, wanted = program.wind_up(program.run_code(code, main)), files.NOTHING
             if program.IN_ORDER is end:
                 pipes.finish()
         elif body == wire.SESSION:
@@ -143,11 +137,11 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         answer.deafen()
     except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
-        end, wanted = program.raised(error.with_traceback(None)), collecting.NOTHING
+        end, wanted = program.raised(error.with_traceback(None)), files.NOTHING
     _reply(me, reply_fd, end, wanted, shown)
 
 
-def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
+def _reply(me: int, reply_fd: int, end: program.End, wanted: files.Wanted,
            shown: showing.Showing | None) -> NoReturn:
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job has forked, and that has reached the end of the code
@@ -162,10 +156,10 @@ def _reply(me: int, reply_fd: int, end: program.End, wanted: collecting.Wanted,
 
 
 def _run(body: bytes, main: types.ModuleType, job_fd: int,
-         reply_fd: int) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
+         reply_fd: int) -> tuple[program.End, files.Wanted, showing.Showing | None]:
     """Run the job in *body*, which has more than code. Returns how it ended, the files to collect, and what it showed."""
     fields = wire.read_job(body)
-    wanted = collecting.wanted(fields)
+    wanted = files.wanted(fields)
     channel = functions.wanted(fields, job_fd, reply_fd)
     if channel is None:
         _close_job_pipe(job_fd)
@@ -173,7 +167,7 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
         files.lay(fields["files"])
         files.give_stdin(fields["stdin"])
     except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
-        return program.wind_up(program.unprepared(error)), collecting.NOTHING, None
+        return program.wind_up(program.unprepared(error)), files.NOTHING, None
     if wanted.patterns:
         answer.collect_when_late(reply_fd, wanted, channel)
     shown = showing.Showing() if fields["display"] else None

@@ -33,7 +33,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, awaiting, collecting, files, functions, program, showing, tracebacks
+from leeward.inside import answer, awaiting, files, functions, program, showing, tracebacks
 from leeward.wire import job as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
@@ -80,7 +80,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     os._exit(0)
 
 
-def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecting.NOTHING,
+def _reply(reply_fd: int, end: program.End, wanted: files.Wanted = files.NOTHING,
            shown: showing.Showing | None = None) -> None:
     try:
         answer.write(reply_fd, answer.reply(end, wanted, shown))
@@ -125,11 +125,11 @@ def _leave_stdin_open() -> None:
 
 def _run(body: bytes, name: str, main: types.ModuleType,
          interrupts: program.Interrupts, sources: tracebacks.Sources,
-         pipes: tuple[int, int]) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
+         pipes: tuple[int, int]) -> tuple[program.End, files.Wanted, showing.Showing | None]:
     """Run a job. Returns how it ended, the files to collect, and what it showed."""
     code = wire.code_of(body)
     shown: showing.Showing | None = None
-    wanted = collecting.NOTHING
+    wanted = files.NOTHING
     channel: functions.FunctionChannel | None = None
     try:
         if code is None:
@@ -170,12 +170,12 @@ def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> No
             os._exit(_LOST)
 
 
-def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, collecting.Wanted]:
+def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, files.Wanted]:
     """Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect."""
     program.take_environment(fields["env"])
     if fields["args"]:
         sys.argv[1:] = fields["args"]
-    return fields["code"], name if fields["name"] == program.NAME else fields["name"], collecting.wanted(fields)
+    return fields["code"], name if fields["name"] == program.NAME else fields["name"], files.wanted(fields)
 
 
 def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | None:

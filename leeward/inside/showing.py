@@ -270,10 +270,7 @@ def _content(kind: str, made: Any) -> str | bytes | None:
         import binascii
 
         try:
-            return binascii.a2b_base64(made, strict_mode=True)
+            return binascii.a2b_base64("".join(made.split()), strict_mode=True)
         except ValueError:
-            try:
-                return binascii.a2b_base64("".join(made.split()), strict_mode=True)
-            except ValueError:
-                return None
+            return None
     return bytes(made) if isinstance(made, (bytes, bytearray, memoryview)) else None

@@ -73,10 +73,9 @@ class Channel:
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """
-        The next message and its descriptors, which the caller owns; None when the peer is gone.
-
-        If the process has no room for all descriptors (RLIMIT_NOFILE, MSG_CTRUNC), the message is returned without any.
-        PeerError if it is cut or malformed, with its descriptors closed; BlockingIOError if none has arrived yet.
+        The next message and its descriptors, which the caller owns; None when the peer is gone. If the process has no
+        room for all descriptors (RLIMIT_NOFILE, MSG_CTRUNC), the message is returned without any. PeerError if it is
+        cut or malformed, with its descriptors closed; BlockingIOError if none has arrived yet.
         """
         try:
             data, ancillary, flags, _ = self._received()

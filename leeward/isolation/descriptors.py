@@ -1,8 +1,4 @@
-"""
-The descriptors that a job starts with; all others are closed.
-
-Source:    dup3(2), close_range(2), Linux 5.9
-"""
+"""The descriptors that a job starts with; all others are closed. dup3(2), close_range(2) of Linux 5.9"""
 
 from __future__ import annotations
 
@@ -19,9 +15,8 @@ _PARKING = 64
 def steps(wanted: Sequence[Cell | None], inherited: int, left: Sequence[int] = ()) -> list[Step]:
     """
     Make descriptors 0, 1, 2, ... copies of *wanted*, where None stands for /dev/null, and close all others but *left*,
-    which are adjacent, in order, and above all that are parked: a later step closes them.
-
-    The first *inherited* copies stay open on exec; the others are close-on-exec.
+    which are adjacent, in order, and above all that are parked: a later step closes them. The first *inherited* copies
+    stay open on exec; the others are close-on-exec.
     """
     made: list[Step] = []
     parked = [Cell(f"end {number}") for number in range(len(wanted))]

@@ -132,10 +132,8 @@ def route(family: int) -> bytes:
 def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     """
     Make the routes in a network namespace whose `lo` is up, and open the listeners: the steps, and the listeners'
-    cells, for each family DNS over UDP, and then the TCP ports in order.
-
-    Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE over the user namespace. If IPv6 is switched off for `lo`, its route is
-    refused, and its addresses can't be reached.
+    cells, for each family DNS over UDP, and then the TCP ports in order. Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE.
+    If IPv6 is switched off for `lo`, its route is refused, and its addresses can't be reached.
     """
     made: list[Step] = []
     cells: list[Cell] = []

@@ -50,10 +50,9 @@ _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
 def find(python_env: str = "") -> HostPython:
     """
     The daemon's own base interpreter, or the interpreter of a virtual environment. BadRequest if *python_env* isn't
-    one, or other users can write to it or above it; Unsupported if leeward doesn't run on its Python.
-
-    An interpreter of another version needs its own msgpack and cffi, which the zygote loads into it, because their
-    compiled code is for one version. leeward's compiled code is for all versions from 3.11 on.
+    one, or other users can write to it or above it; Unsupported if leeward doesn't run on its Python. One of another
+    version needs its own msgpack and cffi, whose compiled code is for one version; leeward's is for all versions from
+    3.11 on.
     """
     own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
@@ -154,7 +153,6 @@ def root_links() -> dict[str, str]:
 def roots() -> tuple[list[Bind], list[Symlink]]:
     """
     The binds and links that show the host's root, without folders that are never shown, such as /proc; or Unsupported.
-
     Folders that a sandbox's processes can't enter are left out, so that leeward can mount its own there. The kernel's
     file systems are left out wherever they are mounted: a folder that contains one is shown entry by entry, without the
     way to it.

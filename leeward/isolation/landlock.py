@@ -196,10 +196,9 @@ def held(plan: LandlockPlan, own: Sequence[str]) -> dict[str, int]:
 
 def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
     """
-    Open the paths of *held*, in the keeper's root.
-
-    All numbers are in use afterwards, so that the keeper has nothing else there: that of an optional path that doesn't
-    exist is /dev/null's, on which the rule of a folder is refused, and that of a file allows nothing new.
+    Open the paths of *held*, in the keeper's root. All numbers are in use afterwards, so that the keeper has nothing
+    else there: that of an optional path that doesn't exist is /dev/null's, on which the rule of a folder is refused,
+    and that of a file allows nothing new.
     """
     made = []
     for rule in plan.rules:
@@ -270,9 +269,8 @@ def proof() -> list[Step]:
 @point("landlock.deny-all")
 def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
-    Create a ruleset without rules, for the sandbox's init, which denies all rights of *abi*. No steps if *abi* is 0.
-
-    A process under it opens no file and signals no process outside, and its later children inherit it. So the init
+    Create a ruleset without rules, for the sandbox's init, which denies all rights of *abi*; no steps if that is 0. A
+    process under it opens no file and signals no process outside, and its later children inherit it. So the init
     restricts itself after it has started the job.
     """
     if abi < 1:

@@ -1,8 +1,5 @@
 """
-The mounts of a runner: its own /proc, and the tmpfs to which it may write.
-
-Leaves:    no descriptor open.
-Source:    mount_namespaces(7), proc(5), tmpfs(5)
+The mounts of a runner: its own /proc, and the tmpfs to which it may write. mount_namespaces(7), proc(5), tmpfs(5)
 
 A runner's mount namespace is a copy of its keeper's template (template.py), on which it mounts its own /proc and its
 own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period. Everything is mounted by

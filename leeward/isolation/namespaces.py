@@ -1,7 +1,5 @@
 """
-The setup of namespaces after the clone that made them.
-
-Source:    namespaces(7), cgroup_namespaces(7), setsid(2), sethostname(2)
+The setup of namespaces after the clone that made them. namespaces(7), cgroup_namespaces(7), setsid(2)
 
 The user and network namespaces are the keeper's; the runner's clone makes the pid, mount, ipc and uts namespaces.
 """

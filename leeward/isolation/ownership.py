@@ -1,8 +1,4 @@
-"""
-Checks that no other user can replace the file or folder to which a path leads, before the daemon trusts it.
-
-Source:    path_resolution(7), inode(7)
-"""
+"""Checks that no other user can replace the file or folder to which a path leads. path_resolution(7), inode(7)"""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-Privileges: a job has no capability, can't get one, and isn't dumpable, so other processes can't access it.
-
-Source:    capabilities(7), prctl(2)
-"""
+"""Privileges: a job has no capability, can't get one, and isn't dumpable: others can't access it. capabilities(7)"""
 
 from __future__ import annotations
 
@@ -31,9 +27,7 @@ def keeper_steps() -> list[Step]:
 def powerless_steps(*, groups: bool) -> list[Step]:
     """
     The steps before the exec of a program that is to have no capability, no way to get one, and with *groups* no
-    supplementary groups. They need CAP_SETPCAP, and CAP_SETGID for the groups.
-
-    The process stays dumpable, because that flag belongs to its memory, which it may still share.
+    supplementary groups. The process stays dumpable: that flag belongs to its memory, which it may still share.
     """
     return [
         *([returns(Call.SETGROUPS, 0, 0)] if groups else []),

@@ -80,10 +80,8 @@ class Source:
 def sources(view: View) -> Iterator[Source]:
     """
     The binds of *view* whose source exists on the host; Unsupported if a required one is missing, or has the wrong
-    type.
-
-    Links are never followed: a required bind can't be a link, and an optional one becomes a link with the same text
-               inside.
+    type. Links are never followed: a required bind can't be a link, and an optional one becomes a link with the same
+    text inside.
     """
     for bind in view.binds:
         try:
@@ -134,11 +132,9 @@ class Template:
 
     def build(self) -> None:
         """
-        Build the template and pivot into it. Irreversible; closes the sources. KernelRefusal, for instance, if a link
-        or a file is in the way.
-
-        Needs a mount namespace of its own, all capabilities in its user namespace, and an id map, since the files of
-        the root belong to the caller's mapped uid.
+        Build the template and pivot into it. Irreversible; closes the sources. Needs a mount namespace of its own, all
+        capabilities in its user namespace, and an id map, since the files of the root belong to the caller's mapped
+        uid. KernelRefusal, for instance, if a link or a file is in the way.
         """
         self.table.run(self._opened, self._attached)
         for source in self._late:

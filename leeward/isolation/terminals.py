@@ -39,10 +39,9 @@ def devpts_steps(devpts: Cell) -> list[Step]:
 
 def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
     """
-    Open a new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13. ENOSPC if too many are open.
-
-    The caller owns both descriptors, of the master, which doesn't block, and of the slave. Both are close-on-exec.
-    Reading the master fails with EIO when the last slave is closed.
+    Open a pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13. ENOSPC if too many are open. The caller
+    owns both descriptors, of the master, which doesn't block, and of the slave. Both are close-on-exec. Reading the
+    master fails with EIO when the last slave is closed.
     """
     with contextlib.ExitStack() as opened:
         master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=devpts)

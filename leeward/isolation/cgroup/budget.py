@@ -1,8 +1,4 @@
-"""
-The memory that this daemon may use: the host's, or less if a cgroup above the daemon has a limit.
-
-Source:    proc_meminfo(5), Documentation/admin-guide/cgroup-v2.rst (memory.max), cgroup-v1/memory.rst
-"""
+"""The memory that this daemon may use: the host's, or less if a cgroup above has a limit. proc_meminfo(5)"""
 
 from __future__ import annotations
 

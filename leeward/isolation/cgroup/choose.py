@@ -18,9 +18,8 @@ NAMES = ("v2", "v1", "none")
 def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
     """
     Set up the best driver, or the one that is *wanted*; with *pinned* each worker has one processor, even if a
-    controller holds the limit. Unsupported, with each driver's reason, if none works.
-
-    The driver for version 2 may move this process to a group of its own. Groups of dead daemons stay until `sweep`.
+    controller holds the limit. Unsupported, with each driver's reason, if none works. The driver for version 2 may move
+    this process to a group of its own. Groups of dead daemons stay until `sweep`.
     """
     hierarchies = hierarchy.here()
     passed_over: tuple[tuple[str, str], ...] = ()

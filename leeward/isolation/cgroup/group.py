@@ -1,8 +1,4 @@
-"""
-One cgroup: a folder of control files, and the processes in it.
-
-Source:    cgroups(7), Documentation/admin-guide/cgroup-v2.rst
-"""
+"""One cgroup: a folder of control files, and the processes in it. cgroups(7), admin-guide/cgroup-v2.rst"""
 
 from __future__ import annotations
 
@@ -148,10 +144,9 @@ class Group:
 
     def kill(self) -> None:
         """
-        Send SIGKILL to every process in this group.
-
-        cgroup.kill misses no process (Linux 5.14, version 2). Without that file processes are killed one by one, and a
-        process that forks fast enough escapes: forbid forks first (pids.max 0), and call this again.
+        Send SIGKILL to every process in this group. cgroup.kill misses none (Linux 5.14, version 2). Without that file
+        they are killed one by one, and one that forks fast enough escapes: forbid forks first (pids.max 0), and call
+        this again.
         """
         if self.has("cgroup.kill"):
             self.write("cgroup.kill", "1")

@@ -1,9 +1,4 @@
-"""
-Finds the mounted cgroup hierarchies, and the group of a process in each.
-
-Runs in:   the daemon, and `leeward doctor`. Pure except for `here`.
-Source:    cgroups(7), proc_pid_mountinfo(5)
-"""
+"""Finds the mounted cgroup hierarchies, and the group of a process in each. cgroups(7), proc_pid_mountinfo(5)"""
 
 from __future__ import annotations
 

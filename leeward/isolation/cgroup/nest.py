@@ -1,11 +1,8 @@
 """
-A group below a leaf, for one process of a live sandbox and its descendants.
+A group below a leaf, for one process of a live sandbox and its descendants. cgroup.kill, cgroup.freeze
 
-Source:    Documentation/admin-guide/cgroup-v2.rst: cgroup.kill, cgroup.freeze
-
-The group has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its
-           descendants can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't
-           mounted there.
+It has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its descendants
+           can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't mounted there.
 """
 
 from __future__ import annotations
@@ -66,9 +63,8 @@ class GroupNest:
 
     def kill(self) -> None:
         """
-        Send SIGKILL to every process in the group. Returns before they have gone.
-
-        Before Linux 5.14 the group is frozen (Linux 5.2) while its processes are killed one by one, so that none forks.
+        Send SIGKILL to every process in the group; returns before they have gone. Before Linux 5.14 it is frozen
+        meanwhile (Linux 5.2): they are killed one by one, and none must fork.
         """
         self._end(self._group)
 

@@ -197,10 +197,8 @@ class NoneWorker(WorkerGroup):
 def _tasks_are_refused() -> bool:
     """
     Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False if
-    that can't be found out. setrlimit(2)
-
-    A child tries it, by steps in C: it may not run Python, since another thread may hold the interpreter's lock at the
-    fork.
+    that can't be found out. A child tries it, by steps in C: it may not run Python, since another thread may hold the
+    interpreter's lock at the fork. setrlimit(2)
     """
     forked = Cell("forked")
     steps = Table([

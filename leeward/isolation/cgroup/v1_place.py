@@ -31,10 +31,8 @@ DESCRIPTORS = 7 + 4
 
 class V1Place:
     """
-    One group in each hierarchy, with open control files, for one job after the other.
-
-    Making and removing the four groups of a job, with their files, took half of the daemon's system calls for the job.
-    The counters of a used place go on from where they are, so a leaf subtracts their values at its start.
+    One group in each hierarchy, with open control files, for one job after the other: to make and remove them took half
+    of the daemon's system calls for a job. The counters go on, so a leaf subtracts their values at its start.
     """
 
     def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:

@@ -1,9 +1,4 @@
-"""
-Version 1: a worker's group and the leaves of its jobs.
-
-Version 1 has no memory.oom.group, so `V1Leaf.tick` asks for the job's end when the kernel has ended one of its
-processes.
-"""
+"""Version 1: a worker's group and the leaves of its jobs. There is no memory.oom.group: see `V1Leaf.tick`."""
 
 from __future__ import annotations
 
@@ -85,6 +80,7 @@ class V1Leaf(Leaf):
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
+        # Without memory.oom.group the kernel ends one process, and the others would run on.
         killed = self._place is not None and self._place.oom_kills() > self._before.oom_kills
         return Limit.MEMORY if killed else None
 

@@ -1,8 +1,4 @@
-"""
-The numbers of Linux's system calls, by the kernel's names. Any other number has no call in these kernels.
-
-Source:    arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl, up to Linux 6.19. From 424 on all agree.
-"""
+"""The numbers of Linux's system calls up to 6.19, by syscall_64.tbl and scripts/syscall.tbl. From 424 on all agree."""
 
 from __future__ import annotations
 
