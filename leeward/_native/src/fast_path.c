@@ -131,35 +131,29 @@ int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *
 	return 0;
 }
 
-static uint32_t *bucket_of(const struct lw_fast_path *path, uint64_t number)
+static uint32_t *chain_of(const struct lw_fast_path *path, enum lw_chain by, uint64_t number, int stream)
 {
-	return &path->buckets[number & (path->count - 1)]; /* runners are numbered in turn */
+	uint64_t hash = LW_BY_SESSION == by ? 31 * number + (uint64_t)stream : number; /* runners are numbered in turn */
+
+	return &path->chains[by][hash & (path->count - 1)];
 }
 
-static uint32_t *sessions_of(const struct lw_fast_path *path, uint64_t session, int stream)
+static uint32_t *own_chain(const struct lw_fast_path *path, enum lw_chain by, const struct lw_entry *entry)
 {
-	return &path->sessions[(31 * session + (uint64_t)stream) & (path->count - 1)];
+	return chain_of(path, by, LW_BY_SESSION == by ? entry->offer.session : entry->offer.number, entry->stream);
 }
 
-static void put_in_bucket(struct lw_fast_path *path, uint32_t at)
+static void put_in(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 {
-	uint32_t *bucket = bucket_of(path, path->entries[at].offer.number);
+	uint32_t *first = own_chain(path, by, &path->entries[at]);
 
-	path->entries[at].next_in_bucket = *bucket;
-	*bucket = at;
+	path->entries[at].next_in[by] = *first;
+	*first = at;
 }
 
 static bool is_in_session(const struct lw_entry *entry)
 {
 	return entry->offer.session && LW_HELD <= entry->state;
-}
-
-static void put_in_session(struct lw_fast_path *path, uint32_t at)
-{
-	uint32_t *bucket = sessions_of(path, path->entries[at].offer.session, path->entries[at].stream);
-
-	path->entries[at].next_in_session = *bucket;
-	*bucket = at;
 }
 
 /* Make room for more entries, whose count is a power of two. Their places stay the same. */
@@ -176,19 +170,19 @@ static int grow(struct lw_fast_path *path)
 	if (!indexes)
 		return -ENOMEM;
 	path->offered = indexes;
-	path->buckets = indexes + count;
-	path->sessions = indexes + 2 * count;
+	path->chains[LW_BY_NUMBER] = indexes + count;
+	path->chains[LW_BY_SESSION] = indexes + 2 * count;
 	memset(entries + before, 0, (count - before) * sizeof(*entries));
-	memset(path->buckets, 0xff, 2 * count * sizeof(*indexes)); /* LW_NOWHERE, in the sessions' as well */
+	memset(indexes + count, 0xff, 2 * count * sizeof(*indexes)); /* LW_NOWHERE */
 	path->count = count;
 	for (uint32_t at = count; at-- > before;) {
 		entries[at].next_vacant = path->vacant;
 		path->vacant = at;
 	}
 	for (uint32_t at = 0; at < before; at++) { /* no old entry is vacant */
-		put_in_bucket(path, at);
+		put_in(path, LW_BY_NUMBER, at);
 		if (is_in_session(&entries[at]))
-			put_in_session(path, at);
+			put_in(path, LW_BY_SESSION, at);
 	}
 	return 0;
 }
@@ -220,7 +214,7 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	entry->stream = stream->fd;
 	entry->stream_generation = stream->generation;
 	if (is_new && entry->offer.session)
-		put_in_session(path, at);
+		put_in(path, LW_BY_SESSION, at);
 	first = list_of(entry, stream);
 	entry->next_of_stream = *first;
 	entry->previous_of_stream = LW_NOWHERE;
@@ -229,14 +223,14 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	*first = at;
 }
 
-static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, bool of_session)
+static void take_out(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 {
-	uint32_t *link = bucket;
+	uint32_t *link = own_chain(path, by, &path->entries[at]);
 
 	while (*link != at && LW_NOWHERE != *link)
-		link = of_session ? &path->entries[*link].next_in_session : &path->entries[*link].next_in_bucket;
+		link = &path->entries[*link].next_in[by];
 	if (*link == at)
-		*link = of_session ? path->entries[at].next_in_session : path->entries[at].next_in_bucket;
+		*link = path->entries[at].next_in[by];
 }
 
 /* Record that the runner has a request. */
@@ -258,9 +252,9 @@ void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_
 /* The runner of this stream's session that waits for a request; NULL if there is none. */
 struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_stream *stream, uint64_t session)
 {
-	uint32_t at = path->count ? *sessions_of(path, session, stream->fd) : LW_NOWHERE;
+	uint32_t at = path->count ? *chain_of(path, LW_BY_SESSION, session, stream->fd) : LW_NOWHERE;
 
-	for (; LW_NOWHERE != at; at = path->entries[at].next_in_session) {
+	for (; LW_NOWHERE != at; at = path->entries[at].next_in[LW_BY_SESSION]) {
 		struct lw_entry *entry = &path->entries[at];
 
 		if (LW_HELD == entry->state && entry->offer.session == session && entry->stream == stream->fd &&
@@ -283,13 +277,13 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 		return -errno;
 	if (LW_NOWHERE == path->vacant && (failed = grow(path)))
 		return failed;
-	if ((failed = lw_begin(loop, offer->reply, LW_REPLY, 0)))
+	if ((failed = lw_begin(loop, offer->reply, LW_REPLY, 0, NULL)))
 		return failed;
 	at = path->vacant;
 	path->vacant = path->entries[at].next_vacant;
 	loop->slots[offer->reply].entry = at;
 	path->entries[at] = (struct lw_entry){ .state = LW_OFFERED, .offer = *offer, .room = (uint32_t)room };
-	put_in_bucket(path, at);
+	put_in(path, LW_BY_NUMBER, at);
 	*ret_at = at;
 	return 0;
 }
@@ -337,9 +331,9 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 	struct lw_slot *slot = LW_OFFERED == entry->state ? NULL : lw_slot_of(loop, entry->stream, entry->stream_generation);
 
 	lw_loop_forget(loop, entry->offer.reply);
-	take_out(path, bucket_of(path, entry->offer.number), at, false);
+	take_out(path, LW_BY_NUMBER, at);
 	if (is_in_session(entry))
-		take_out(path, sessions_of(path, entry->offer.session, entry->stream), at, true);
+		take_out(path, LW_BY_SESSION, at);
 	if (slot)
 		take_off_list(path, entry, list_of(entry, slot->stream));
 	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
@@ -358,11 +352,11 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 {
 	struct lw_fast_path *path = loop->fast_path;
-	uint32_t at = path->count ? *bucket_of(path, number) : LW_NOWHERE;
+	uint32_t at = path->count ? *chain_of(path, LW_BY_NUMBER, number, -1) : LW_NOWHERE;
 	int running;
 
 	while (LW_NOWHERE != at && path->entries[at].offer.number != number)
-		at = path->entries[at].next_in_bucket;
+		at = path->entries[at].next_in[LW_BY_NUMBER];
 	if (LW_NOWHERE == at)
 		return -ENOENT;
 	running = LW_RUNNING == path->entries[at].state;

@@ -17,12 +17,15 @@ enum lw_entry_state {
 	LW_RUNNING, /* has a request, whose answer is waited for */
 };
 
-/* One runner of the fast path. An entry in use is in the list of its number's bucket. If it is held or running, it is also
- * in its stream's list of such entries, and, for a session, in the list of its session's bucket. A vacant entry is only in
+/* The chains that an entry may be in, by its runner's number, and by its session's number and its stream. */
+enum lw_chain { LW_BY_NUMBER, LW_BY_SESSION, LW_CHAINS };
+
+/* One runner of the fast path. An entry in use is in the chain of its number. If it is held or running, it is also
+ * in its stream's list of such entries, and, for a session, in the chain of its session. A vacant entry is only in
  * the list of vacant ones. A connection may hold thousands of entries, so no request searches the list of held ones. */
 struct lw_entry {
 	enum lw_entry_state state;
-	uint32_t next_in_bucket, next_in_session, next_of_stream, previous_of_stream, next_vacant;
+	uint32_t next_in[LW_CHAINS], next_of_stream, previous_of_stream, next_vacant;
 	struct lw_offer offer;
 	uint32_t room; /* the capacity of its job pipe, in bytes */
 	int stream; /* the client's stream; for a session also while the entry is held */
@@ -38,8 +41,7 @@ struct lw_fast_path {
 	struct lw_entry *entries;
 	/* Three tables of `count` indexes of entries, in one piece of memory. */
 	uint32_t *offered; /* the entries that are LW_OFFERED; the last one is taken first */
-	uint32_t *buckets; /* by the runner's number: the first entry */
-	uint32_t *sessions; /* by the session's number and its stream: the first entry */
+	uint32_t *chains[LW_CHAINS]; /* the first entry of each chain */
 	uint32_t vacant; /* the first vacant entry */
 	uint32_t count, offered_count, held_count;
 	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until the owner sets it */

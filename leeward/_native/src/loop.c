@@ -101,15 +101,21 @@ void lw_stream_free(struct lw_stream *stream)
 	free(stream);
 }
 
-size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
+/* Fill in a message that sends `data` in one piece, and descriptors, which get into `control`. */
+void lw_message(struct msghdr *ret, struct iovec *piece, char *control, const uint8_t *data, size_t size, const int *fds,
+		uint32_t fd_count)
 {
-	struct cmsghdr *header = (struct cmsghdr *)(void *)ret_control;
-
+	*piece = (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = size };
+	*ret = (struct msghdr){ .msg_iov = piece, .msg_iovlen = 1 };
+	if (!fd_count)
+		return;
+	ret->msg_control = control;
+	ret->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+	struct cmsghdr *header = CMSG_FIRSTHDR(ret);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
 	memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
-	return CMSG_SPACE(fd_count * sizeof(int));
 }
 
 /* Make a loop. *io* chooses the backend. Returns 0 or -errno; -ENOSYS and -EPERM: io_uring is missing or forbidden. */
@@ -144,7 +150,7 @@ void lw_loop_close(struct lw_loop *loop)
 	free(loop);
 }
 
-int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
+int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, struct lw_stream *stream)
 {
 	int failed = grow(loop, fd);
 	struct lw_slot *slot;
@@ -155,7 +161,9 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
 	if (LW_FREE != slot->kind)
 		return -EEXIST;
 	loop->generation = (loop->generation + 1) & 0xffffff;
-	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation };
+	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation, .stream = stream };
+	if (stream)
+		stream->generation = loop->generation;
 	failed = loop->way->add(loop, fd);
 	if (failed)
 		slot->kind = LW_FREE;
@@ -165,7 +173,7 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
 /* Report LW_EVENT_READY whenever `fd` has one of `events` (EPOLL*), a hang-up or an error. Returns 0 or -errno. */
 int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events)
 {
-	return lw_begin(loop, fd, LW_WATCH, events);
+	return lw_begin(loop, fd, LW_WATCH, events, NULL);
 }
 
 int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events)
@@ -198,7 +206,7 @@ int lw_loop_forget(struct lw_loop *loop, int fd)
 /* Report LW_EVENT_ACCEPTED for each connection, until one has an error. Returns 0 or -errno. */
 int lw_loop_accept(struct lw_loop *loop, int fd)
 {
-	return lw_begin(loop, fd, LW_ACCEPT, 0);
+	return lw_begin(loop, fd, LW_ACCEPT, 0, NULL);
 }
 
 /* Serve a connection, which is non-blocking. LW_EVENT_SENT has its `number`, since that event may come after the stream was
@@ -211,22 +219,11 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, 
 
 	if (!stream)
 		return -ENOMEM;
-	failed = grow(loop, fd);
-	if (!failed && LW_FREE != loop->slots[fd].kind)
-		failed = -EEXIST;
-	if (failed) {
+	*stream = (struct lw_stream){ .fd = fd, .number = number, .reading = reading, .guarded = guarded,
+				      .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
+	failed = lw_begin(loop, fd, LW_STREAM, 0, stream);
+	if (failed)
 		free(stream);
-		return failed;
-	}
-	loop->generation = (loop->generation + 1) & 0xffffff;
-	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
-	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = reading,
-				      .guarded = guarded, .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
-	failed = loop->way->add(loop, fd);
-	if (failed) {
-		loop->slots[fd].kind = LW_FREE;
-		free(stream);
-	}
 	return failed;
 }
 

@@ -110,14 +110,11 @@ static int64_t send_now(struct lw_loop *loop, struct lw_stream *stream, const ui
 			const int *fds, uint32_t fd_count)
 {
 	_Alignas(struct cmsghdr) char beside[CMSG_SPACE(LW_MOST_FDS * sizeof(int))] = { 0 };
-	struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
-	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+	struct iovec piece;
+	struct msghdr message;
 	ssize_t sent;
 
-	if (fd_count) {
-		message.msg_control = beside;
-		message.msg_controllen = lw_control(beside, fds, fd_count);
-	}
+	lw_message(&message, &piece, beside, data, size, fds, fd_count);
 	sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && EAGAIN == errno) {
 		stream->wants_room = true;

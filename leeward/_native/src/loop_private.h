@@ -99,12 +99,13 @@ struct lw_loop {
 extern const struct lw_way_to_kernel lw_epoll_way, lw_uring_way;
 
 struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation);
-int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events);
+int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, struct lw_stream *stream);
 void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const uint8_t *data);
 int lw_reserve(struct lw_bytes *bytes, size_t size);
 void lw_drop(struct lw_bytes *bytes);
 void lw_stream_free(struct lw_stream *stream);
-size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count);
+void lw_message(struct msghdr *ret, struct iovec *piece, char *control, const uint8_t *data, size_t size, const int *fds,
+		uint32_t fd_count);
 
 void lw_woke(struct lw_loop *loop);
 bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk, size_t got);

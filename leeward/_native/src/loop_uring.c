@@ -66,7 +66,7 @@ struct lw_uring {
 	uint32_t again_count;
 	uint64_t enters; /* how often entries were submitted; lw_slot.asked is compared with it */
 	struct lw_stream *dead; /* streams that were forgotten while a send was in the ring */
-	int failure;		/* -errno once the ring has failed for good; else 0. See loop_uring_leave.c */
+	int failure;		/* -errno once the ring has failed for good; else 0 */
 	uint32_t refusals;	/* enters in a row that failed with a temporary error */
 	bool cancelled;		/* leaving: the kernel was asked to cancel everything in the ring */
 	bool emptied;		/* leaving: the kernel has confirmed that the ring is empty */
@@ -75,6 +75,10 @@ struct lw_uring {
 
 /* Entries of the ring. When all are filled, next_entry submits them before the turn's own enter. */
 #define RING_ENTRIES 256
+/* Bytes for the group of provided buffers, in one piece with its chunks and with as many for guarded streams. Pages are
+ * allocated only when they are filled. */
+#define BUFFERS ((size_t)LW_CHUNK)
+#define MEMORY (BUFFERS + 2 * (size_t)LW_CHUNKS * LW_CHUNK)
 
 /* The user data of an operation on one use of a descriptor. */
 static uint64_t tag_of(enum lw_ring_operation operation, int fd, uint32_t generation)
@@ -82,7 +86,6 @@ static uint64_t tag_of(enum lw_ring_operation operation, int fd, uint32_t genera
 	return (uint64_t)operation << 56 | (uint64_t)generation << 32 | (uint32_t)fd;
 }
 
-/* Submit the filled entries without waiting. */
 static int hand_in(struct lw_uring *way)
 {
 	way->enters++;
@@ -112,7 +115,7 @@ static struct io_uring_sqe *next_entry(struct lw_uring *way)
 	return &way->unread;
 }
 
-/* An entry for an operation on this descriptor. Records it for take_away in loop_uring.c, as not submitted yet. */
+/* An entry for an operation on this descriptor. Records it for take_away, as not submitted yet. */
 static struct io_uring_sqe *next_entry_of(struct lw_loop *loop, int fd)
 {
 	struct lw_uring *way = loop->kernel;
@@ -122,17 +125,11 @@ static struct io_uring_sqe *next_entry_of(struct lw_loop *loop, int fd)
 	return entry;
 }
 
-/* Return a chunk to the group of provided buffers. */
 static void give_back(struct lw_uring *way, uint32_t chunk)
 {
 	io_uring_buf_ring_add(way->buffers, way->chunks + (size_t)chunk * LW_CHUNK, LW_CHUNK, (unsigned short)chunk,
 			      io_uring_buf_ring_mask(LW_CHUNKS), 0);
 	io_uring_buf_ring_advance(way->buffers, 1);
-}
-
-static size_t ring_bytes(void)
-{
-	return LW_CHUNKS * sizeof(struct io_uring_buf);
 }
 
 static int set_up(struct lw_uring *way)
@@ -152,26 +149,19 @@ static int set_up(struct lw_uring *way)
 static int set_up_buffers(struct lw_uring *way)
 {
 	struct io_uring_buf_reg group = { .ring_entries = LW_CHUNKS, .bgid = LW_RING_BUFFERS };
-	void *ring = mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	/* The second half is for guarded streams. Pages are allocated only when they are filled. */
-	void *chunks = mmap(NULL, 2 * (size_t)LW_CHUNKS * LW_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			    -1, 0);
-	int failed = 0;
+	void *memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int failed;
 
-	if (MAP_FAILED == ring || MAP_FAILED == chunks)
-		failed = -ENOMEM;
-	group.ring_addr = (uint64_t)(uintptr_t)ring;
-	if (!failed)
-		failed = io_uring_register_buf_ring(&way->ring, &group, 0);
+	if (MAP_FAILED == memory)
+		return -ENOMEM;
+	group.ring_addr = (uint64_t)(uintptr_t)memory;
+	failed = io_uring_register_buf_ring(&way->ring, &group, 0);
 	if (failed) {
-		if (MAP_FAILED != ring)
-			munmap(ring, ring_bytes());
-		if (MAP_FAILED != chunks)
-			munmap(chunks, 2 * (size_t)LW_CHUNKS * LW_CHUNK);
+		munmap(memory, MEMORY);
 		return failed;
 	}
-	way->buffers = ring;
-	way->chunks = chunks;
+	way->buffers = memory;
+	way->chunks = (uint8_t *)memory + BUFFERS;
 	way->guarded = way->chunks + (size_t)LW_CHUNKS * LW_CHUNK;
 	io_uring_buf_ring_init(way->buffers);
 	for (uint32_t chunk = 0; chunk < LW_CHUNKS; chunk++)
@@ -213,8 +203,7 @@ static void close_way(struct lw_loop *loop)
 		free(way);
 		return;
 	}
-	munmap(way->buffers, ring_bytes());
-	munmap(way->chunks, 2 * (size_t)LW_CHUNKS * LW_CHUNK);
+	munmap(way->buffers, MEMORY);
 	while (way->dead) {
 		struct lw_stream *stream = way->dead;
 
@@ -245,12 +234,7 @@ static int64_t send_frame(struct lw_loop *loop, struct lw_stream *stream, const 
 		     uint32_t fd_count)
 {
 	stream->owners = true;
-	stream->piece = (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = size };
-	stream->message = (struct msghdr){ .msg_iov = &stream->piece, .msg_iovlen = 1 };
-	if (fd_count) {
-		stream->message.msg_control = stream->control;
-		stream->message.msg_controllen = lw_control(stream->control, fds, fd_count);
-	}
+	lw_message(&stream->message, &stream->piece, stream->control, data, size, fds, fd_count);
 	send_on(loop, stream);
 	return -EINPROGRESS;
 }
@@ -600,8 +584,7 @@ static void lose_send(struct lw_loop *loop, struct lw_stream *stream)
 		return;
 	stream->owners = false;
 	stream->halfway = true;
-	lw_tell(loop, LW_EVENT_SENT, stream->fd, -ECONNRESET, NULL);
-	loop->others[loop->other_count - 1].number = stream->number;
+	tell_sent(loop, stream, -ECONNRESET);
 }
 
 /* Report the ends of the remaining sends, as many as one turn can. Returns whether those were all. */
