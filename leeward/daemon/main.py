@@ -48,7 +48,7 @@ from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.telling.status import status
 from leeward.errors import SHORT, BadRequest, LeewardError
-from leeward.isolation.cgroup import budget
+from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.native import NativeReactor
 from leeward.pool import ticket
@@ -155,7 +155,7 @@ class Daemon:
             Unsupported: the limit on descriptors is too low.
         """
         config = self._config
-        asked = room(config, budget.memory())
+        asked = room(config, hierarchy.memory())
         divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
                          spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,

@@ -10,18 +10,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from leeward.inside import (
-    answer,
-    file_calls,
-    files,
-    fresh,
-    functions,
-    program,
-    rehearsal,
-    session,
-    showing,
-    tracebacks,
-)
+from leeward.inside import answer, file_calls, files, fresh, functions, program, rehearsal, session, showing, tracebacks
 from leeward.points import point
 from leeward.wire import job as wire
 

@@ -293,15 +293,14 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 {
 	struct lw_fast_path *path = loop->fast_path;
-	bool stream = offer->stream >= 0 && offer->stream < loop->slot_count &&
-		      LW_STREAM == loop->slots[offer->stream].kind;
+	struct lw_stream *stream = lw_stream_of(loop, offer->stream);
 	uint32_t at;
 	int failed = offer->session && !stream ? -ENOENT : enter(loop, offer, &at);
 
 	if (failed)
 		return failed;
 	if (offer->session)
-		lw_entry_hold(path, &path->entries[at], loop->slots[offer->stream].stream);
+		lw_entry_hold(path, &path->entries[at], stream);
 	else
 		path->offered[path->offered_count++] = at;
 	return 0;
@@ -311,16 +310,13 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
  * Returns 0 or -errno. */
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
 {
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 	uint32_t at;
-	int failed;
+	int failed = stream ? enter(loop, offer, &at) : -ENOENT;
 
-	if (fd < 0 || fd >= loop->slot_count || LW_STREAM != loop->slots[fd].kind)
-		return -ENOENT;
-	failed = enter(loop, offer, &at);
-	if (failed)
-		return failed;
-	lw_entry_run(loop->fast_path, &loop->fast_path->entries[at], loop->slots[fd].stream, id, started);
-	return 0;
+	if (!failed)
+		lw_entry_run(loop->fast_path, &loop->fast_path->entries[at], stream, id, started);
+	return failed;
 }
 
 /* Stop waiting for this runner, and free its entry. */

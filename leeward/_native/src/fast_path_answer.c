@@ -231,13 +231,13 @@ int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t b
 /* Turn on or off that the fast path refuses requests of this stream if no runner is on offer. Returns 0 or -errno. */
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on)
 {
-	struct lw_slot *slot = fd >= 0 && fd < loop->slot_count ? &loop->slots[fd] : NULL;
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
-	if (!slot || LW_STREAM != slot->kind)
+	if (!stream)
 		return -ENOENT;
 	if (on && !loop->fast_path->refusal_end.data)
 		return -EINVAL;
-	slot->stream->shed = on;
+	stream->shed = on;
 	return 0;
 }
 

@@ -20,6 +20,7 @@
 
 #include "keeper.h"
 
+#include "loop_private.h"
 #include "raw.h"
 
 #include <errno.h>
@@ -121,19 +122,11 @@ static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, uns
 static int say(int channel, struct lw_keeper_message message, const int *fds, unsigned count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(PIPES * sizeof(int) + sizeof(int))] = { 0 };
-	struct iovec piece = { .iov_base = &message, .iov_len = sizeof(message) };
-	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1 };
+	struct iovec piece;
+	struct msghdr header;
 
 	message.mark = LW_KEEPER_MARK;
-	if (count) {
-		header.msg_control = control;
-		header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-		rights->cmsg_level = SOL_SOCKET;
-		rights->cmsg_type = SCM_RIGHTS;
-		rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
-	}
+	lw_message(&header, &piece, control, (const uint8_t *)&message, sizeof(message), fds, count);
 	while (sendmsg(channel, &header, MSG_NOSIGNAL) < 0)
 		if (EINTR != errno)
 			return -errno;

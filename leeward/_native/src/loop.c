@@ -57,7 +57,7 @@ static struct lw_slot *used(struct lw_loop *loop, int fd)
 	return &loop->slots[fd];
 }
 
-static struct lw_stream *stream_of(struct lw_loop *loop, int fd)
+struct lw_stream *lw_stream_of(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = used(loop, fd);
 
@@ -230,7 +230,7 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, 
 /* Turn reading on or off. Input that was received before may still be reported. Returns 0 or -errno. */
 int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -275,7 +275,7 @@ bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk
 /* Turn the fast path on or off for a stream. LW_EVENT_DATA turns it off. Returns 0 or -errno. */
 int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -288,7 +288,7 @@ int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
 		       uint32_t fd_count)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -304,7 +304,7 @@ int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64
 /* Bytes of the fast path's answers that aren't sent yet; or -ENOENT. */
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 {
-	const struct lw_stream *stream = stream_of(loop, fd);
+	const struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;

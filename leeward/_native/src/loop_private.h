@@ -99,6 +99,7 @@ struct lw_loop {
 extern const struct lw_way_to_kernel lw_epoll_way, lw_uring_way;
 
 struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation);
+struct lw_stream *lw_stream_of(struct lw_loop *loop, int fd);
 int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, struct lw_stream *stream);
 void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const uint8_t *data);
 int lw_reserve(struct lw_bytes *bytes, size_t size);

@@ -27,17 +27,8 @@ from functools import partial
 
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
-from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import (
-    Driver,
-    Entry,
-    Leaf,
-    Sockets,
-    Usage,
-    WorkerGroup,
-    no_sockets,
-    processors_in_turn,
-)
+from leeward.isolation.cgroup import entry, watch
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
@@ -86,7 +77,7 @@ _CAPABILITY_VERSION = 0x20080522
 MOST_MISSED = 50
 
 
-class NoneLeaf(Leaf):
+class NoneLeaf(entry.Leaf):
     needs_ticks = True
     entry = Entry()
 
@@ -184,7 +175,7 @@ def _bytes_in_files(fd: int) -> int:
     return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
 
 
-class NoneWorker(WorkerGroup):
+class NoneWorker(entry.WorkerGroup):
     keeper = Entry()
 
     def __init__(self, cpu: int) -> None:
@@ -217,7 +208,7 @@ def _tasks_are_refused() -> bool:
     return steps.value(forked) == -errno.EAGAIN
 
 
-class NoneDriver(Driver):
+class NoneDriver(entry.Driver):
     name = "none"
     degraded = True
     memory_counted = False
@@ -240,7 +231,7 @@ class NoneDriver(Driver):
                               "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
                               cure="start the daemon as a user who isn't the host's root")
         self.passed_over = passed_over
-        self._cpus = processors_in_turn()
+        self._cpus = entry.processors_in_turn()
 
     @property
     def detail(self) -> Mapping[str, str]:

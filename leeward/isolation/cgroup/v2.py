@@ -29,18 +29,8 @@ from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import home
-from leeward.isolation.cgroup.entry import (
-    Driver,
-    Entry,
-    Gauges,
-    Leaf,
-    Sockets,
-    Usage,
-    WorkerGroup,
-    no_sockets,
-    processors_in_turn,
-)
+from leeward.isolation.cgroup import entry, home
+from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, may_give, patience, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
@@ -63,7 +53,7 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-class V2Leaf(Leaf):
+class V2Leaf(entry.Leaf):
     tick_interval = TICK_S
     needs_ticks = False
 
@@ -183,7 +173,7 @@ class V2Leaf(Leaf):
             os.close(self._files.popitem()[1])
 
 
-class V2Worker(WorkerGroup):
+class V2Worker(entry.WorkerGroup):
     """The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has."""
 
     def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
@@ -220,7 +210,7 @@ class V2Worker(WorkerGroup):
         return self.group.fd < 0 or self.group.remove()
 
 
-class V2Driver(Driver):
+class V2Driver(entry.Driver):
     name = "v2"
     degraded = False
     memory_counted = True
@@ -249,7 +239,7 @@ class V2Driver(Driver):
                               cure=CURE if os.geteuid() else CURE_ROOT) from refusal
         self._timed = "cpu" in have
         self.affinity_fixed = pinned or not self._timed
-        self._cpus = processors_in_turn()
+        self._cpus = entry.processors_in_turn()
 
     def _make_groups(self) -> frozenset[str]:
         """Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have."""
