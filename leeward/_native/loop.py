@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import Call, result_of
 from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
@@ -61,7 +63,7 @@ CLOCK = "@clock"
 class Gauge:
     """
     A number in an open file of a control group: the whole content, or what follows the word *key* at the start of a
-               line. If *key* is CLOCK, the number is the time of the clock whose id is *fd*, in nanoseconds.
+    line. If *key* is CLOCK, the number is the time of the clock whose id is *fd*, in nanoseconds.
     """
 
     fd: int
@@ -223,6 +225,12 @@ class Loop:
     def close(self) -> None:
         """Free the loop. Nothing else may be called afterwards."""
         lib.lw_loop_close(self._handle)
+
+
+def io_uring_refusal() -> int:
+    """The errno with which io_uring_setup(2), Linux 5.1, is refused here; 0 where without parameters it says EFAULT."""
+    refusal = -result_of(Call.IO_URING_SETUP, 1, 0, optional=True)
+    return 0 if refusal == errno.EFAULT else refusal
 
 
 def data_of(event: Any, size: int) -> bytes:

@@ -11,7 +11,7 @@ from _socket import socket as Socket
 def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
     """
     The next message: at most *room* bytes of it, at most *most* descriptors, which the caller owns, and recvmsg's
-               flags.
+    flags.
     """
     fds = array.array("i")
     data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)

@@ -63,7 +63,7 @@ class Snapshot:
     def look(self) -> None:
         """
         In a keeper: open its page map while it may still do so. The map shows which pages of the snapshot the keeper
-                   has only read, so that it needs no page table entries for them.
+        has only read, so that it needs no page table entries for them.
         """
         try:
             self.taken.map = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)

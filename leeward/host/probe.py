@@ -20,8 +20,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from leeward._native import host as native
-from leeward._native import landlock, mounts, privileges, seccomp
+from leeward._native import landlock, loop, mounts, privileges, seccomp
 from leeward._native.memfd import memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
@@ -62,7 +61,7 @@ def look() -> Record:
         "rights": _try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
         **{f"namespace.{name}": _try(Clone.NEWUSER | flag) for name, flag in _FLAGS.items()},
         "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
-        "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
+        "landlock": refusal, "io_uring": loop.io_uring_refusal(), "memfd": _sealed(),
         "snapshot": _snapshot(),
     }
     return Record(

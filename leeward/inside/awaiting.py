@@ -163,7 +163,7 @@ def _cancel(task: Any) -> None:
 def nudged(number: int, frame: types.FrameType | None) -> None:
     """
     Handle the SIGURG that follows an interrupt: a call which was about to block when SIGINT came ends, and so does code
-               that has kept the loop from turning since.
+    that has kept the loop from turning since.
     """
     if _task is not None and _wanted:
         raise KeyboardInterrupt

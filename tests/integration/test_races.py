@@ -20,7 +20,7 @@ from kit.features import ROOT
 pytestmark = pytest.mark.needs("compiler", "sanitizers")
 
 NATIVE = ROOT / "leeward" / "_native" / "src"
-SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "fast_path.c", "fast_path_request.c", "fast_path_answer.c",
+SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "fast_path.c", "fast_path_job.c",
            "supervisor.c", "supervisor_charges.c")
 
 #: Calls of each of three clients.

@@ -7,8 +7,8 @@
  *
  * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
  * free worker, with everything that an answer needs: pipes, open control files, and the values that these had before.
- * fast_path_request.c writes the code of the next request that fits to an offered runner's job pipe. fast_path_answer.c
- * waits for the reply. If it is the expected one, and no counter shows a refused call or a limit, it sends the answer, and
+ * fast_path_job.c writes the code of the next request that fits to an offered runner's job pipe, and waits for the reply.
+ * If it is the expected one, and no counter shows a refused call or a limit, it sends the answer, and
  * reports the job to the owner by LW_EVENT_STARTED and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the
  * owner gets the job by LW_EVENT_HANDED, and goes on with it. Requests that get no runner, of streams that are shed, are
  * refused. A runner that the owner withdraws is used by the owner alone from then on.

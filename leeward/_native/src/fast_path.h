@@ -1,5 +1,4 @@
-/* What the files of the fast path share: fast_path.c, whose head says how it works, fast_path_request.c and
- * fast_path_answer.c. */
+/* What the files of the fast path share: fast_path.c, whose head says how it works, and fast_path_job.c. */
 #pragma once
 
 #include "loop_private.h"
@@ -62,6 +61,4 @@ size_t lw_pipe_bytes(int pipe);
 size_t lw_put_whole(uint8_t *to, uint64_t value);
 size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value);
 double lw_now_s(void);
-bool lw_may_answer(const struct lw_stream *stream);
-bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id);
 int lw_keep_piece(struct lw_piece *to, const uint8_t *data, uint32_t size);

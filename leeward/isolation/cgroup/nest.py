@@ -2,7 +2,7 @@
 A group below a leaf, for one process of a live sandbox and its descendants. cgroup.kill, cgroup.freeze
 
 It has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its descendants
-           can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't mounted there.
+can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't mounted there.
 """
 
 from __future__ import annotations

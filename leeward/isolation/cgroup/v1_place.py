@@ -143,7 +143,7 @@ class V1Place:
     def _missing(self, error: OSError) -> None:
         """
         Handle an error of a control file: no descriptor is free now, or another program has removed one of the groups,
-                   which was empty then, and no other job gets this place. KernelRefusal for any other error.
+        which was empty then, and no other job gets this place. KernelRefusal for any other error.
         """
         if error.errno in NO_ROOM:
             return

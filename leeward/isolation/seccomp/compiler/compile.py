@@ -2,8 +2,8 @@
 Compiles a plan to the program that the kernel runs, and checks the program against the plan.
 
 A program is a tree of questions: about the architecture, then about the number, then about the words of the arguments
-           that rows test. `shorten` writes the tree in few instructions. Neither step is trusted: `check` runs the
-           instructions that the kernel will get, and the tests compare them with libseccomp as well.
+that rows test. `shorten` writes the tree in few instructions. Neither step is trusted: `check` runs the instructions
+that the kernel will get, and the tests compare them with libseccomp as well.
 """
 
 from __future__ import annotations
