@@ -224,12 +224,11 @@ int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t b
 			 uint32_t behind_size)
 {
 	struct lw_fast_path *path = loop->fast_path;
-	int failed;
 
 	if (before_size > LW_MOST_FRAME / 2 || behind_size > LW_MOST_FRAME / 2 - 64)
 		return -EINVAL;
-	failed = lw_keep_piece(&path->refusal_id, before, before_size);
-	return failed ? failed : lw_keep_piece(&path->refusal_end, behind, behind_size);
+	return lw_keep_piece(&path->refusal_id, before, before_size) ||
+	       lw_keep_piece(&path->refusal_end, behind, behind_size) ? -ENOMEM : 0;
 }
 
 /* Turn on or off that the fast path refuses requests of this stream if no runner is on offer. Returns 0 or -errno. */

@@ -177,15 +177,13 @@ static int open_way(struct lw_loop *loop)
 	if (!way)
 		return -ENOMEM;
 	failed = set_up(way);
+	if (!failed && (failed = set_up_buffers(way))) {
+		io_uring_queue_exit(&way->ring);
+		failed = -EINVAL == failed ? -ENOSYS : failed; /* Linux before 5.19 */
+	}
 	if (failed) {
 		free(way);
 		return failed;
-	}
-	failed = set_up_buffers(way);
-	if (failed) {
-		io_uring_queue_exit(&way->ring);
-		free(way);
-		return -EINVAL == failed ? -ENOSYS : failed; /* Linux before 5.19 */
 	}
 	io_uring_register_ring_fd(&way->ring); /* makes enters cheaper; a failure doesn't matter */
 	way->enters = 1;
