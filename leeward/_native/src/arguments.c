@@ -172,8 +172,7 @@ static const struct { const char *name; uint32_t value; } values[] = {
 	V(AUDIT_ARCH_X86_64) V(AUDIT_ARCH_AARCH64) V(AUDIT_ARCH_I386) V(AUDIT_ARCH_ARM)
 };
 
-/* Find the low 32 bits of a constant by its kernel name; the kernel reads each of these arguments as a 32-bit
- * number. Returns 0, or -ENOENT. */
+/* Find the low 32 bits of a constant, which the kernel reads as a 32-bit number, by its name. Returns 0, or -ENOENT. */
 int lw_argument_value(const char *name, uint32_t *ret_value)
 {
 	for (size_t at = 0; at < sizeof(values) / sizeof(values[0]); at++)

@@ -54,7 +54,6 @@
 /* Nobody reads this status; the failure is in struct lw_fate. */
 #define EXIT_NEVER_RAN 70
 
-/* The kernel's struct sigaction, which differs from libc's. */
 struct kernel_sigaction {
 	void *handler;
 	unsigned long flags;
@@ -202,7 +201,6 @@ static long run(const struct lw_command *command)
 	return err;
 }
 
-/* The new process, on the keeper's memory. */
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
 static void process_main(void *argument)
 {

@@ -49,8 +49,7 @@ void lw_tell_first(struct lw_loop *loop, const struct lw_event *event)
 	loop->urgent[loop->urgent_count++] = *event;
 }
 
-/* For how many nanoseconds the turn may go on before its events are reported; at most until `turn_ends_ns`.
- * 0: the turn is over. */
+/* How long the turn may go on before its events are reported; at most until `turn_ends_ns`. 0: the turn is over. */
 int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -187,7 +186,6 @@ static int grow(struct lw_fast_path *path)
 	return 0;
 }
 
-/* The list of the stream that has the entries in this entry's state. */
 static uint32_t *list_of(const struct lw_entry *entry, struct lw_stream *stream)
 {
 	return LW_RUNNING == entry->state ? &stream->first_running : &stream->first_held;
@@ -233,7 +231,6 @@ static void take_out(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 		*link = path->entries[at].next_in[by];
 }
 
-/* Record that the runner has a request. */
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started)
 {
@@ -288,8 +285,7 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 	return 0;
 }
 
-/* Offer a runner for the next job that fits. Its descriptors stay the caller's, who keeps them open until the runner is
- * withdrawn or done. Returns 0; or -errno, and then it isn't offered. */
+/* Offer a runner for the next job that fits. The caller keeps its descriptors open until it is withdrawn or done. */
 int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -306,8 +302,7 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 	return 0;
 }
 
-/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner.
- * Returns 0 or -errno. */
+/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner. */
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
 {
 	struct lw_stream *stream = lw_stream_of(loop, fd);
@@ -319,7 +314,6 @@ int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int f
 	return failed;
 }
 
-/* Stop waiting for this runner, and free its entry. */
 void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 {
 	struct lw_fast_path *path = loop->fast_path;

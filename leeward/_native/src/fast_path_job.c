@@ -62,8 +62,7 @@ struct figures {
 	uint64_t peak; /* bytes */
 };
 
-/* Whether the job has no details that the answer would have to report, such as a limit that was hit or a refused call.
- * Reads the job's figures. */
+/* Read the job's figures. False if it has details to report, such as a limit that was hit or a refused call. */
 static bool in_order(const struct lw_offer *offer, struct figures *ret)
 {
 	int64_t time = look(&offer->time), peak = look(&offer->peak);
@@ -244,7 +243,6 @@ int lw_stream_shed(struct lw_loop *loop, int fd, bool on)
 	return 0;
 }
 
-/* Refuse request `id`. False if the owner has to decide instead. */
 static bool refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -264,7 +262,6 @@ static bool refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id)
 	return true;
 }
 
-/* At the end of the turn: report the streams with refused requests. */
 void lw_fast_path_tell_refused(struct lw_loop *loop)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -291,7 +288,6 @@ struct request {
 	uint32_t size;
 };
 
-/* Step over `piece`, if it comes next. */
 static bool begins(const uint8_t **at, const uint8_t *end, const struct lw_piece *piece)
 {
 	if ((size_t)(end - *at) < piece->size || memcmp(*at, piece->data, piece->size))
@@ -300,7 +296,6 @@ static bool begins(const uint8_t **at, const uint8_t *end, const struct lw_piece
 	return true;
 }
 
-/* Read `width` bytes, big-endian. */
 static bool number(const uint8_t **at, const uint8_t *end, unsigned width, uint64_t *ret)
 {
 	if (end - *at < (ptrdiff_t)width)
@@ -346,8 +341,7 @@ static bool is_for_fast_path(const struct lw_templates *templates, const uint8_t
 	return true;
 }
 
-/* Whether a request of this stream with this id is unanswered, or was answered in this turn. If so, the owner has to
- * decide about a second one. */
+/* Whether a request of this stream with this id is unanswered, or was answered in this turn: the owner has to decide. */
 static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream, uint64_t id)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -388,7 +382,6 @@ static ssize_t write_job(const struct lw_templates *templates, const struct lw_e
 	return written < 0 ? -errno : written;
 }
 
-/* The runner that is next for this request; NULL if there is none. */
 static struct lw_entry *next(const struct lw_fast_path *path, const struct lw_stream *stream,
 			     const struct request *request)
 {

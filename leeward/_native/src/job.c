@@ -94,7 +94,6 @@ int64_t lw_job_take(void)
 	return job.size = size;
 }
 
-/* The size of the frame that was taken, in bytes. */
 int64_t lw_job_size(void)
 {
 	return job.size;

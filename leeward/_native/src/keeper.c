@@ -269,8 +269,7 @@ static int unstarted(const struct keeper *keeper, const struct lw_keeper_message
 			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate->inside }, NULL, 0);
 }
 
-/* Start a process in the namespaces of a runner. Returns 1 in an interpreter; in the keeper 0, also if that failed, or
- * -errno if the daemon can't be told. */
+/* Start a process in the namespaces of a runner. Returns as `arm`. */
 static int start(struct keeper *keeper, const struct lw_way *ways, const struct lw_keeper_message *order,
 		 const int *fds, struct lw_born *ret_born)
 {
@@ -338,7 +337,6 @@ static void forget(struct keeper *keeper, nfds_t at)
 	keeper->children[at] = keeper->children[keeper->count];
 }
 
-/* Reap a further process of a live sandbox, and report its end. Returns 0 or -errno. */
 static int reap_process(struct keeper *keeper, nfds_t at)
 {
 	const uint64_t number = keeper->children[at].number;

@@ -39,7 +39,6 @@ static int grow(struct lw_loop *loop, int fd)
 	return 0;
 }
 
-/* The slot of a descriptor in its present use, or NULL if that is over. */
 struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation)
 {
 	struct lw_slot *slot;
@@ -301,7 +300,6 @@ int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64
 	return loop->way->send(loop, stream, data, (size_t)size, fds, fd_count);
 }
 
-/* Bytes of the fast path's answers that aren't sent yet; or -ENOENT. */
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 {
 	const struct lw_stream *stream = lw_stream_of(loop, fd);

@@ -48,7 +48,6 @@ enum lw_ring_operation {
 	LW_RING_CANCEL,
 };
 
-/* A use of a descriptor for which an operation has to be submitted again. */
 struct lw_again {
 	int fd;
 	uint32_t generation;
@@ -80,7 +79,6 @@ struct lw_uring {
 #define BUFFERS ((size_t)LW_CHUNK)
 #define MEMORY (BUFFERS + 2 * (size_t)LW_CHUNKS * LW_CHUNK)
 
-/* The user data of an operation on one use of a descriptor. */
 static uint64_t tag_of(enum lw_ring_operation operation, int fd, uint32_t generation)
 {
 	return (uint64_t)operation << 56 | (uint64_t)generation << 32 | (uint32_t)fd;
@@ -213,7 +211,6 @@ static void close_way(struct lw_loop *loop)
 
 /* --- sending ------------------------------------------------------------------ */
 
-/* Submit the next send: of the owner's frame, or of the rest of `sending`. */
 static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 {
 	struct io_uring_sqe *entry = next_entry_of(loop, stream->fd);
@@ -237,7 +234,6 @@ static int64_t send_frame(struct lw_loop *loop, struct lw_stream *stream, const 
 	return -EINPROGRESS;
 }
 
-/* Send the fast path's answers, if no send is in the ring. */
 static void flush(struct lw_loop *loop, struct lw_stream *stream)
 {
 	struct lw_uring *way = loop->kernel;
@@ -254,7 +250,6 @@ static void flush(struct lw_loop *loop, struct lw_stream *stream)
 	hand_in(way); /* at once, because a client waits */
 }
 
-/* Remove the stream of a send whose descriptor was forgotten from the list, and return it. */
 static struct lw_stream *take_dead(struct lw_uring *way, int fd, uint32_t generation)
 {
 	for (struct lw_stream **at = &way->dead; *at; at = &(*at)->next_dead)
@@ -487,7 +482,6 @@ static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, done->res, NULL);
 }
 
-/* Process the completion of one operation. */
 static void serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 {
 	struct lw_uring *way = loop->kernel;
@@ -573,7 +567,6 @@ static bool serve_the_rest(struct lw_loop *loop)
 	return count > 0;
 }
 
-/* Shut down the connection of a send whose progress is unknown. */
 static void lose_send(struct lw_loop *loop, struct lw_stream *stream)
 {
 	stream->flying = false;

@@ -38,7 +38,6 @@
 #define SWAPPED (1ULL << 62)
 #define OF_FILE (1ULL << 61)
 
-/* An address inside the calling thread's storage. */
 uint64_t lw_thread_storage(void)
 {
 	return (uint64_t)(uintptr_t)__builtin_thread_pointer();

@@ -255,7 +255,6 @@ int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t
 	return start.done;
 }
 
-/* Memory for one init: its stack, and what it shares with the keeper; or NULL. */
 struct lw_init *lw_init_new(void)
 {
 	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,

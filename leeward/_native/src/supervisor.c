@@ -138,7 +138,6 @@ static struct lw_refused *kind_of(struct lw_listener *listener, uint32_t arch, i
 	return &listener->other;
 }
 
-/* Count the refusal of supervisor->request. */
 static void count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
 {
 	const struct seccomp_notif *request = supervisor->request;
@@ -153,7 +152,6 @@ static void count_refusal(struct lw_supervisor *supervisor, struct lw_listener *
 		lw_poke(supervisor->reports);
 }
 
-/* Take one call and refuse it, or grant it where supervisor_charges.c does. */
 static void answer(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
 {
 	struct seccomp_notif *request = supervisor->request;
@@ -323,7 +321,6 @@ static int prepare(struct lw_supervisor *supervisor)
 	return epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, supervisor->wake, &event) ? -errno : 0;
 }
 
-/* Start the thread. Returns 0 or -errno. */
 int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 {
 	struct lw_supervisor *supervisor = calloc(1, sizeof(*supervisor));
@@ -490,7 +487,6 @@ int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct
 	return listener ? 0 : -ENOENT;
 }
 
-/* The sum of the counts of lw_supervisor_counts. */
 int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
 {
 	const struct lw_listener *listener;

@@ -56,7 +56,6 @@
 /* The type of a mapping, in its flags. */
 #define TYPE 0x0f
 
-/* Send supervisor->response. Returns whether the task was still there. */
 static bool sent(const struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, supervisor->response))
@@ -72,8 +71,7 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 	sent(supervisor, listener);
 }
 
-/* Have the kernel execute the call. Only for decisions that depend on registers alone: another thread of the waiting
- * task could change its memory meanwhile. */
+/* Have the kernel execute the call, by a decision on registers alone: another thread could change the task's memory. */
 static bool let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	supervisor->response->error = 0;
@@ -181,8 +179,7 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 	close(fd);
 }
 
-/* Answer supervisor->request if it asks for such memory, or for a watch, and the purse allows it. If this returns false
- * the caller has to refuse the call. */
+/* Answer supervisor->request if it asks for such memory, or for a watch. If not, the caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -287,7 +284,6 @@ void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
 	pthread_mutex_unlock(&supervisor->mutex);
 }
 
-/* How many bytes the purse of `slot` is charged with. */
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes)
 {
 	struct lw_listener *listener;
