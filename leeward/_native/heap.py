@@ -23,7 +23,7 @@ def give_back(threshold: int) -> bool:
 
 def huge_arenas(room: int) -> bool:
     """
-    Put the arenas that the interpreter takes from now on into huge pages, in *room* bytes of address space, a multiple
-    of 2 MiB. False, and nothing is changed, if it has no arenas or the space can't be reserved. Call it once.
+    Put the arenas that the interpreter takes from now on into *room* bytes of huge pages, a multiple of 2 MiB. False,
+    and nothing is changed, if it has no arenas or the space can't be reserved. Call it once.
     """
     return bool(lib.lw_arenas_gather_huge(room))

@@ -1,9 +1,6 @@
 """
-Landlock's three system calls, and the kernel's names for what they restrict.
-
-Source:    landlock(7), landlock_create_ruleset(2)
-
-The numbers are those of <linux/landlock.h> of Linux 7.3; the build system's own header may be older.
+Landlock's three system calls, and the kernel's names for what they restrict: landlock(7). The numbers are those of
+<linux/landlock.h> of Linux 7.3; the build system's own header may be older.
 """
 
 from __future__ import annotations

@@ -151,9 +151,8 @@ class Loop:
 
     def stream(self, fd: int, number: int, *, guarded: bool = False, reading: bool = True) -> None:
         """
-        Serve the connection *fd*: report DATA for input, from the start or once `read` turns that on. Each SENT has
-        *number*. If *guarded*, descriptors may come with the input; if some come with the next bytes, DATA reports
-        -EPERM, and nothing is received.
+        Serve the connection *fd*: report DATA for input, once it is `read`. Each SENT has *number*. If *guarded*, and
+        descriptors come with the next bytes, DATA reports -EPERM, and nothing is received.
         """
         _check(lib.lw_loop_stream(self._handle, fd, number, guarded, reading))
 
@@ -167,9 +166,8 @@ class Loop:
 
     def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
-        Send *data* and *fds*. Returns the number of bytes sent; or None if SENT will report it: then *data* must not
-        change until SENT. BlockingIOError: nothing was sent, and ROOM is reported when there is room. OSError: the
-        stream is broken.
+        Send *data* and *fds*. Returns the number of bytes sent; or None: *data* must not change until SENT reports it.
+        BlockingIOError: nothing was sent, and ROOM is reported when there is room. OSError: the stream is broken.
         """
         sent: int = lib.lw_stream_send(self._handle, fd, ffi.from_buffer(data), len(data), list(fds), len(fds))
         if sent == -_EINPROGRESS:

@@ -45,8 +45,7 @@ class Snapshot:
     def take(self, *, huge: bool = True) -> bool:
         """
         Replace the parts by mappings of a memory file, in *huge* pages as far as the kernel gives them. False, and
-        nothing is changed, if no such file can be made or filled; KernelRefusal if a part couldn't be mapped, and its
-        memory may be lost.
+        nothing is changed, if no such file can be made; KernelRefusal if a part couldn't be mapped and may be lost.
         """
         try:
             file = memory_file(_NAME)

@@ -1,16 +1,30 @@
-"""Reads one job, sets it up, runs it, replies."""
+"""
+Reads one job, sets it up, runs it, replies; and rehearses that, so that this process has its own copies of the pages which
+jobs write.
+
+A clone shares its parent's memory until it writes, and CPython writes an object's reference count when it uses the
+object. So the job of a process without a rehearsal takes some 200 page faults, 0.3 ms, while the client waits. The
+rehearsal runs all steps of a real job: frame, source, output, reply. It raises no exception: a traceback writes 185
+pages more, 0.7 MiB and 0.9 ms of processor time, which only a job that raises needs.
+
+A job can't find out that there was a rehearsal: descriptors 1 and 2 lead into a scratch pipe meanwhile, and all changes
+of the interpreter are undone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import linecache
 import os
 import signal
+import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from leeward.inside import answer, file_calls, files, fresh, functions, program, rehearsal, session, showing, tracebacks
+from leeward.inside import answer, file_calls, files, fresh, functions, program, session, showing, tracebacks
 from leeward.points import point
 from leeward.wire import job as wire
 
@@ -26,6 +40,18 @@ _CHUNK = 1 << 20
 _PID = 2
 
 _STDERR = 2
+
+#: A job that defines, calls, formats and prints: the first use of each costs some pages.
+CODE = b'''\
+def rehearse(numbers):
+    return {str(number): [number, number / 2] for number in numbers}
+
+
+print(f"{rehearse(range(3))} {'a' + 'b'!r} {2 ** 70:x}", len("abc".split("b")))
+'''
+
+#: The frame that the daemon would send for this job.
+FRAME = wire.HEADER.pack(1 + len(CODE)) + wire.CODE + CODE
 
 #: The main module of the next job.
 _main: types.ModuleType | None = None
@@ -176,12 +202,34 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
 _close_job_pipe = point("job-pipe.close")(os.close)
 
 
+@contextlib.contextmanager
+def stage() -> Iterator[tuple[int, int]]:
+    """Redirects output for a rehearsal, and restores it at the end. Gives a descriptor to read from and one to write to."""
+    read, write = os.pipe()
+    streams = [os.dup(1), os.dup(2)]
+    main, argv, path = sys.modules["__main__"], list(sys.argv), list(sys.path)
+    lines = dict(linecache.cache)
+    try:
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        yield read, write
+    finally:
+        for number, fd in enumerate(streams, 1):
+            os.dup2(fd, number)
+            os.close(fd)
+        os.close(read)
+        os.close(write)
+        sys.modules["__main__"], sys.argv[:], sys.path[:] = main, argv, path
+        linecache.cache.clear()
+        linecache.cache.update(lines)
+
+
 def rehearse(lay: Lay) -> None:
     """Run all of `serve` that can be run twice."""
-    with rehearsal.stage() as (read, write):
+    with stage() as (read, write):
         main = program.set_up()
         pipes = _pipes(lay, read, write, last=False)
-        answer.write(write, [rehearsal.FRAME])
+        answer.write(write, [FRAME])
         body = pipes.take()
         code = None if body is None else wire.code_of(body)
         assert code is not None

@@ -116,8 +116,7 @@ def _among(frame: types.FrameType, ours: Sequence[dict[str, Any]]) -> bool:
 def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
     """
     In the zygote, once: cut the stacks of `traceback` and `inspect` where the job's code begins: its callers, of
-    *ours*, aren't shown. `sys._getframe` and C code, such as faulthandler and warnings, see all frames. A module that
-    isn't loaded stays as it is.
+    *ours*, aren't shown. `sys._getframe` and C code see all frames. A module that isn't loaded stays as it is.
     """
     traceback.walk_stack = _walker(traceback.walk_stack, ours)
     inspect = sys.modules.get("inspect")

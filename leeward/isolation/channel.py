@@ -1,9 +1,4 @@
-"""
-A control channel: messages over SOCK_SEQPACKET, which may carry descriptors.
-
-Runs in:   daemon, zygote, keeper, newborn runner.
-Source:    unix(7), SCM_RIGHTS. With MSG_CMSG_CLOEXEC no received descriptor leaks through an exec.
-"""
+"""A control channel: messages over SOCK_SEQPACKET, which may carry descriptors. unix(7), SCM_RIGHTS"""
 
 from __future__ import annotations
 

@@ -225,8 +225,7 @@ def let_go_steps(held: Mapping[str, int]) -> list[Step]:
 def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, int] | None = None) -> list[Step]:
     """
     Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible; needs
-    no_new_privs, and the sandbox's root. The cell *ruleset* gets its descriptor, which then stays open, as those of
-    *held* do.
+    no_new_privs, and the sandbox's root. The cell *ruleset* gets its descriptor, which then stays open, as *held* do.
     """
     if not plan.abi:
         return []

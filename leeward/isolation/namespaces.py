@@ -49,9 +49,8 @@ _TCP_QUEUES = ("tcp_rmem", "tcp_wmem")
 @point("namespaces.small-queues")
 def small_queues_steps() -> list[Step]:
     """
-    Bound the queues of TCP in this network namespace, for hosts where no cgroup counts their memory. By default the
-    queues of a connection grow up to 10 MiB, which no resident set shows. tcp(7); by network namespace since Linux
-    4.15. Needs a writable /proc of the host.
+    Bound the queues of TCP here, for hosts where no cgroup counts their memory: by default a connection's grow up to 10
+    MiB, which no resident set shows. tcp(7), Linux 4.15. Needs a writable /proc of the host.
     """
     text = f"4096 {_QUEUE // 2} {_QUEUE}".encode()
     made = []

@@ -105,9 +105,8 @@ def _deserted(home: Group) -> bool:
 
 def destroy(paths: list[str]) -> None:
     """
-    Remove the groups *paths*, inner groups first, and kill the processes that still run there. All groups share one
-    _PATIENCE_S. So a process that can't be killed, frozen or in a call that doesn't end, delays the start no longer,
-    and doesn't prevent the removal of other groups.
+    Remove the groups *paths*, inner groups first, and kill the processes that still run there. All share one
+    _PATIENCE_S: one that can't be killed, frozen or in a call that doesn't end, delays the start no longer.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:

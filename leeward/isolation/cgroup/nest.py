@@ -62,11 +62,7 @@ class GroupNest:
         return Gauge(self._stat, "usage_usec")
 
     def kill(self) -> None:
-        """
-        Send SIGKILL to every process in the group; returns before they have gone. Before Linux 5.14 it is frozen
-        meanwhile (Linux 5.2): they are killed one by one, and none must fork.
-        """
-        self._end(self._group)
+        self.kill_by(self._group.fd)
 
     @property
     def folder(self) -> int:
@@ -74,11 +70,11 @@ class GroupNest:
         return self._group.fd
 
     def kill_by(self, folder: int) -> None:
-        """As `kill`, by a descriptor of the group's folder that the caller owns."""
-        self._end(Group(self._group.path, folder))
-
-    @staticmethod
-    def _end(group: Group) -> None:
+        """
+        Send SIGKILL to every process in the group, by a descriptor of its folder; returns before they have gone. Before
+        Linux 5.14 it is frozen meanwhile (Linux 5.2): they are killed one by one, and none must fork.
+        """
+        group = Group(self._group.path, folder)
         if group.fd < 0:
             return
         if group.has("cgroup.kill") or not group.has("cgroup.freeze"):

@@ -42,10 +42,6 @@ class Match:
         return args[self.arg] & self.mask == self.value
 
     @property
-    def is_init(self) -> bool:
-        return init(self.arg) == self
-
-    @property
     def is_wide(self) -> bool:
         """Whether the test compares all 64 bits, as a test of an address has to."""
         return self.mask > WORD

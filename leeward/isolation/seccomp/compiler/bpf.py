@@ -29,9 +29,6 @@ NR_OFFSET = 0
 ARCH_OFFSET = 4
 _ARGS_OFFSET = 16
 
-#: The kernel's limit, BPF_MAXINSNS.
-MOST_INSTRUCTIONS = 4096
-
 _DATA = struct.Struct("=II8xQQQQQQ")
 _INSTRUCTION = struct.Struct("=HBBI")
 
@@ -48,16 +45,6 @@ class Instruction(NamedTuple):
 def assemble(instructions: Iterable[Instruction]) -> bytes:
     """The program as bytes for seccomp(2), in this machine's byte order."""
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
-
-
-def disassemble(program: bytes) -> tuple[Instruction, ...]:
-    """The reverse of `assemble`; Bug if the kernel wouldn't accept *program*."""
-    if not program or len(program) % _INSTRUCTION.size:
-        raise Bug(f"a filter of {len(program)} bytes isn't made of instructions")
-    instructions = tuple(map(Instruction._make, _INSTRUCTION.iter_unpack(program)))
-    if len(instructions) > MOST_INSTRUCTIONS:
-        raise Bug(f"a filter of {len(instructions)} instructions; the kernel takes {MOST_INSTRUCTIONS}")
-    return instructions
 
 
 def argument(number: int) -> int:
