@@ -275,8 +275,6 @@ void lw_fast_path_tell_refused(struct lw_loop *loop)
 	path->refusing_count = path->refused = 0;
 }
 
-/* --- requests -------------------------------------------------------------------- */
-
 /* Bytes of code that take the fast path. */
 #define MOST_CODE (32u << 10)
 /* The largest id of a request; leeward/wire/fields.py. */

@@ -209,8 +209,6 @@ static void close_way(struct lw_loop *loop)
 	free(way);
 }
 
-/* --- sending ------------------------------------------------------------------ */
-
 static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 {
 	struct io_uring_sqe *entry = next_entry_of(loop, stream->fd);
@@ -301,8 +299,6 @@ static void sent(struct lw_loop *loop, struct lw_slot *slot, int fd, uint32_t ge
 		lw_tell(loop, LW_EVENT_ROOM, fd, 0, NULL);
 	}
 }
-
-/* --- what is asked of the ring -------------------------------------------------- */
 
 static void cancel(struct lw_uring *way, enum lw_ring_operation operation, int fd, uint32_t generation)
 {
@@ -402,8 +398,6 @@ static int change(struct lw_loop *loop, int fd)
 	ask(loop, fd, slot);
 	return 0;
 }
-
-/* --- a turn ------------------------------------------------------------------- */
 
 static void again(struct lw_uring *way, int fd, uint32_t generation)
 {
@@ -524,8 +518,6 @@ static void serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 		break;
 	}
 }
-
-/* --- from the ring to epoll ------------------------------------------------------ */
 
 static void cancel_all(struct lw_uring *way)
 {

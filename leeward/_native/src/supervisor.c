@@ -455,8 +455,6 @@ int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct
 	return listener ? 0 : -ENOENT;
 }
 
-/* --- counts -------------------------------------------------------------------- */
-
 /* End the check in which a runner tries forbidden calls, before its job has begun: count from zero, and report refusals. */
 int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
 {
