@@ -21,19 +21,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.client.aio_connection import AsyncConnection
-from leeward.client.aio_session import Answer, AsyncSession
+from leeward.client.aio_session import AsyncSession
 from leeward.client.connecting import CONNECT_S, away, connect, started
-from leeward.client.conversation import refusal
-from leeward.client.options import Options, SessionOptions, requirements_of, session_fields
+from leeward.client.conversation import checked, refusal
+from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.retry import Retry
-from leeward.client.session import session_number
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.spec.paths import client_socket
+from leeward.wire.sandbox_replies import whole
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.conversation import Answer
 
 T = TypeVar("T")
 
@@ -68,13 +69,13 @@ class AsyncCalls:
         until = None if deadline is None else time.monotonic() + deadline
         reply, connection = await self._with_packages(
             options, session_fields(options), lambda fields: self._within("session_open", fields, until))
-        session = AsyncSession(connection.call, connection.turn, self.socket, session_number(reply[0]))
+        session = AsyncSession(connection.call, connection.turn, self.socket, checked(whole, reply[0], "session", 1))
         try:
             yield session
         finally:
             await session.close()
 
-    async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+    async def _with_packages(self, options: PlaceOptions, fields: Mapping[str, Any],
                              attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
         """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)

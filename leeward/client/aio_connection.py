@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.aio_session import Answer
 from leeward.client.connecting import PATIENCE_S, away
 from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import receive
@@ -33,6 +32,7 @@ from leeward.wire.frames import frame
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.conversation import Answer
 
 #: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
 _DEFAULT_CAPS = 256, 4

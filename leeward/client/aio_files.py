@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from leeward.client import file_calls, file_trees
 from leeward.client.aio_waiting import in_thread, sleep
+from leeward.client.conversation import checked
 from leeward.client.file_calls import (
     LONG_S,
     MOST_READ,
@@ -29,7 +30,6 @@ from leeward.client.file_calls import (
     answer_of,
 )
 from leeward.client.file_trees import MOST_BYTES, Transfer
-from leeward.client.sandbox_calls import checked
 from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply

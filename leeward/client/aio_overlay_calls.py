@@ -67,7 +67,7 @@ class AsyncOverlayCalls:
     async def _blocking_sandbox(self) -> Sandbox:
         """A blocking Sandbox for the same sandbox."""
         if self._blocking is None:
-            self._blocking = Sandbox(socket=self._links.path)
+            self._blocking = Sandbox(socket=self._links.socket)
             self._blocking._id = await self.id()
             self._blocking._states, self._blocking._mounts = self._states, self._mounts
         return self._blocking

@@ -18,9 +18,10 @@ from leeward.client.aio_free_links import AsyncFreeLinks
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.aio_waiting import Lock, shielded
+from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
-from leeward.client.options import TurnOptions, awaited_by, packages_of
+from leeward.client.options import TurnOptions, awaited_by, requirements_of
 from leeward.client.sandbox_calls import (
     CLOSE_S,
     CodeOptions,
@@ -31,7 +32,6 @@ from leeward.client.sandbox_calls import (
     TerminalOptions,
     argv_of,
     bounded_fields,
-    checked,
     code_fields,
     id_of,
     open_fields,
@@ -47,10 +47,9 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.outcome import Result
-
-Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 
 class AsyncSandbox(AsyncOverlayCalls):
@@ -107,7 +106,7 @@ class AsyncSandbox(AsyncOverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = AsyncFreeLinks(socket)
-        self._packages = packages_of(options.get("packages", ()))
+        self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
         self._opening = Lock()
@@ -182,7 +181,7 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         await self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = await self._links.call("status", {})
-        wanted = wanted_packages(self._packages, self._links.path, checked(answer, status))
+        wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))
         return await with_environment_async(self._fields, wanted, self._opened)
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:

@@ -15,14 +15,14 @@ from leeward.client.options import TurnOptions, awaited_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer, quoted
 from leeward.outcome import Result
-from leeward.wire.replies import Reply
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.conversation import Answer
+    from leeward.wire.replies import Reply
 
-Answer = tuple[Reply, list[int]]
-Call = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
-Turn = Callable[[str, Mapping[str, Any], "AwaitedFunctions | None"], Awaitable[Answer]]
+    Call = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+    Turn = Callable[[str, Mapping[str, Any], AwaitedFunctions | None], Awaitable[Answer]]
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, requirements_of, session_fields
+from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.session import Session
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
@@ -89,7 +89,7 @@ class Calls:
         return self._with_packages(options, session_fields(options), lambda fields: Session(
             self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
 
-    def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+    def _with_packages(self, options: PlaceOptions, fields: Mapping[str, Any],
                        attempt: Callable[[Mapping[str, Any]], T]) -> T:
         """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)

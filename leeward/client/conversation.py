@@ -22,10 +22,14 @@ from leeward.wire.template import parse_by_template
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, ParamSpec, TypeVar
 
     from leeward.wire.replies import Reply
+
+    Answer = tuple[Reply, list[int]]  # a reply, and its descriptors, which the caller owns
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
 #: Descriptors that one read can bring; the kernel itself stops at 253.
 MAX_DESCRIPTORS = 16
@@ -44,6 +48,14 @@ def refusal(reply: Reply) -> Refused:
 
         return over(reply.message, reply.error)
     return kind(reply.message, reply.retry_after)
+
+
+def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """The result of *read*, a decoder of an answer, whose PeerError becomes BadReply."""
+    try:
+        return read(*args, **more)
+    except PeerError as error:
+        raise BadReply(f"the daemon broke the protocol: {error}") from None
 
 
 class Conversation:

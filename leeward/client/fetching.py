@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from leeward.client.arena import map_arenas, piece
+from leeward.client.conversation import checked
 from leeward.dataclass import dataclass
-from leeward.errors import BadReply, FetchFailed, PeerError, RequestRejected
+from leeward.errors import FetchFailed, PeerError, RequestRejected
 from leeward.wire.fetches import check_answer
 from leeward.wire.replies import Reply
 
@@ -81,13 +82,10 @@ def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
         BadReply: the answer isn't valid, or its memory file isn't sealed.
     """
     arenas = map_arenas(descriptors, reply.arenas)
-    try:
-        answer = check_answer(reply.ok or {})
-        if "failed" in answer:
-            raise FetchFailed(answer["message"], answer["failed"], answer["url"], answer["sent"])
-        body = bytes(piece(_place((reply.ok or {}).get("body"), reply.arenas), arenas))
-    except PeerError as error:
-        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    answer = checked(check_answer, reply.ok or {})
+    if "failed" in answer:
+        raise FetchFailed(answer["message"], answer["failed"], answer["url"], answer["sent"])
+    body = bytes(piece(checked(_place, (reply.ok or {}).get("body"), reply.arenas), arenas))
     return Fetched(answer["status"], tuple((name, value) for name, value in answer["headers"]), body, answer["url"],
                    tuple(answer["history"]), answer["address"])
 

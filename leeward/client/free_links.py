@@ -17,13 +17,12 @@ from leeward.client import kernel_seats
 from leeward.client.link import Link
 from leeward.client.mounts import Mount, open_with
 from leeward.spec.paths import client_socket
-from leeward.wire.replies import Reply
 
 if TYPE_CHECKING:
+    from leeward.client.conversation import Answer
     from leeward.client.folder_state import FolderState
     from leeward.client.functions import ServedFunctions
-
-Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
+    from leeward.wire.replies import Reply
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
@@ -38,9 +37,9 @@ class FreeLinks:
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None) -> None:
-        self.path = client_socket(socket)
+        self.socket = client_socket(socket)
         self._free: list[Link] = []
-        self._lasting = Link(self.path)
+        self._lasting = Link(self.socket)
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._lock = threading.Lock()
@@ -77,7 +76,7 @@ class FreeLinks:
     @contextlib.contextmanager
     def one(self) -> Iterator[Link]:
         with self._lock:
-            link = self._free.pop() if self._free else Link(self.path)
+            link = self._free.pop() if self._free else Link(self.socket)
         try:
             yield link
         finally:

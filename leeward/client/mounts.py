@@ -15,9 +15,9 @@ from _socket import socket as Socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.retry import Retry
-from leeward.client.sandbox_calls import checked
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, DaemonError, RequestRejected
 from leeward.wire.replies import Reply

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from leeward.client.applying import Applying, chosen, finish_interrupted
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, FolderChange, HostFolder, UpperRow, changes, entries
+from leeward.client.conversation import checked
 from leeward.client.host_paths import end_sparse, write_sparse
-from leeward.client.sandbox_calls import checked
 from leeward.dataclass import replace
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
 from leeward.client.sandbox_calls import (
     CLOSE_S,
@@ -24,7 +25,6 @@ from leeward.client.sandbox_calls import (
     ChunkReader,
     Collected,
     OnData,
-    checked,
     ended_of,
     pieces,
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leeward.client.arena import map_arenas, piece
-from leeward.errors import BadReply, PeerError
+from leeward.client.conversation import checked
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
 
@@ -84,17 +84,13 @@ def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
         BadReply: the reply isn't a result, or a memory file isn't sealed.
     """
     arenas = map_arenas(descriptors, reply.arenas)
-    try:
-        fields = parse_result(reply)
-    except PeerError as error:
-        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    fields = checked(parse_result, reply)
     fields["outcome"] = Outcome(fields["outcome"])
     if fields["limit"] is not None:
         fields["limit"] = Limit(fields["limit"])
     if fields["error"] is not None:
         fields["error"] = JobError(**fields["error"])
-    if fields["left_out"]:
-        fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
+    fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
     if not arenas:
         return Result(**fields)
     fields["files"] = MappedFiles({name: piece(value, arenas) for name, value in fields["files"].items()})

@@ -15,10 +15,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client.conversation import checked
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
-from leeward.client.options import TurnOptions, packages_of, served_by
+from leeward.client.options import TurnOptions, requirements_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
 from leeward.client.sandbox_calls import (
@@ -31,7 +32,6 @@ from leeward.client.sandbox_calls import (
     TerminalOptions,
     argv_of,
     bounded_fields,
-    checked,
     code_fields,
     id_of,
     open_fields,
@@ -47,11 +47,10 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 # Imported in functions: what not every start needs; 62 ms of processor time for all of it.
 
 if TYPE_CHECKING:
+    from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
     from leeward.outcome import Result
-
-Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 
 class Sandbox(OverlayCalls):
@@ -106,7 +105,7 @@ class Sandbox(OverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(socket)
-        self._packages = packages_of(options.get("packages", ()))
+        self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(open_fields(**options), folders)
         self._opening = Lock()
@@ -181,7 +180,7 @@ class Sandbox(OverlayCalls):
 
         self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = self._links.call("status", {})
-        wanted = wanted_packages(self._packages, self._links.path, checked(answer, status))
+        wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))
         return with_environment(self._fields, wanted, self._opened)
 
     def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:

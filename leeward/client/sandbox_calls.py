@@ -8,30 +8,27 @@ Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.characters import begun, text_of_piece
+from leeward.client.conversation import checked
 from leeward.client.options import (
     Limiting,
+    Options,
+    PlaceOptions,
     TurnOptions,
-    allowing,
+    TypedDict,
     check_names,
-    egress_of,
     execute_fields,
-    packages_of,
 )
-from leeward.client.typed_options import TypedDict
 from leeward.dataclass import dataclass, replace
-from leeward.errors import BadReply, PeerError, RequestRejected
-from leeward.wire.replies import Reply, parse_result
+from leeward.errors import RequestRejected
+from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
-from leeward.wire.sandbox_replies import chunks, flag, page
+from leeward.wire.sandbox_replies import chunks, flag
 
 if TYPE_CHECKING:
     from leeward.outcome import Result
-
-T = TypeVar("T")
-P = ParamSpec("P")
 
 #: The rows of a list from the daemon: a dict for each sandbox or process.
 Rows = list[dict[str, Any]]
@@ -53,15 +50,9 @@ FOLDERS = ("socket", "mounts", "workdir", "overlay", "compare")
 OnData = Callable[[bytes], object]
 
 
-class OpenOptions(Limiting, total=False):
+class OpenOptions(Limiting, PlaceOptions, total=False):
     """The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them."""
 
-    profile: str
-    environment: str | None
-    packages: Sequence[str]
-    egress: str | None
-    allow_network: bool
-    policy: Mapping[str, Any] | None
     fetch_policy: Mapping[str, Any] | None
     env: Mapping[str, str] | None
     idle: float | None
@@ -75,19 +66,8 @@ class OpenOptions(Limiting, total=False):
     pin: Sequence[str]
 
 
-class StartOptions(TypedDict, total=False):
-    """The options of `run`, `shell` and `start`; Sandbox.run describes them."""
-
-    cwd: str | None
-    env: Mapping[str, str] | None
-    stdin: bytes | str | None
-    timeout: float | None
-    output: int | str | None
-    overflow: str | None
-    title: str | None
-    cpu_time: float | None
-    clean: bool
-    warm: bool
+#: Those that `execute` hasn't, and the packages, for which the daemon gets an environment's name.
+_OF_SANDBOX = {*OpenOptions.__annotations__} - {*Options.__annotations__} | {"packages"}
 
 
 class TerminalOptions(TypedDict, total=False):
@@ -97,6 +77,17 @@ class TerminalOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     timeout: float | None
     title: str | None
+
+
+class StartOptions(TerminalOptions, total=False):
+    """The options of `run`, `shell` and `start`; Sandbox.run describes them."""
+
+    stdin: bytes | str | None
+    output: int | str | None
+    overflow: str | None
+    cpu_time: float | None
+    clean: bool
+    warm: bool
 
 
 class CodeOptions(TurnOptions, total=False):
@@ -135,59 +126,37 @@ class Chunk:
         return text_of_piece(self.begun, self.data, last=self.last)[0]
 
 
-def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
-                egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
-                fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
-                idle: float | None = None, lifetime: float | None = None, held: bool = False,
-                metadata: Mapping[str, str] | None = None, show_secrets: bool = False, own_home: bool = False,
-                hide: Sequence[str] = (), protect: Sequence[str] = (), pin: Sequence[str] = (),
-                **limits: Unpack[Limiting]) -> dict[str, Any]:
-    """
-    The fields of a sandbox_open request.
-
-    Raises:
-        RequestRejected: a value has a wrong type, or a text isn't a size.
-        TypeError: an option is unknown.
-    """
-    check_names("Sandbox", limits, OpenOptions, FOLDERS)
-    if packages_of(packages) and environment:
-        raise RequestRejected("a sandbox has an environment or packages, not both")
-    fields: dict[str, Any] = {"profile": profile, "environment": environment,
-                              "egress": egress_of(egress, allow_network),
-                              "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets,
-                              "held": held, "own_home": own_home}
+def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
+    """The fields of a sandbox_open request. Raises RequestRejected and TypeError as `execute_fields` and `check_names`."""
+    check_names("Sandbox", options, OpenOptions, FOLDERS)
+    given: Mapping[str, Any] = options
+    common = execute_fields(None, **{name: value for name, value in given.items() if name not in _OF_SANDBOX})
+    fetching = given.get("fetch_policy")
     try:
         # An empty policy allows nothing, but an empty map in a request means no policy.
-        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
-                   "policy": allowing(policy),
-                   "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
-                   "hide": list(hide), "protect": list(protect), "pin": list(pin)}
+        own = {"fetch_policy": None if fetching is None else dict(fetching) or {"allowed_domains": []},
+               "metadata": dict(given.get("metadata") or {}),
+               **{name: list(given.get(name, ())) for name in ("hide", "protect", "pin")},
+               **{name: given.get(name) for name in ("show_secrets", "held", "own_home")}}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
-    fields = {name: value for name, value in fields.items() if value}
-    return fields | {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+    fields = {"profile": "python", **common, **{name: value for name, value in own.items() if value}}
+    return fields | {name: given[name] for name in ("idle", "lifetime") if given.get(name) is not None}
 
 
-def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-                   stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
-                   overflow: str | None = None, title: str | None = None, cpu_time: float | None = None,
-                   clean: bool = False, warm: bool = False, **unknown: object) -> dict[str, Any]:
+def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -> dict[str, Any]:
     """
-    The fields that process_run and process_start have in common.
-
-    Args:
-        what: a program and its arguments, or a line for the shell.
-        stdin: None becomes an empty stdin; `start` adds the field that leaves stdin open.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
+    The fields that process_run and process_start have in common, for a program and its arguments or a line for the
+    shell. Without stdin (None) it is empty; `start` adds the field that leaves it open. Raises as `open_fields`.
     """
-    check_names("shell" if isinstance(what, str) else "run", unknown, StartOptions)
-    common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output, overflow=overflow)
-    program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
-    more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None),
-            ("warm", warm or None))
-    return program | common | {name: value for name, value in more if value is not None}
+    check_names("shell" if isinstance(what, str) else "run", options, StartOptions)
+    given: Mapping[str, Any] = options
+    common = execute_fields(None, stdin=given.get("stdin") or b"", **{
+        name: given[name] for name in ("env", "timeout", "output", "overflow") if name in given})
+    more = {**{name: given.get(name) for name in ("cwd", "title", "cpu_time")},
+            **{name: given.get(name) or None for name in ("clean", "warm")}}
+    return {"shell" if isinstance(what, str) else "argv": what if isinstance(what, str) else list(what), **common,
+            **{name: value for name, value in more.items() if value is not None}}
 
 
 def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,20 +182,6 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
     except (TypeError, ValueError):
         raise RequestRejected(f"size must be rows and columns, not {size!r:.40}") from None
     return {**fields, "env": env, "terminal": [rows, columns]}
-
-
-def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
-    """
-    The rows of all sandboxes of the user, which are requested page by page.
-
-    Args:
-        ask: sends a sandbox_list request with the given fields, and returns the reply.
-    """
-    found, last = checked(page, ask({}))
-    while last:
-        more, last = checked(page, ask({"after": last}), last)
-        found += more
-    return found
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
@@ -273,10 +228,7 @@ def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
     Raises:
         BadReply: *reply* isn't such an answer.
     """
-    try:
-        rows, over = chunks(reply)
-    except PeerError as error:
-        raise broken(error) from None
+    rows, over = checked(chunks, reply)
     return [Chunk(number, ("stdout", "stderr")[stream - 1], when, data) for number, stream, when, data in rows], over
 
 
@@ -313,23 +265,6 @@ class ChunkReader:
         return chunks
 
 
-def broken(error: PeerError) -> BadReply:
-    return BadReply(f"the daemon broke the protocol: {error}")
-
-
-def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """
-    The result of *read*, a decoder of an answer, with these arguments.
-
-    Raises:
-        BadReply: the decoder raised PeerError.
-    """
-    try:
-        return read(*args, **more)
-    except PeerError as error:
-        raise broken(error) from None
-
-
 def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     """
     The result in an answer to process_wait, with *out* and *err*, the output that was read before. None if the process
@@ -338,22 +273,10 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     Raises:
         BadReply: *reply* isn't such an answer.
     """
-    from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result  # builds enumerations
-
-    try:
-        if not flag(reply, "over"):
-            return None
-        assert reply.ok is not None
-        fields = parse_result(Reply(reply.id, {**reply.ok, "stdout": out, "stderr": err}, "", "", []))
-    except PeerError as error:
-        raise broken(error) from None
-    fields["outcome"] = Outcome(fields["outcome"])
-    if fields["limit"] is not None:
-        fields["limit"] = Limit(fields["limit"])
-    if fields["error"] is not None:
-        fields["error"] = JobError(**fields["error"])
-    fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
-    return Result(**fields)
+    if not checked(flag, reply, "over"):
+        return None
+    assert reply.ok is not None
+    return result((Reply(reply.id, {**reply.ok, "stdout": out, "stderr": err}, "", "", []), ()))
 
 
 def result(answer: tuple[Reply, Sequence[int]]) -> Result:

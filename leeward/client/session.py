@@ -18,32 +18,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.connecting import away
-from leeward.client.conversation import refusal
+from leeward.client.conversation import checked, refusal
 from leeward.client.link import Link
 from leeward.client.options import TurnOptions, served_by, turn_fields
 from leeward.client.results import result_of
-from leeward.errors import BadReply, DaemonAway, DaemonError
+from leeward.errors import DaemonAway, DaemonError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
     from leeward.client.functions import ServedFunctions
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
-
-
-def session_number(reply: Reply) -> int:
-    """
-    The number of the session in the reply to session_open.
-
-    Raises:
-        BadReply: *reply* has no such number.
-    """
-    number = None if reply.ok is None else reply.ok.get("session")
-    if type(number) is not int or number < 1:
-        raise BadReply("the daemon broke the protocol: a session without a number")
-    return number
 
 
 class _SessionLink(Link):
@@ -94,8 +82,8 @@ class Session:
         self._link = _SessionLink(socket)
         self._lock = threading.Lock()
         try:
-            self._number = session_number(
-                self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)[0])
+            reply, _ = self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)
+            self._number = checked(whole, reply, "session", 1)
         except BaseException:
             self._link.close()
             raise
