@@ -28,8 +28,12 @@ from leeward.client.file_calls import (
     T,
     advanced,
     answer_of,
+    info_of,
+    raw,
+    shown,
 )
 from leeward.client.file_trees import MOST_BYTES, Transfer
+from leeward.errors import EditError
 from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
@@ -76,9 +80,12 @@ class AsyncFiles:
                 return result
             op, fields = value
             try:
-                response, error = checked(answer_of, op, fields, await self._sandbox.ask(op, fields)), None
+                response, error = await self._ask(op, **fields), None
             except Exception as wrong:
                 error = wrong
+
+    async def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        return checked(answer_of, op, fields, await self._sandbox.ask(op, fields))
 
     async def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
                    limit: int = MOST_READ) -> bytes:
@@ -138,11 +145,16 @@ class AsyncFiles:
             EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
                 unchanged.
         """
-        await self._do(file_calls.edit(path, old, new))
+        before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
+        if not before:
+            raise ValueError("there is no text to look for")
+        found = (await self._ask("file_edit", path=raw(path), old=before, new=after))["found"]
+        if found != 1:
+            raise EditError(shown(raw(path)), found)
 
     async def list(self, path: Path = ".") -> Infos:
         """The entries of a folder, sorted by name; at most 100,000."""
-        return await self._do(file_calls.list_folder(path))
+        return [info_of(row) for row in await self._do(file_calls.entries(raw(path)))]
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """
@@ -152,11 +164,16 @@ class AsyncFiles:
             path: the path of a file, folder, link or anything else.
             follow: if the path is a link, describe the file that the link leads to.
         """
-        return await self._do(file_calls.stat(path, follow=follow))
+        answer = await self._ask("file_stat", path=raw(path), follow=follow)
+        return info_of([raw(path), *answer["row"][1:]])
 
     async def exists(self, path: Path) -> bool:
         """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
-        return await self._do(file_calls.exists(path))
+        try:
+            await self._ask("file_stat", path=raw(path), follow=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     async def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
         """
@@ -167,7 +184,7 @@ class AsyncFiles:
             parents: make the folders that lead to it, too.
             exist_ok: don't raise FileExistsError if the folder exists.
         """
-        await self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
+        await self._ask("file_mkdir", path=raw(path), parents=parents, there=exist_ok)
 
     async def move(self, path: Path, to: Path) -> None:
         """
@@ -177,7 +194,7 @@ class AsyncFiles:
             path: the path of the file or folder.
             to: the new path; the folders that lead there are made.
         """
-        await self._do(file_calls.move(path, to))
+        await self._ask("file_move", path=raw(path), to=raw(to))
 
     async def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
         """
@@ -188,7 +205,7 @@ class AsyncFiles:
             to: the copy's path; the folders that lead there are made.
             timeout: seconds, at most 300.
         """
-        await self._do(file_calls.copy(path, to, timeout=timeout))
+        await self._ask("file_copy", path=raw(path), to=raw(to), timeout=timeout)
 
     async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
         """
@@ -200,7 +217,7 @@ class AsyncFiles:
             missing_ok: don't raise FileNotFoundError if the path doesn't exist.
             timeout: seconds, at most 300.
         """
-        await self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
+        await self._ask("file_remove", path=raw(path), recursive=recursive, missing=missing_ok, timeout=timeout)
 
     async def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
                    timeout: float = SEARCH_S) -> Found[str]:
@@ -216,7 +233,8 @@ class AsyncFiles:
         Returns:
             A list, whose `more` says whether other paths match as well.
         """
-        return await self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
+        answer = await self._ask("file_glob", path=raw(path), pattern=raw(pattern), most=limit, timeout=timeout)
+        return Found(map(shown, answer["names"]), answer["more"])
 
     async def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
                    ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
@@ -235,8 +253,11 @@ class AsyncFiles:
         Returns:
             A list of the lines that match, whose `more` says whether there are others.
         """
-        return await self._do(file_calls.grep(pattern, path=path, include=include, literal=literal, ignore_case=ignore_case,
-                                              limit=limit, timeout=timeout))
+        answer = await self._ask("file_grep", path=raw(path), include=include.encode("utf-8", "surrogateescape"),
+                                 pattern=pattern.encode() if isinstance(pattern, str) else pattern, literal=literal,
+                                 ignore_case=ignore_case, most=limit, timeout=timeout)
+        return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace"))
+                      for name, number, line in answer["rows"]), answer["more"])
 
     async def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
                     timeout: float | None = None) -> AsyncIterator[FileChange]:

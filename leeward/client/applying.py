@@ -16,12 +16,13 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
-from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
+from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
 from leeward.client.file_trees import stays_below
+from leeward.client.host_paths import beneath
 from leeward.client.placing import NewFile, put_link
 from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected, Stale
@@ -111,28 +112,28 @@ class Applying:
             journal = begun(os.environ)
         except OSError as error:
             raise _no_journal(error) from None
-        try:
+        with contextlib.closing(journal):
             try:
                 for change in chosen:
                     if change.writes_content:
                         self._fetch(change, journal)
                 journal.complete(self._host.row, chosen, [change.path for change in chosen if self._is_retyped(change)])
-            except OSError as error:
+            except BaseException as error:
                 journal.remove()
-                raise _no_journal(error) from None
-            except BaseException:
-                journal.remove()
+                if isinstance(error, OSError):
+                    raise _no_journal(error) from None
                 raise
             self._carry_out(journal)
             journal.remove()  # not if this program is interrupted, say by Ctrl-C: the next one finishes it
-        finally:
-            journal.close()
 
     def _fetch(self, change: FolderChange, journal: ApplyJournal) -> None:
         start = os.fstat(journal.fd).st_size
         self._read(os.fsencode(change.path), journal.fd, change.size)
         size = os.fstat(journal.fd).st_size - start
-        if size != change.size or (change.sha256 is not None and _hash(journal.fd, start) != change.sha256):
+        if size == change.size and change.sha256 is not None:
+            os.lseek(journal.fd, start, os.SEEK_SET)
+            size = size if change.sha256 == digest_of(journal.fd).hex() else -1
+        if size != change.size:
             raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
         journal.add(change.path, start)
 
@@ -186,12 +187,8 @@ class Applying:
 
     def _clean(self, change: FolderChange, journal: ApplyJournal) -> None:
         """Remove what has a temporary name yet."""
-        parent, _ = self._parent(change, os.fsencode(change.path))
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(_temporary(journal, change), dir_fd=parent)
-        finally:
-            os.close(parent)
+        with self._parent(change) as (parent, _), contextlib.suppress(FileNotFoundError):
+            os.unlink(_temporary(journal, change), dir_fd=parent)
 
     def _is_done(self, change: FolderChange) -> bool:
         path = os.fsencode(change.path)
@@ -228,13 +225,10 @@ class Applying:
         """Check that a folder of the host that is to be removed has nothing but *gone*."""
         path = os.fsencode(change.path)
         try:
-            fd = open_beneath(self._host.fd, path, FOLDER)
+            with beneath(self._host.fd, path) as fd:
+                names = os.listdir(fd)
         except OSError:
             return  # no folder
-        try:
-            names = os.listdir(fd)
-        finally:
-            os.close(fd)
         if any(path + b"/" + os.fsencode(name) not in gone for name in names):
             raise Stale(f"the folder {change.path!r:.120} is not empty", change.path)
 
@@ -277,20 +271,14 @@ class Applying:
             raise Stale(f"{what} was changed on the host since the sandbox was opened", change.path)
 
     def _remove(self, change: FolderChange, _journal: ApplyJournal) -> None:
-        path = os.fsencode(change.path)
-        parent, name = self._parent(change, path)
-        try:
+        with self._parent(change) as (parent, name):
             about = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._fresh(change, about)
             if stat.S_ISDIR(about.st_mode):
                 os.rmdir(name, dir_fd=parent)
             else:
                 os.unlink(name, dir_fd=parent)
-            self._unsynced[os.path.dirname(path)] = None
-        except OSError as error:
-            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
-        finally:
-            os.close(parent)
+            self._unsynced[os.path.dirname(os.fsencode(change.path))] = None
 
     def _sync(self) -> None:
         """Sync each folder with changed entries, once: a sync for each entry took half of the time of many small files."""
@@ -308,17 +296,21 @@ class Applying:
             finally:
                 os.close(fd)
 
-    def _parent(self, change: FolderChange, path: bytes) -> tuple[int, bytes]:
-        folder, name = os.path.split(path)
+    @contextlib.contextmanager
+    def _parent(self, change: FolderChange) -> Iterator[tuple[int, bytes]]:
+        """A context with a descriptor of the folder of *change*, and its name there; an OSError in it becomes Stale."""
+        folder, name = os.path.split(os.fsencode(change.path))
+        what = f"the folder of {change.path!r:.120}"
         try:
-            return open_beneath(self._host.fd, folder or b".", FOLDER), name
+            with beneath(self._host.fd, folder) as parent:
+                what = f"{change.path!r:.120}"
+                yield parent, name
         except OSError as error:
-            raise Stale(f"the folder of {change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
+            raise Stale(f"{what}: {(error.strerror or '').lower()}", change.path) from None
 
     def _put(self, change: FolderChange, journal: ApplyJournal) -> None:
         path = os.fsencode(change.path)
-        parent, name = self._parent(change, path)
-        try:
+        with self._parent(change) as (parent, name):
             try:
                 about: os.stat_result | None = os.stat(name, dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
@@ -331,10 +323,6 @@ class Applying:
             self._place(change, journal, parent, name, about)
             now = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._done[path] = now.st_ino, now.st_ctime_ns
-        except OSError as error:
-            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
-        finally:
-            os.close(parent)
 
     def _place(self, change: FolderChange, journal: ApplyJournal, parent: int, name: bytes,
                about: os.stat_result | None) -> None:
@@ -379,10 +367,8 @@ def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[Finished
         except Stale as error:
             found.append(FinishedApply(str(journal.row["path"]), (), (error,)))
         else:
-            try:
+            with contextlib.closing(host):
                 found.append(Applying(host, _nothing, {}).finish(journal))
-            finally:
-                host.close()
         journal.remove()
     return found
 
@@ -399,14 +385,6 @@ def _nothing(_path: bytes, _into: int, _most: int) -> None:
 def _temporary(journal: ApplyJournal, change: FolderChange) -> bytes:
     """A name that the sandbox can't guess, in the folder of the change's path."""
     return b".leeward-" + hashlib.sha256(journal.token.encode() + os.fsencode(change.path)).hexdigest()[:32].encode()
-
-
-def _hash(fd: int, at: int) -> str:
-    found = hashlib.sha256()
-    while data := os.pread(fd, CHUNK, at):
-        found.update(data)
-        at += len(data)
-    return found.hexdigest()
 
 
 def leads_out(change: FolderChange) -> bool:

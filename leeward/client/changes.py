@@ -21,7 +21,7 @@ from typing import Any
 
 from msgpack import Unpacker
 
-from leeward._native.beneath import open_beneath
+from leeward.client.host_paths import beneath
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, Stale
 
@@ -138,6 +138,14 @@ def type_of(mode: int) -> str:
     return "special"
 
 
+def digest_of(fd: int) -> bytes:
+    """SHA-256 of a file's content, from the descriptor's offset on."""
+    found = hashlib.sha256()
+    while data := os.read(fd, CHUNK):
+        found.update(data)
+    return found.digest()
+
+
 class HostFolder:
     """
     The folder of the host below an overlay.
@@ -167,37 +175,25 @@ class HostFolder:
     def look(self, path: bytes) -> os.stat_result | None:
         """The stat of *path*; None if it doesn't exist, or if a part of the path is a link or another mount."""
         try:
-            fd = open_beneath(self.fd, path, _LOOK)
+            with beneath(self.fd, path, _LOOK) as fd:
+                return os.fstat(fd)
         except OSError as error:
             if error.errno in _NOT_SEEN:
                 return None
             raise
-        try:
-            return os.fstat(fd)
-        finally:
-            os.close(fd)
 
     def digest(self, path: bytes) -> bytes | None:
         """SHA-256 of a file's content; None if it can't be read."""
-        found = hashlib.sha256()
         try:
-            fd = open_beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
+                return digest_of(fd)
         except OSError:
             return None
-        try:
-            while data := os.read(fd, CHUNK):
-                found.update(data)
-        finally:
-            os.close(fd)
-        return found.digest()
 
     def link(self, path: bytes) -> bytes:
         parent, name = os.path.split(path)
-        fd = open_beneath(self.fd, parent or b".", FOLDER)
-        try:
+        with beneath(self.fd, parent) as fd:
             return os.readlink(name, dir_fd=fd)
-        finally:
-            os.close(fd)
 
     def below(self, path: bytes) -> list[bytes]:
         """Everything in the folder *path*, at any depth."""
@@ -205,21 +201,13 @@ class HostFolder:
         while todo:
             folder = todo.pop()
             try:
-                fd = open_beneath(self.fd, folder, FOLDER)
+                with beneath(self.fd, folder) as fd, os.scandir(fd) as entries:
+                    listed = [(folder + b"/" + os.fsencode(entry.name), entry.is_dir(follow_symlinks=False))
+                              for entry in entries]
             except OSError:
                 continue
-            try:
-                for name in map(os.fsencode, os.listdir(fd)):
-                    inner = folder + b"/" + name
-                    try:
-                        about = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # removed meanwhile
-                    found.append(inner)
-                    if stat.S_ISDIR(about.st_mode):
-                        todo.append(inner)
-            finally:
-                os.close(fd)
+            found += [inner for inner, _ in listed]
+            todo += [inner for inner, is_folder in listed if is_folder]
         return found
 
 
@@ -228,36 +216,23 @@ def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
     here = {row.path for row in rows}
     found: dict[bytes, FolderChange] = {}
 
-    def deleted(path: bytes, about: os.stat_result) -> None:
-        for each, was in ((path, about), *((inner, host.look(inner)) for inner in _tree(host, path, about))):
-            if was is not None and (each == path or each not in here):
-                found[each] = FolderChange(os.fsdecode(each), "deleted", type_of(was.st_mode),
-                                           stat.S_IMODE(was.st_mode), was.st_size)
-
     for row in rows:
         about = host.look(row.path)
-        kind = _kind(row, about, host)
-        if row.type == "gone":
-            if about is not None:
-                deleted(row.path, about)
-            continue
+        lost = [row.path] if row.type == "gone" else []
         if about is not None and stat.S_ISDIR(about.st_mode) and (row.hides or row.type != "folder"):
-            for inner in host.below(row.path):
-                was = host.look(inner)
-                if was is not None and inner not in here and inner not in found:
-                    found[inner] = FolderChange(os.fsdecode(inner), "deleted", type_of(was.st_mode),
-                                          stat.S_IMODE(was.st_mode), was.st_size)
+            lost += host.below(row.path)
+        for path in lost:
+            was = host.look(path)
+            if was is not None and (path == row.path or path not in here):
+                found[path] = FolderChange(os.fsdecode(path), "deleted", type_of(was.st_mode),
+                                           stat.S_IMODE(was.st_mode), was.st_size)
+        kind = "" if row.type == "gone" else _kind(row, about, host)
         if kind:
-            large = row.type == "file" and row.size > LARGE
             found[row.path] = FolderChange(
                 os.fsdecode(row.path), kind, row.type, row.mode, row.size,
-                None if row.digest is None else row.digest.hex(), large,
+                None if row.digest is None else row.digest.hex(), row.type == "file" and row.size > LARGE,
                 os.fsdecode(row.link) if row.type == "link" else None, row.allocated)
     return [found[path] for path in sorted(found)]
-
-
-def _tree(host: HostFolder, path: bytes, about: os.stat_result) -> list[bytes]:
-    return host.below(path) if stat.S_ISDIR(about.st_mode) else []
 
 
 def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:

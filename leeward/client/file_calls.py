@@ -18,9 +18,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from leeward.dataclass import dataclass
-from leeward.errors import EditError, PeerError
+from leeward.errors import PeerError
 from leeward.protocols import Protocol
-from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
+from leeward.wire.file_answers import CHUNK, MAX_PATH, check_answer
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer
 
@@ -307,15 +307,6 @@ def append(path: Path, data: Content) -> Call[int]:
     return size
 
 
-def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
-    before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
-    if not before:
-        raise ValueError("there is no text to look for")
-    response = yield "file_edit", {"path": raw(path), "old": before, "new": after}
-    if response["found"] != 1:
-        raise EditError(shown(raw(path)), response["found"])
-
-
 # --- names ----------------------------------------------------------------------------
 
 
@@ -338,55 +329,6 @@ def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
         if len(found) > most:
             raise OSError(errno.E2BIG, f"it has more than {most} entries", shown(path))
     return found
-
-
-def list_folder(path: Path) -> Call[list[FileInfo]]:
-    return [info_of(row) for row in (yield from entries(raw(path)))]
-
-
-def stat(path: Path, *, follow: bool = True) -> Call[FileInfo]:
-    name = raw(path)
-    response = yield "file_stat", {"path": name, "follow": follow}
-    return info_of([name, *response["row"][1:]])
-
-
-def exists(path: Path) -> Call[bool]:
-    try:
-        yield "file_stat", {"path": raw(path), "follow": True}
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def mkdir(path: Path, *, parents: bool = True, exist_ok: bool = False) -> Call[None]:
-    yield "file_mkdir", {"path": raw(path), "parents": parents, "there": exist_ok}
-
-
-def move(path: Path, to: Path) -> Call[None]:
-    yield "file_move", {"path": raw(path), "to": raw(to)}
-
-
-def copy(path: Path, to: Path, *, timeout: float = LONG_S) -> Call[None]:
-    yield "file_copy", {"path": raw(path), "to": raw(to), "timeout": timeout}
-
-
-def remove(path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> Call[None]:
-    yield "file_remove", {"path": raw(path), "recursive": recursive, "missing": missing_ok, "timeout": timeout}
-
-
-def glob(pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS, timeout: float = SEARCH_S) -> Call[Found[str]]:
-    response = yield "file_glob", {"path": raw(path), "pattern": raw(pattern), "most": limit, "timeout": timeout}
-    return Found(map(shown, response["names"]), response["more"])
-
-
-def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False, ignore_case: bool = False,
-         limit: int = 1000, timeout: float = SEARCH_S) -> Call[Found[FileMatch]]:
-    response = yield "file_grep", {
-        "path": raw(path), "pattern": pattern.encode() if isinstance(pattern, str) else pattern,
-        "include": include.encode("utf-8", "surrogateescape"), "literal": literal, "ignore_case": ignore_case,
-        "most": limit, "timeout": timeout}
-    return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace")) for name, number, line in
-                  response["rows"]), response["more"])
 
 
 class FileWatch:

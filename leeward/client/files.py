@@ -28,9 +28,13 @@ from leeward.client.file_calls import (
     T,
     advanced,
     answer_of,
+    info_of,
+    raw,
+    shown,
 )
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.client.waiting import in_thread, sleep
+from leeward.errors import EditError
 from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
@@ -77,9 +81,12 @@ class Files:
                 return result
             op, fields = value
             try:
-                response, error = checked(answer_of, op, fields, self._sandbox.ask(op, fields)), None
+                response, error = self._ask(op, **fields), None
             except Exception as wrong:
                 error = wrong
+
+    def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        return checked(answer_of, op, fields, self._sandbox.ask(op, fields))
 
     def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
              limit: int = MOST_READ) -> bytes:
@@ -139,11 +146,16 @@ class Files:
             EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
                 unchanged.
         """
-        self._do(file_calls.edit(path, old, new))
+        before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
+        if not before:
+            raise ValueError("there is no text to look for")
+        found = (self._ask("file_edit", path=raw(path), old=before, new=after))["found"]
+        if found != 1:
+            raise EditError(shown(raw(path)), found)
 
     def list(self, path: Path = ".") -> Infos:
         """The entries of a folder, sorted by name; at most 100,000."""
-        return self._do(file_calls.list_folder(path))
+        return [info_of(row) for row in self._do(file_calls.entries(raw(path)))]
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """
@@ -153,11 +165,16 @@ class Files:
             path: the path of a file, folder, link or anything else.
             follow: if the path is a link, describe the file that the link leads to.
         """
-        return self._do(file_calls.stat(path, follow=follow))
+        answer = self._ask("file_stat", path=raw(path), follow=follow)
+        return info_of([raw(path), *answer["row"][1:]])
 
     def exists(self, path: Path) -> bool:
         """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
-        return self._do(file_calls.exists(path))
+        try:
+            self._ask("file_stat", path=raw(path), follow=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
         """
@@ -168,7 +185,7 @@ class Files:
             parents: make the folders that lead to it, too.
             exist_ok: don't raise FileExistsError if the folder exists.
         """
-        self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
+        self._ask("file_mkdir", path=raw(path), parents=parents, there=exist_ok)
 
     def move(self, path: Path, to: Path) -> None:
         """
@@ -178,7 +195,7 @@ class Files:
             path: the path of the file or folder.
             to: the new path; the folders that lead there are made.
         """
-        self._do(file_calls.move(path, to))
+        self._ask("file_move", path=raw(path), to=raw(to))
 
     def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
         """
@@ -189,7 +206,7 @@ class Files:
             to: the copy's path; the folders that lead there are made.
             timeout: seconds, at most 300.
         """
-        self._do(file_calls.copy(path, to, timeout=timeout))
+        self._ask("file_copy", path=raw(path), to=raw(to), timeout=timeout)
 
     def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
         """
@@ -201,7 +218,7 @@ class Files:
             missing_ok: don't raise FileNotFoundError if the path doesn't exist.
             timeout: seconds, at most 300.
         """
-        self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
+        self._ask("file_remove", path=raw(path), recursive=recursive, missing=missing_ok, timeout=timeout)
 
     def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
              timeout: float = SEARCH_S) -> Found[str]:
@@ -217,7 +234,8 @@ class Files:
         Returns:
             A list, whose `more` says whether other paths match as well.
         """
-        return self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
+        answer = self._ask("file_glob", path=raw(path), pattern=raw(pattern), most=limit, timeout=timeout)
+        return Found(map(shown, answer["names"]), answer["more"])
 
     def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
              ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
@@ -236,8 +254,11 @@ class Files:
         Returns:
             A list of the lines that match, whose `more` says whether there are others.
         """
-        return self._do(file_calls.grep(pattern, path=path, include=include, literal=literal, ignore_case=ignore_case,
-                                        limit=limit, timeout=timeout))
+        answer = self._ask("file_grep", path=raw(path), include=include.encode("utf-8", "surrogateescape"),
+                           pattern=pattern.encode() if isinstance(pattern, str) else pattern, literal=literal,
+                           ignore_case=ignore_case, most=limit, timeout=timeout)
+        return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace"))
+                      for name, number, line in answer["rows"]), answer["more"])
 
     def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
               timeout: float | None = None) -> Iterator[FileChange]:

@@ -19,8 +19,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from leeward._native.beneath import open_beneath
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, type_of
+from leeward.client.host_paths import beneath
 from leeward.errors import RequestRejected, Stale
 
 #: The greatest number of files and folders that are compared; the list of an overlay's changes has the same bound.
@@ -137,22 +137,18 @@ def look(root: int) -> dict[bytes, FolderEntry]:
     while todo:
         folder = todo.pop()
         try:
-            fd = open_beneath(root, folder or b".", FOLDER)
+            with beneath(root, folder) as fd:
+                for name, seen in _listed(fd):
+                    path = folder + b"/" + name if folder else name
+                    found[path] = seen
+                    if seen.type == "folder":
+                        todo.append(path)
+                    if len(found) > MOST:
+                        raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can be"
+                                              " compared; with overlay=True only files that were written are compared")
         except OSError as error:
-            if error.errno in _REMOVED or error.errno in _INACCESSIBLE:
-                continue
-            raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
-        try:
-            for name, seen in _listed(fd):
-                path = folder + b"/" + name if folder else name
-                found[path] = seen
-                if seen.type == "folder":
-                    todo.append(path)
-                if len(found) > MOST:
-                    raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can"
-                                          " be compared; with overlay=True only files that were written are compared")
-        finally:
-            os.close(fd)
+            if error.errno not in _REMOVED and error.errno not in _INACCESSIBLE:
+                raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
     return found
 
 

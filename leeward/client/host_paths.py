@@ -12,11 +12,13 @@ Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of s
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from leeward._native.beneath import open_beneath
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.
@@ -148,6 +150,16 @@ def is_folder(path: str) -> bool:
         return stat.S_ISDIR(os.fstat(found).st_mode)
     finally:
         os.close(found)
+
+
+@contextlib.contextmanager
+def beneath(folder: int, path: bytes | str, flags: int = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) -> Iterator[int]:
+    """A context with a descriptor of *path* in the folder *folder*, "" for itself, opened as `open_beneath` does."""
+    fd = open_beneath(folder, os.fsencode(path) or b".", flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def write_sparse(fd: int, data: bytes | memoryview) -> None:

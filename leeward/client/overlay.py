@@ -10,6 +10,7 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.applying import Applying, chosen, finish_interrupted
@@ -80,29 +81,22 @@ class Overlay:
                               " folder itself")
 
     def diff(self) -> Changes:
-        host = HostFolder(self._row)
-        try:
-            return changes(entries(self._fetch("overlay_diff", {})), host)
-        finally:
-            host.close()
+        with closing(HostFolder(self._row)) as host:
+            return changes(self.rows(), host)
 
     def apply(self, paths: Iterable[str] | None, seen: Changes | None = None) -> Changes:
         finish_interrupted()
-        host = HostFolder(self._row)
-        try:
-            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)
-            Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(
-                found, seen=seen is not None)
+        with closing(HostFolder(self._row)) as host:
+            found = chosen(changes(self.rows(), host) if seen is None else seen, paths)
+            self._applying(host).apply(found, seen=seen is not None)
             return found
-        finally:
-            host.close()
 
     def conflicts(self, seen: Changes) -> dict[str, Stale | RequestRejected]:
-        host = HostFolder(self._row)
-        try:
-            return Applying(host, self._read, self._box._applied.setdefault(self.target, {})).conflicts(seen)
-        finally:
-            host.close()
+        with closing(HostFolder(self._row)) as host:
+            return self._applying(host).conflicts(seen)
+
+    def _applying(self, host: HostFolder) -> Applying:
+        return Applying(host, self._read, self._box._applied.setdefault(self.target, {}))
 
     def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
         """
@@ -134,14 +128,12 @@ class Overlay:
             if change.kind != "deleted":
                 made[change.path] = replace(change, kind="created")
         about = os.stat(files)
-        host = HostFolder({"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0})
-        try:
+        row = {"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0}
+        with closing(HostFolder(row)) as host:
             applying, found = Applying(host, self._read, {}), [made[path] for path in sorted(made)]
             left = applying.conflicts(found, seen=False)
             applying.apply([change for change in found if change.path not in left])
             return list(left.values())
-        finally:
-            host.close()
 
     def rows(self) -> list[UpperRow]:
         """The entries of the overlay's upper layer, without a comparison with the host."""
@@ -179,11 +171,7 @@ class Overlay:
                 return b"".join(held)
 
     def discard(self, paths: Iterable[str] | None) -> Changes:
-        host = HostFolder(self._row)
-        try:
-            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host), paths)
-        finally:
-            host.close()
+        found = chosen(self.diff(), paths)
         wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})
         if paths is None or wanted:
             self._ask("overlay_discard", {"paths": wanted})

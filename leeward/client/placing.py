@@ -15,6 +15,11 @@ import contextlib
 import os
 
 
+def temporary_name() -> bytes:
+    """A random name: in a folder that a sandbox writes to, it could put a link of a known one that leads anywhere."""
+    return b".leeward-%s.tmp" % os.urandom(8).hex().encode()
+
+
 class NewFile:
     """
     An empty file in the folder *parent*, which nobody else can read.

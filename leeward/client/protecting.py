@@ -26,12 +26,12 @@ from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
-from leeward.client.obeyed_files import found_in
+from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.obeyed.git_settings import named_in
 from leeward.obeyed.names import obeyed_by, plain
 from leeward.obeyed.repositories import INSIDE, NAMES
-from leeward.obeyed.search import ObeyedPaths
+from leeward.obeyed.search import ObeyedPaths, search
 from leeward.obeyed.table import AT_ONCE, ROWS
 from leeward.spec.folders import within
 
@@ -53,6 +53,10 @@ _MOST_SETTINGS = 1 << 20
 AWAY, _AWAY_END, _ROUNDS = "not-obeyed.", ".txt", 8
 
 
+#: Names of a folder that are searched, at most.
+_MAX_NAMES = 2_000_000
+
+
 class Unprotected(LeewardError):
     """Something in the folder that programs on the host obey at once was written, and can't be put away."""
 
@@ -61,6 +65,14 @@ def is_protected(path: str) -> bool:
     """Whether *path*, relative to a protected folder, can't be written by its name."""
     row = obeyed_by(path)
     return row is not None and row.kind == AT_ONCE
+
+
+def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()) -> ObeyedPaths:
+    """What `search` finds in the folder *folder*, a descriptor."""
+    def listed(path: str) -> list[tuple[str, bool]]:
+        with beneath(folder, path) as fd, os.scandir(fd) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    return search(listed, _MAX_NAMES, at_once=at_once, passed=passed)
 
 
 class FolderGuard:
@@ -187,15 +199,12 @@ class FolderGuard:
     @staticmethod
     def _remove(folder: int, name: str) -> None:
         above, _, last = name.rpartition("/")
-        fd = open_beneath(folder, os.fsencode(above) or b".", FOLDER)
-        try:
+        with beneath(folder, above) as fd:
             about = os.stat(last, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISDIR(about.st_mode):
                 os.rmdir(last, dir_fd=fd)
             elif stat.S_ISREG(about.st_mode) and not about.st_size:
                 os.unlink(last, dir_fd=fd)
-        finally:
-            os.close(fd)
 
     def _named(self, repositories: Iterable[str]) -> list[str]:
         """
@@ -217,16 +226,10 @@ class FolderGuard:
     def _targets(self, name: str) -> list[str]:
         """The paths in the folder to which links lead that are in the folder *name*: `hooks/pre-commit` may be one."""
         try:
-            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
-        except OSError:
-            return []
-        try:
-            with os.scandir(fd) as entries:
+            with beneath(self._folder, name) as fd, os.scandir(fd) as entries:
                 links = [os.readlink(entry.name, dir_fd=fd) for entry in entries if entry.is_symlink()]
         except OSError:
             return []
-        finally:
-            os.close(fd)
         return [target for to in links if (target := self._inner(os.path.join(name, to))) and self._about(target)]
 
     def _inner(self, path: str) -> str:
@@ -265,13 +268,10 @@ class FolderGuard:
             about = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
             if not stat.S_ISDIR(about.st_mode) or stat.S_IMODE(about.st_mode) != _MODE:
                 return False
-            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
+            with beneath(self._folder, name) as fd:
+                return not os.listdir(fd)
         except OSError:
             return False
-        try:
-            return not os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def _is_folder_of_repository(self, name: str) -> bool:
         """Whether git or a relative has to write to the folder, in which only some names are obeyed."""

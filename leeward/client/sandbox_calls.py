@@ -25,7 +25,7 @@ from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
-from leeward.wire.sandbox_replies import chunks, flag
+from leeward.wire.sandbox_replies import chunks, flag, page
 
 if TYPE_CHECKING:
     from leeward.outcome import Result
@@ -182,6 +182,15 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
     except (TypeError, ValueError):
         raise RequestRejected(f"size must be rows and columns, not {size!r:.40}") from None
     return {**fields, "env": env, "terminal": [rows, columns]}
+
+
+def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
+    """The rows of all sandboxes of the user, page by page; *ask* sends a sandbox_list request with the given fields."""
+    found, last = checked(page, ask({}))
+    while last:
+        more, last = checked(page, ask({"after": last}), last)
+        found += more
+    return found
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:

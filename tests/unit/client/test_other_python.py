@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.client.other_python import of_another
+from leeward.client.environments import of_another
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec.stored import Recipe
