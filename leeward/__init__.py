@@ -6,8 +6,7 @@ leeward runs untrusted Python code in warm, fully confined processes.
     with leeward.Client() as client:
         print(client.execute("print('hello')").stdout_text)
 
-Each name is imported on first use, because the daemon's processes import parts of this
-package and shouldn't pay for the rest.
+Each name is imported on first use, because the daemon's processes import parts of this package alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """
-What a limit that was reached means, and the options that raise it.
-
-Runs in:   anywhere; pure. Imports nothing, because a whole `leeward exec` is one short process.
+What a limit that was reached means, and the options that raise it. Imports nothing: a whole `leeward exec` is one short
+process.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """
 The calls of an asyncio client over its connection: each is sent again where that is right, and has a deadline.
 
-Runs in:   anybody's program.
-
-Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next
-call opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not
-(retry.py). A daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept
-until its pending calls are answered. A call that is refused as busy waits until an earlier one is answered; if there
-is none, it waits for some time.
+Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next call
+opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not (retry.py). A
+daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept until its pending
+calls are answered. A call that is refused as busy waits until an earlier one is answered, or if there is none for some
+time.
 """
 
 from __future__ import annotations
@@ -43,10 +41,7 @@ _STATUS_S = 5.0
 
 
 class AsyncCalls:
-    """
-    The base class of `AsyncClient`, which describes the arguments. It has what the shapes of the client do each in its own
-    way: the connection, and sessions.
-    """
+    """The base class of `AsyncClient`, which describes the arguments: the connection and sessions, as asyncio has them."""
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
                  retry_busy: bool = True) -> None:
@@ -58,10 +53,8 @@ class AsyncCalls:
     async def session(self, *, deadline: float | None = None,
                       **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
         """
-        Open a session: one process that keeps its state between jobs.
-
-        Takes the options of Client.session. A session uses this client's connection, and
-        ends with it.
+        Open a session: one process that keeps its state between jobs. Takes the options of Client.session. It uses this
+        client's connection, and ends with it.
 
             async with client.session() as session:
                 await session.execute("x = 6")
@@ -184,13 +177,7 @@ class AsyncCalls:
 
 
 class _LoopState:
-    """
-    The state of a client in one event loop.
-
-    Attributes:
-        closings: how often the client was closed in this loop. A call that began before the last `close` isn't sent
-            again.
-    """
+    """A client in one event loop. A call that began before the last `close`, counted by `closings`, isn't sent again."""
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
@@ -220,7 +207,7 @@ class _PendingCall:
 
     Attributes:
         deadline: a time.monotonic() value, or None.
-        sent: whether the request, or a part of it, may have reached a daemon that didn't refuse it.
+        sent: whether a part of the request may have reached a daemon that didn't refuse it.
         refused: the error of the last attempt, if the daemon was busy.
     """
 

@@ -1,8 +1,4 @@
-"""
-The files in a live sandbox, `box.files`, for asyncio.
-
-Runs in:   anybody's program.
-"""
+"""The files in a live sandbox, `box.files`, for asyncio."""
 
 from __future__ import annotations
 
@@ -57,20 +53,16 @@ class AsyncFiles:
     means what it means to a program in the sandbox, and leads nowhere else. A relative path begins at `/workspace`.
 
     Errors of files are those of Python's own functions: FileNotFoundError, IsADirectoryError, NotADirectoryError,
-    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long raises TimeoutError. A
-    name that isn't UTF-8 is text as `os.fsdecode` returns it.
+    PermissionError, FileExistsError, else OSError with its errno. A call that takes longer than its timeout, 300
+    seconds at most, raises TimeoutError. A name that isn't UTF-8 is text as `os.fsdecode` returns it. Folders that lead
+    to a path that is written are made.
     """
 
     def __init__(self, sandbox: _AsyncAsks) -> None:
         self._sandbox = sandbox
 
     async def _do(self, call: Call[T], *, waits: bool = False) -> T:
-        """
-        Carry out *call* over the sandbox's connection, and return its result.
-
-        Args:
-            waits: the steps of *call* read or write files of this host.
-        """
+        """The result of *call* over the sandbox's connection. It *waits* if its steps read or write files of this host."""
         response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
@@ -103,47 +95,30 @@ class AsyncFiles:
 
     async def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
         """
-        Write a file, and make the folders that lead to it. The new content replaces the old one only when it is
-        complete: until then readers see the old file.
+        Write a file, and return its bytes. The new content replaces the old one only when it is complete: until then
+        readers see the old file.
 
         Args:
             path: the file's path. A link is followed.
             data: bytes, text (written as UTF-8), a file open for reading bytes, or an iterable of bytes.
             mode: permission bits; by default those of the file that is replaced, or the usual ones for a new file.
             exclusive: raise FileExistsError if *path* exists.
-
-        Returns:
-            The bytes written.
         """
         return await self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
                               waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     async def append(self, path: Path, data: Content) -> int:
         """
-        Write at the end of a file, which is made if it doesn't exist.
-
-        Args:
-            path: the file's path.
-            data: as for `write`.
-
-        Returns:
-            The file's size afterwards, in bytes.
+        Write *data*, as for `write`, at the end of a file, which is made if it doesn't exist; returns its size in
+        bytes.
         """
         return await self._do(file_calls.append(path, data),
                               waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     async def edit(self, path: Path, old: str | bytes, new: str | bytes) -> None:
         """
-        Replace a text that occurs exactly once in a file.
-
-        Args:
-            path: the path of the file, which has at most 32 MiB.
-            old: the text to replace, at most 1 MiB.
-            new: the text that replaces *old*.
-
-        Raises:
-            EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
-                unchanged.
+        Replace *old*, at most 1 MiB, by *new* in a file of at most 32 MiB, which has *old* exactly once: else
+        EditError, whose `found` is how many times, and the file is unchanged.
         """
         before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
         if not before:
@@ -157,18 +132,12 @@ class AsyncFiles:
         return [info_of(row) for row in await self._do(file_calls.entries(raw(path)))]
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
-        """
-        The kind, size, mode and time of a path.
-
-        Args:
-            path: the path of a file, folder, link or anything else.
-            follow: if the path is a link, describe the file that the link leads to.
-        """
+        """The kind, size, mode and time of a path; of the file that it leads to if it is a link, unless *follow* is False."""
         answer = await self._ask("file_stat", path=raw(path), follow=follow)
         return info_of([raw(path), *answer["row"][1:]])
 
     async def exists(self, path: Path) -> bool:
-        """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
+        """Whether the path exists; of a link, whether the file that it leads to exists."""
         try:
             await self._ask("file_stat", path=raw(path), follow=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -187,24 +156,11 @@ class AsyncFiles:
         await self._ask("file_mkdir", path=raw(path), parents=parents, there=exist_ok)
 
     async def move(self, path: Path, to: Path) -> None:
-        """
-        Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it.
-
-        Args:
-            path: the path of the file or folder.
-            to: the new path; the folders that lead there are made.
-        """
+        """Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it."""
         await self._ask("file_move", path=raw(path), to=raw(to))
 
     async def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
-        """
-        Copy a file, or a folder with all that is in it, with modes and times.
-
-        Args:
-            path: the path of the file or folder.
-            to: the copy's path; the folders that lead there are made.
-            timeout: seconds, at most 300.
-        """
+        """Copy a file, or a folder with all that is in it, with modes and times, in at most *timeout* seconds."""
         await self._ask("file_copy", path=raw(path), to=raw(to), timeout=timeout)
 
     async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
@@ -215,23 +171,21 @@ class AsyncFiles:
             path: the path of the file, link or folder.
             recursive: remove a folder with all that is in it.
             missing_ok: don't raise FileNotFoundError if the path doesn't exist.
-            timeout: seconds, at most 300.
+            timeout: seconds.
         """
         await self._ask("file_remove", path=raw(path), recursive=recursive, missing=missing_ok, timeout=timeout)
 
     async def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
                    timeout: float = SEARCH_S) -> Found[str]:
         """
-        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted.
+        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted: a list, whose `more`
+        says whether other paths match as well.
 
         Args:
             pattern: a pattern with `*`, `?`, `[...]`, and `**` for any number of folders.
             path: the folder where a relative pattern begins; the returned paths begin with *path*.
             limit: paths to return at most; no more than 4,000.
-            timeout: seconds, at most 300.
-
-        Returns:
-            A list, whose `more` says whether other paths match as well.
+            timeout: seconds.
         """
         answer = await self._ask("file_glob", path=raw(path), pattern=raw(pattern), most=limit, timeout=timeout)
         return Found(map(shown, answer["names"]), answer["more"])
@@ -239,7 +193,8 @@ class AsyncFiles:
     async def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
                    ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
         """
-        Search for a pattern in the lines of a file, or of all text files below a folder.
+        Search for a pattern in the lines of a file, or of all text files below a folder. Returns a list of the lines
+        that match, whose `more` says whether there are others.
 
         Args:
             pattern: a Python regular expression, which is matched against bytes.
@@ -248,10 +203,7 @@ class AsyncFiles:
             literal: search for *pattern* as plain text.
             ignore_case: ignore the case of ASCII letters.
             limit: lines to return at most; no more than 4,000.
-            timeout: seconds, at most 300. After that TimeoutError is raised.
-
-        Returns:
-            A list of the lines that match, whose `more` says whether there are others.
+            timeout: seconds.
         """
         answer = await self._ask("file_grep", path=raw(path), include=include.encode("utf-8", "surrogateescape"),
                                  pattern=pattern.encode() if isinstance(pattern, str) else pattern, literal=literal,
@@ -285,62 +237,43 @@ class AsyncFiles:
 
     async def upload(self, host: Path, inside: Path) -> Transfer:
         """
-        Copy a file, or a folder with all that is in it, from this host, with modes and times.
-
-        Args:
-            host: the path on this host. Links in a folder are copied as links.
-            inside: the path in the sandbox. If that is a folder already, the entries are added to it.
-
-        Returns:
-            The counts of what was copied, and the entries that were left out.
+        Copy a file, or a folder with all that is in it, from this host, with modes and times; links in it as links. If
+        *inside* is a folder already, the entries are added to it. Returns what was copied, and what was left out.
         """
         return await self._do(file_trees.upload(host, inside), waits=True)
 
     async def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
         Copy a file, or a folder with all that is in it, to this host, with modes and times. Nothing is written outside
-        *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out.
+        *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out. If *host*
+        is a folder already, the entries are added to it. Returns what was copied, and what was left out.
 
-        Args:
-            inside: the path in the sandbox.
-            host: the path on this host. If that is a folder already, the entries are added to it.
-            limit: bytes of all files together; OSError with EFBIG if there are more.
-
-        Returns:
-            The counts of what was copied, and the entries that were left out.
+        If all files together have more bytes than *limit*, OSError with EFBIG is raised.
         """
         return await self._do(file_trees.download(inside, host, limit=limit), waits=True)
 
     async def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
         """
-        Unpack a tar archive into a folder of the sandbox.
+        Unpack a tar archive, compressed or not, into a folder of the sandbox, which is made if it doesn't exist.
+        Returns what was unpacked, and what was left out. ValueError if it isn't a tar archive.
 
         Args:
-            source: a path on this host, or a file open for reading bytes; compressed or not.
-            inside: the folder, which is made if it doesn't exist.
-
-        Returns:
-            The counts of what was unpacked, and the entries that were left out.
-
-        Raises:
-            ValueError: *source* isn't a tar archive.
+            source: a path on this host, or a file open for reading bytes.
+            inside: the folder.
         """
         from leeward.client import file_tars  # takes 8 ms, with tarfile
         return await self._do(file_tars.import_tar(source, inside), waits=True)
 
     async def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Write a tar archive of a file or folder of the sandbox. Names in the archive are relative to the folder; links
-        that could lead out of the folder are left out.
+        Write a tar archive of a file or folder of the sandbox. Names in it are relative to the folder; links that could
+        lead out of the folder are left out. Returns what was written, and what was left out.
 
         Args:
             inside: the path in the sandbox.
             target: a path on this host, or a file open for writing bytes. The archive is compressed if the path ends in
                 .gz, .tgz, .xz or .txz.
             limit: as for `download`.
-
-        Returns:
-            The counts of what was written, and the entries that were left out.
         """
         from leeward.client import file_tars  # as in `import_tar`
         return await self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)

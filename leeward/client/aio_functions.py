@@ -1,7 +1,6 @@
 """
 The caller's functions that a job may call, for the asyncio client: a task for each call.
 
-Runs in:   anybody's program, in one event loop.
 Trust:     none in a call; see `functions`.
 
 Coroutine functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread

@@ -1,8 +1,6 @@
 """
-What the asyncio client of a live sandbox does with the folders of the host. overlay_calls.py describes the calls, which
-read and write files of the host: here each is one of the blocking client's, in a thread.
-
-Runs in:   anybody's program, in one event loop.
+The asyncio client's calls about folders of the host, which overlay_calls.py describes: each is the blocking one, in a
+thread.
 """
 
 from __future__ import annotations

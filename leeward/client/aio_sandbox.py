@@ -1,8 +1,6 @@
 """
 A live sandbox, for asyncio: one object for its commands, its processes and their output.
 
-Runs in:   anybody's program.
-
 Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
 of several tasks don't wait for each other: aio_free_links.py. The first call opens the sandbox; if several tasks make a
 first call at the same time, one of them opens it for all.
@@ -61,9 +59,9 @@ class AsyncSandbox(AsyncOverlayCalls):
             added = await box.run(["awk", "{ print $1 + $2 }", "numbers"])
             print(added.stdout_text)
 
-    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without
-    `async with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the
-    user can `attach` to it.
+    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without `async
+    with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the user can
+    `attach` to it. Every call raises SandboxOver if the sandbox has ended, and DaemonError as Client.execute.
 
     With asyncio, cancelling a task that waits for `run` or `shell` ends that program.
 
@@ -75,14 +73,12 @@ class AsyncSandbox(AsyncOverlayCalls):
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
 
     Keyword Args:
-        profile (str): the profile's name, which says what the sandbox sees and may do; "python" by default.
-        environment (str): the interpreter and its packages, as for Client.execute.
-        packages (Sequence[str]): requirements for pip, such as "pandas==2.2", in place of an environment. The first
-            call installs them, unless the daemon has an environment of these packages.
-        egress (str): the name of an egress policy, as for Client.execute.
-        allow_network (bool): reach all public names and addresses, as for Client.execute.
-        policy (Mapping[str, Any]): a policy as docs/egress.md describes it, in full or in its short form, which
-            narrows that of `egress`.
+        profile (str): what the sandbox sees and may do; "python" by default.
+        environment (str): as for Client.execute.
+        packages (Sequence[str]): as for Client.execute.
+        egress (str): as for Client.execute.
+        allow_network (bool): as for Client.execute.
+        policy (Mapping[str, Any]): as for Client.execute, also in its short form.
         fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
         env (Mapping[str, str]): environment variables of every process in the sandbox.
         memory (int | str): bytes, or a size such as "512M", for all processes and files of the sandbox together.
@@ -118,17 +114,9 @@ class AsyncSandbox(AsyncOverlayCalls):
     @classmethod
     async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> AsyncSandbox:
         """
-        The sandbox with this id, which another program of the same user has opened.
-
-        Args:
-            sandbox: the id.
-            socket: as for Sandbox.
-            held: the daemon ends the processes and kernels that this object starts when this program ends, however it
-                ends, or at `detach`.
-
-        Raises:
-            SandboxOver: this user has no such sandbox.
-            RequestRejected: *sandbox* isn't an id.
+        The sandbox with this id, which another program of the same user has opened; RequestRejected if it isn't an id.
+        If *held*, the daemon ends the processes and kernels that this object starts when this program ends, however it
+        ends, or at `detach`.
         """
         box = cls(socket=socket)
         box._id, box._held = id_of(sandbox), held
@@ -186,12 +174,8 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
         """
-        Send one request about this sandbox; returns the reply, without its descriptors.
-
-        Args:
-            op: the request's operation.
-            fields: its fields, but for `sandbox`.
-            seconds: the time that the call may take in all; None for no bound.
+        The reply to one request about this sandbox, without its descriptors. *fields* lacks `sandbox`; the call may
+        take *seconds* in all, None for no bound.
         """
         reply, descriptors = await self._links.call(op, {"sandbox": await self._named(), **fields}, seconds)
         for fd in descriptors:
@@ -232,8 +216,8 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         Returns:
             How the program ended: exit code 127 for a missing program and 126 for a file that can't be run, with a line
-            on stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's
-            end, the daemon waits 50 ms for output of children that live on.
+                on stderr as a shell prints it. Output from before a time limit or a kill is included. After the
+                program's end, the daemon waits 50 ms for output of children that live on.
 
         Raises:
             SandboxOver: the sandbox has ended.
@@ -263,27 +247,17 @@ class AsyncSandbox(AsyncOverlayCalls):
             raise
 
     async def run_fields(self, fields: Mapping[str, Any]) -> Answer:
-        """
-        Send a process_run request with these fields. Returns the reply and the descriptors of its arenas, which the
-        caller owns.
-        """
+        """The answer to a process_run request with these fields, whose descriptors the caller owns."""
         return await self._links.call("process_run", {"sandbox": await self._named(), **fields})
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
-        Start a program and return at once; it runs until it ends, is killed, or the sandbox ends.
+        Start a program, or one line for the shell, and return at once; it runs until it ends, is killed, or the sandbox
+        ends.
 
-        Args:
-            argv: the program and its arguments, or one line for the shell.
-
-        Keyword Args:
-            stdin (bytes | str | None): as for `run`; None leaves standard input open for `AsyncProcess.write`.
-            cwd (str): as for `run`; the options that aren't listed here are those of `run`, too.
-            env (Mapping[str, str]): environment variables, added to the sandbox's.
-            timeout (float): seconds; without it there is no limit on time.
-            output (int | str): bytes; without it there is no limit on output. The end of longer output comes as the last
-                chunks.
-            title (str): the name that `processes` shows.
+        Takes the options of `run` but `warm`. Without `timeout` and `output` there are no limits on time and output;
+        the end of longer output comes as the last chunks. `stdin=None` leaves standard input open for
+        `AsyncProcess.write`.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
@@ -294,7 +268,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         """
         Start a program on a terminal, with job control, line editing and Ctrl-C. `AsyncProcess.write` types;
         `AsyncProcess.read` returns what the terminal shows, all of it as stdout; `AsyncProcess.resize` changes the
-        terminal's size.
+        terminal's size. Busy if 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -305,10 +279,6 @@ class AsyncSandbox(AsyncOverlayCalls):
             env (Mapping[str, str]): environment variables, added to the sandbox's. TERM is xterm-256color by default.
             timeout (float): seconds; without it there is no limit on time.
             title (str): the name that `processes` shows.
-
-        Raises:
-            Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
-            SandboxOver, DaemonError: as for `run`.
         """
         what = argv if isinstance(argv, str) else argv_of(argv)
         return await self.start_fields(terminal_fields(what, size, options))
@@ -331,7 +301,6 @@ class AsyncSandbox(AsyncOverlayCalls):
         Raises:
             FetchFailed: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
             Busy: 16 fetches of this user are under way.
-            SandboxOver, DaemonError: as for `run`.
         """
         from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
@@ -342,31 +311,9 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
-        Run Python code in a fresh interpreter with the sandbox's files.
-
-        Args:
-            code: Python source, at most 16 MiB.
-
-        Keyword Args:
-            args (Iterable[str]): `sys.argv[1:]`.
-            env (Mapping[str, str]): environment variables, added to the sandbox's.
-            files (Mapping[str, bytes]): files to write to /workspace before the code runs, by relative name.
-            stdin (bytes | str): the code's standard input, at most 64 MiB.
-            collect (Iterable[str]): glob patterns of files below /workspace to return in `Result.files`.
-            display (bool): as for Client.execute.
-            timeout (float): seconds that the code may run.
-            output (int | str): bytes of stdout and stderr together.
-            overflow (str): as for `run`.
-            name (str): the file name that tracebacks show; `<string>` by default.
-            functions (Mapping[str, Callable]): as for Client.execute.
-            call_timeout (float): as for Client.execute.
-            stop_clock (bool): as for Client.execute.
-
-        Returns:
-            How the code ended, as for Client.execute.
-
-        Raises:
-            SandboxOver, Busy, DaemonError: as for `run`.
+        Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
+        Session.execute but `deadline` and `label`, which mean the same for this one run, and `stdin`; the result is as
+        for Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)
 
@@ -377,18 +324,13 @@ class AsyncSandbox(AsyncOverlayCalls):
         return result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
 
     async def kernel(self) -> AsyncKernel:
-        """
-        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
-
-        Raises:
-            SandboxOver, Busy, DaemonError: as for `run`.
-        """
+        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
         return AsyncKernel(self, checked(whole, await self.begin("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, with the newest of those that have ended. Each is a dict with
-        `process` (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
+        The processes that clients have started, with the newest of those that have ended. Each is a dict with `process`
+        (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
@@ -410,14 +352,8 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        Change when the daemon ends the sandbox.
-
-        Args:
-            idle: seconds without a call.
-            lifetime: seconds from now.
-
-        Returns:
-            The sandbox's state, as `info` returns it.
+        Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns its
+        `info`.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, await self.ask("sandbox_extend", asked))
@@ -444,12 +380,7 @@ class AsyncSandbox(AsyncOverlayCalls):
             await self._links.close()
 
     async def detach(self) -> str:
-        """
-        Close the connections, and let the sandbox run on.
-
-        Returns:
-            The sandbox's id, for `attach`.
-        """
+        """Close the connections, and let the sandbox run on; returns its id, for `attach`."""
         found = await self._named()
         if self._fields.get("held"):
             await self.ask("sandbox_extend", {"detach": True})

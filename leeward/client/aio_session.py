@@ -1,8 +1,4 @@
-"""
-A session of the asyncio client: on the client's own connection, beside its other calls.
-
-Runs in:   anybody's program, in one event loop.
-"""
+"""A session of the asyncio client: on the client's own connection, beside its other calls."""
 
 from __future__ import annotations
 
@@ -30,11 +26,9 @@ _CLOSE_S = 5.0
 
 class AsyncSession:
     """
-    A process in the sandbox that keeps its state between jobs. Made by AsyncClient.session.
-
-    Session describes the calls and their errors. Tasks may share a session; their jobs run one after the other, in the
-    order of the calls. Cancelling a task that waits for `execute` ends the job, and
-    the session's state is lost; `interrupt` keeps it.
+    A process in the sandbox that keeps its state between jobs, opened by AsyncClient.session. Session describes the
+    calls and their errors. Tasks may share a session; their jobs run one after the other, in the order of the calls.
+    Cancelling a task that waits for `execute` ends the job, and the session's state is lost; `interrupt` keeps it.
     """
 
     def __init__(self, call: Call, run: Turn, path: str, number: int) -> None:
@@ -44,14 +38,9 @@ class AsyncSession:
     async def execute(self, code: str | bytes, *, deadline: float | None = None,
                       **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code in the session's process, and wait for its result.
+        Run code in the session's process, and wait for its result. Takes the options of Session.execute.
 
-        Takes the options of Session.execute, and raises the same errors.
-
-        Args:
-            code: Python source, at most 16 MiB. It sees the state that earlier jobs of the session left.
-            deadline: seconds that this call may take in all, the wait for its turn included. When it passes while the
-                job runs, the session's state is lost.
+        The wait for its turn counts for the *deadline*. When it passes while the job runs, the session's state is lost.
         """
         fields, served = turn_fields(self._number, code, options), awaited_by(options)
         sent = False
@@ -68,22 +57,12 @@ class AsyncSession:
         return result_of(reply, descriptors)
 
     async def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the running job.
-
-        Returns:
-            Whether a job was running.
-        """
+        """Raise KeyboardInterrupt in the running job; returns whether one was running."""
         reply = await _asked(self._call, self._path, None, "interrupt", {"session": self._number})
         return bool(reply.ok and reply.ok.get("interrupted"))
 
     async def reset(self, deadline: float | None = None) -> None:
-        """
-        Replace the process by a fresh one; the state is lost. A task that waits for a job gets Cancelled.
-
-        Args:
-            deadline: seconds that this call may take in all.
-        """
+        """Replace the process by a fresh one; the state is lost. A task that waits for a job gets Cancelled."""
         await _asked(self._call, self._path, deadline, "session_reset", {"session": self._number})
 
     async def close(self) -> None:

@@ -1,12 +1,10 @@
 """
-Applies a sandbox's changes to the host.
+Applies a sandbox's changes to the host, with this program's own rights.
 
-Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the sandbox's content; see `changes`. Everything is written beneath the folder, without a name, and
            then put at its place (`placing`); no link is followed.
 Once:      all contents are fetched into a journal before the first change of the host. What a program that was killed
            hasn't done, the next one does (`finish_interrupted`), except where the host was changed since.
-Source:    openat2(2)
 """
 
 from __future__ import annotations
@@ -31,10 +29,8 @@ from leeward.spec.folders import HOLES
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
     """
-    The changes of *paths* and below them, with the new folders that they need; all changes for None.
-
-    Raises:
-        RequestRejected: one of *paths* hasn't changed.
+    The changes of *paths* and below them, with the new folders that they need; all changes for None. RequestRejected if
+    one of *paths* hasn't changed.
     """
     if paths is None:
         return list(all_of_them)
@@ -54,14 +50,7 @@ def _made(chosen: Sequence[FolderChange]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class FinishedApply:
-    """
-    What was left of an `apply` whose program was killed.
-
-    Attributes:
-        folder: of the host.
-        done: the paths that were applied now.
-        left: why others weren't.
-    """
+    """What was left of an `apply` in *folder* whose program was killed: the paths *done* now, and why others are *left*."""
 
     folder: str
     done: tuple[str, ...]
@@ -79,8 +68,8 @@ class Applying:
 
     Args:
         host: the folder.
-        read: called with the path of a changed file in the sandbox, a descriptor, and a number of bytes. It writes the
-            file's present content to the descriptor: at most that many bytes, and one more if the file is larger.
+        read: writes the present content of a file in the sandbox, by its path, to a descriptor: at most a number of
+            bytes, and one more if the file is larger.
         done: inode and ctime of each path that was applied before; `apply` adds its own.
     """
 
@@ -91,18 +80,9 @@ class Applying:
 
     def apply(self, chosen: Sequence[FolderChange], *, seen: bool = False) -> None:
         """
-        Apply all of *chosen*, after a check of each: if one can't be applied, none is.
-
-        Args:
-            chosen: the changes.
-            seen: whether somebody has looked at *chosen*, so that a file's content has to be the one that was listed.
-
-        Raises:
-            Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
-                the check, or the disk is full, some changes have been applied: those in `applied`.
-            RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
-                a sparse file, or one that was seen without a comparison of its content; or the contents can't be kept
-                in the user's state folder.
+        Apply all of *chosen*, after a check of each: if one can't be applied, none is. If somebody has *seen* them, a
+        file's content has to be the one that was listed. Raises as `Sandbox.apply`, and RequestRejected if the contents
+        can't be kept in the user's state folder.
         """
         folders = _made(chosen)
         for change in chosen:

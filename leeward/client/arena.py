@@ -1,11 +1,9 @@
 """
 Results in memory files: checked, then mapped.
 
-Runs in:   the clients and the CLI's fast path.
-Trust:     none in the descriptor. A file that can still shrink could end the client by
-           SIGBUS, and one that can still be written could change while it is read. So the
-           seals and the size are read from the kernel.
-Source:    memfd_create(2), fcntl(2) on file sealing
+Trust:     none in the descriptor. A file that can still shrink could end the client by SIGBUS, and one that can still
+           be written could change while it is read. So the seals and the size are read from the kernel:
+           memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations
@@ -26,12 +24,8 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 def map_arena(fd: int, size: int) -> memoryview:
     """
-    Map the *size* bytes of *fd* read-only, for as long as a view of them lives.
-
-    The mapping holds a descriptor of its own; the caller still owns *fd*.
-
-    Raises:
-        BadReply: the file isn't sealed, isn't a memory file, or has another size.
+    Map the *size* bytes of *fd* read-only, for as long as a view of them lives; the caller still owns *fd*. BadReply if
+    it isn't a sealed memory file of that size.
     """
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)

@@ -1,8 +1,4 @@
-"""
-The calls of a blocking client over its connection, one after the other.
-
-Runs in:   anybody's program.
-"""
+"""The calls of a blocking client over its connection, one after the other."""
 
 from __future__ import annotations
 
@@ -31,8 +27,8 @@ _STATUS_S = 5.0
 
 class Calls:
     """
-    The base class of `Client`, which describes the arguments. It has what the shapes of the client do each in its own way:
-    the connection, and sessions.
+    The base class of `Client`, which describes the arguments: the connection and sessions, as blocking programs have
+    them.
     """
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
@@ -45,18 +41,16 @@ class Calls:
     def interrupt(self) -> None:
         """
         Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
-        and `execute` raises Cancelled.
-
-        Call it from another thread than the one that waits. It doesn't wait for the job to end.
+        and `execute` raises Cancelled. Call it from another thread than the one that waits; it doesn't wait for the job
+        to end.
         """
         self._link.hurry("interrupt")
 
     def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
         """
-        Open a session: one process that keeps its state between jobs.
-
-        The session has a connection of its own, and occupies one of the daemon's workers
-        until it is closed.
+        Open a session: one process that keeps its state between jobs. It has a connection of its own, and occupies one
+        of the daemon's workers until it is closed. Raises as `execute`; Busy if the daemon has as many sessions as it
+        can have, and none of them ended in time.
 
             with client.session() as session:
                 session.execute("x = 6")
@@ -69,8 +63,7 @@ class Calls:
             memory (int | str): bytes, or a size such as "512M", for the whole session.
             processes (int): processes and threads at once, for the whole session.
             timeout (float): seconds for each job that doesn't set its own.
-            output (int | str): bytes of stdout and stderr together, for each job that
-                doesn't set its own.
+            output (int | str): bytes of stdout and stderr together, for each job that doesn't set its own.
             overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,
                 it goes on, and the beginning and the end of its output are kept; "end" ends it, and the state is lost.
             idle (float): seconds without a job after which the daemon ends the session.
@@ -80,10 +73,6 @@ class Calls:
             egress (str): as for `execute`.
             policy (Mapping[str, Any]): as for `execute`.
             allow_network (bool): as for `execute`.
-
-        Raises:
-            Busy: the daemon has as many sessions as it can have, and none of them ended in time.
-            DaemonError: as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
         return self._with_packages(options, session_fields(options), lambda fields: Session(

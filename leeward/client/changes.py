@@ -1,10 +1,8 @@
 """
 Lists what a sandbox has changed in its copy of a folder of the host.
 
-Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the bytes from the daemon and the sandbox: names, modes, links and content are hostile.
-           Everything is opened beneath the folder; no link is followed, there or on the path to it.
-Source:    openat2(2)
+Trust:     none in the bytes from the daemon and the sandbox: names, modes, links and content are hostile. Everything is
+           opened beneath the folder; no link is followed, there or on the path to it.
 
 A path of the host counts as changed meanwhile when its ctime is not before the sandbox's opening. A ctime can be set
 back only by setting the system's clock back.
@@ -46,8 +44,8 @@ class FolderChange:
         type: "file", "folder", "link", or "special" for a FIFO, socket or device. A deleted path has its former type.
         mode: permission bits in the sandbox.
         size: bytes.
-        sha256: the SHA-256 of a file's content, in hexadecimal; None for a file that wasn't compared (`is_compared`)
-            and for other types.
+        sha256: of a file's content, in hexadecimal; None for a file that wasn't compared (`is_compared`) and other
+            types.
         large: whether this is a file above 50 MiB.
         link: the text of a link.
         allocated: bytes that a file occupies on the disk.
@@ -66,8 +64,8 @@ class FolderChange:
     @property
     def is_compared(self) -> bool:
         """
-        False for a file without a hash: it has large holes, or there was no time to read it, or with `compare` it has
-        more than 50 MiB.
+        False for a file without a hash: it has large holes, there was no time to read it, or with `compare` more than
+        50 MiB.
         """
         return self.sha256 is not None or not self.writes_content
 
@@ -97,12 +95,7 @@ class UpperRow:
 
 
 def entries(data: bytes | memoryview) -> list[UpperRow]:
-    """
-    The rows in a memory file.
-
-    Raises:
-        BadReply: *data* isn't a valid list of rows.
-    """
+    """The rows in a memory file; BadReply if it isn't a valid list of them."""
     try:
         *rows, end = Unpacker(_Bytes(data), raw=False, strict_map_key=True)
         if end is not None:
@@ -148,13 +141,8 @@ def digest_of(fd: int) -> bytes:
 
 class HostFolder:
     """
-    The folder of the host below an overlay.
-
-    Args:
-        row: the daemon's row of the mount, with `path`, `device`, `inode` and `since`.
-
-    Raises:
-        Stale: the folder can't be opened, or another folder is at that path now.
+    The folder of the host below an overlay, by the daemon's row of the mount, with `path`, `device`, `inode` and
+    `since`. Stale if it can't be opened, or another folder is at that path now.
     """
 
     def __init__(self, row: Mapping[str, Any]) -> None:

@@ -1,9 +1,6 @@
 """
-Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none.
-
-Runs in:   a client's process.
-
-Uses `_socket`, as link.py does.
+Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none. Uses `_socket` as
+link.py.
 """
 
 from __future__ import annotations
@@ -33,12 +30,8 @@ MAX_PATH = 107
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
     """
-    The error for a daemon that can't be reached. Its text names both cures: to start a daemon, or to use `leeward run`.
-
-    Args:
-        path: the socket's path.
-        reason: why the daemon can't be reached.
-        may_have_run: whether a byte of the request was handed to the kernel.
+    The error for a daemon that can't be reached for *reason*. It names both cures: to start a daemon, or to use
+    `leeward run`. It *may have run* if a byte of the request was handed to the kernel.
     """
     error = DaemonAway(f"no daemon answers on {quoted(path)} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
@@ -78,14 +71,9 @@ def _connect(sock: Socket, path: str) -> None:
 
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
-    Connect to the daemon, and check its user: root, our own user, or the user that LEEWARD_TRUSTED_UID names.
-
-    Args:
-        wait: wait up to CONNECT_S while the daemon's backlog is full. Without it the socket
-            is non-blocking, and the result is None if the backlog is full.
-
-    Raises:
-        DaemonAway: no process listens on *path*, or a process of another user does.
+    Connect to the daemon, and check its user: root, our own user, or the user that LEEWARD_TRUSTED_UID names. Waits up
+    to CONNECT_S while the daemon's backlog is full; without *wait* the socket is non-blocking, and the result is None
+    then. DaemonAway if no process listens on *path*, or one of another user.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -122,10 +110,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 def started(path: str, op: str) -> bool:
     """
     Start a daemon on *path* for a request *op*, unless a client mustn't start one there. Returns whether one was
-    started.
-
-    Raises:
-        DaemonAway: the daemon can't be started.
+    started; DaemonAway if it can't be.
     """
     if op in ASKING or type(path) is str:
         return False

@@ -1,7 +1,6 @@
 """
 The asks of egress, for both clients: connections that wait for an answer, because a rule of `ask` says so.
 
-Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes, nor in the texts, which a job chooses.
 """
 

@@ -1,7 +1,7 @@
 """
 Makes environments: virtual environments whose packages pip installs in a sandbox.
 
-Runs in:   anybody's program: `leeward env`, run by the user whose daemon is to use them.
+Runs in:   `leeward env`, run by the user whose daemon is to use them, and programs with `packages=`.
 Trust:     none in what pip runs or unpacks. A sandbox writes to the new folder; it shows no other folder of the host,
            and reaches only what its policy allows. Then the folder is checked without following links: the
            interpreter's links and pyvenv.cfg must be unchanged, since the daemon starts that interpreter. All of it is
@@ -22,11 +22,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported
 from leeward.outcome import Result
 from leeward.spec.folders import within
@@ -79,7 +79,7 @@ class PackageSource:
     The source from which pip gets packages, and its bounds.
 
     Attributes:
-        socket: the path of the socket of the daemon in whose sandbox pip runs; None for the default.
+        socket: that of the daemon in whose sandbox pip runs; None for the default.
         egress: the daemon's policy by which pip reaches the index; "" for no network.
         index_url: the URL of the index; "" for pip's default.
         trusted: hosts of an index without TLS, or with a certificate that the sandbox can't verify.
@@ -99,10 +99,8 @@ class PackageSource:
 
 class Environments:
     """
-    The environments in a folder. Several processes may use it at once.
-
-    Args:
-        folder: its path. The first environment makes it. It belongs to this user, and no other user may write there.
+    The environments in a folder, which the first one makes. It belongs to this user, and no other user may write there.
+    Several processes may use it at once.
     """
 
     def __init__(self, folder: str) -> None:
@@ -116,17 +114,15 @@ class Environments:
     def create(self, name: str, recipe: Recipe, source: PackageSource, named: Callable[[str], Named],
                said: Callable[[bytes], object]) -> tuple[Manifest, bool]:
         """
-        Give *name* to the environment of *recipe*, which is made unless it exists.
+        Give *name* to the environment of *recipe*, which is made unless it exists: its manifest, and whether it was
+        made now.
 
         Args:
             name: the environment's name.
-            recipe: the recipe that `recipe` returned.
+            recipe: from `recipe`.
             source: the source of the packages.
             named: returns the record of the name for the environment's hash.
             said: called with each piece of pip's output as it arrives.
-
-        Returns:
-            The manifest, and whether the environment was made now.
 
         Raises:
             BuildFailed: pip failed; nothing is left behind.
@@ -159,12 +155,7 @@ class Environments:
         return found
 
     def named(self, name: str) -> Named:
-        """
-        The record of a name.
-
-        Raises:
-            BadRequest: there is no such environment, or its record can't be read.
-        """
+        """The record of a name; BadRequest if there is no such environment, or its record can't be read."""
         data = _read(name_path(self.folder, name))
         if data is None:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}; it has:"
@@ -177,12 +168,7 @@ class Environments:
         return None if data is None else read_manifest(data)
 
     def remove(self, name: str) -> None:
-        """
-        Remove *name*. The environment stays until `prune`.
-
-        Raises:
-            BadRequest: there is no such name.
-        """
+        """Remove *name*; BadRequest if there is none. The environment stays until `prune`."""
         try:
             os.unlink(name_path(self.folder, name))
         except FileNotFoundError:
@@ -190,10 +176,8 @@ class Environments:
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
-        Remove environments without a name other than those of `packages=`, and unfinished ones.
-
-        Returns:
-            The hashes of the removed environments, and of those that stay since a daemon uses them.
+        Remove environments without a name other than those of `packages=`, and unfinished ones. Returns the hashes of
+        those removed, and of those that stay since a daemon uses them.
         """
         gone: list[str] = []
         busy: list[str] = []
@@ -275,8 +259,8 @@ class Environments:
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
         """
-        A context in which no other process makes or removes this environment. The kernel releases the lock when the
-        process ends.
+        A context in which no other process makes or removes this environment; the kernel unlocks it when the process
+        ends.
         """
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
@@ -347,12 +331,7 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
 
 @contextlib.contextmanager
 def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
-    """
-    A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes.
-
-    Raises:
-        BadRequest: the folder had more than *room* bytes.
-    """
+    """A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes; BadRequest then."""
     def end() -> None:
         with contextlib.suppress(LeewardError):  # the sandbox or the daemon has ended
             box.kill()
@@ -381,13 +360,8 @@ def _interpreter(path: str) -> list[tuple[str, str]]:
 
 def seal(path: str) -> tuple[int, str]:
     """
-    Make the tree at *path* read-only.
-
-    Returns:
-        The bytes of its files, and a SHA-256 of its names, types, modes and contents.
-
-    Raises:
-        BuildFailed: the tree has a file that isn't a regular file, a folder or a link.
+    Make the tree at *path* read-only. Returns the bytes of its files, and a SHA-256 of its names, types, modes and
+    contents; BuildFailed if it has anything but regular files, folders and links.
     """
     total, tree = 0, hashlib.sha256()
     for folder, folders, files, at in os.fwalk(path):  # follows no links
@@ -447,11 +421,8 @@ def _write(path: str, data: bytes) -> None:
 
 def of_another(recipe: Recipe, python: str) -> Recipe:
     """
-    A copy of *recipe* for the interpreter *python*, which is a path or a name in PATH.
-
-    Raises:
-        BadRequest: there is no such program, or it doesn't report its version.
-        Unsupported: leeward doesn't run on this interpreter.
+    A copy of *recipe* for the interpreter *python*, a path or a name in PATH, which this starts with its own user's
+    rights. BadRequest if it doesn't report its version, Unsupported if leeward doesn't run on it.
     """
     base, version, prefix = _reported(python)
     if base == recipe.python:
@@ -461,12 +432,7 @@ def of_another(recipe: Recipe, python: str) -> Recipe:
 
 
 def _reported(python: str) -> tuple[str, tuple[int, int], str]:
-    """
-    The base interpreter of *python*, its version, and its prefix.
-
-    Raises:
-        BadRequest, Unsupported: as for `of_another`.
-    """
+    """The base interpreter of *python*, its version, and its prefix. Raises as `of_another`."""
     path = shutil.which(python)
     if path is None:
         raise BadRequest(f"--python {python!r}: there is no such program")

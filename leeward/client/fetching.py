@@ -1,7 +1,6 @@
 """
 Fetches by a sandbox's policy, for both clients: the fields of a request, and the result of an answer.
 
-Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes, nor in those of the fetched host.
 """
 
@@ -58,12 +57,7 @@ class Fetched:
 
 
 def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | str) -> dict[str, Any]:
-    """
-    The fields of a sandbox_fetch request.
-
-    Raises:
-        RequestRejected: a value has a wrong type.
-    """
+    """The fields of a sandbox_fetch request; RequestRejected if a value has a wrong type."""
     try:
         given = headers.items() if isinstance(headers, Mapping) else headers or ()
         pairs = [[name, value] for name, value in given]
@@ -75,11 +69,8 @@ def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | s
 
 def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
     """
-    The response in *reply*. Closes *descriptors*, also on failure.
-
-    Raises:
-        FetchFailed: the fetch failed or was denied.
-        BadReply: the answer isn't valid, or its memory file isn't sealed.
+    The response in *reply*; FetchFailed if there is none, BadReply if the answer isn't valid. Closes *descriptors* in
+    any case.
     """
     arenas = map_arenas(descriptors, reply.arenas)
     answer = checked(check_answer, reply.ok or {})

@@ -1,7 +1,6 @@
 """
 File calls on a live sandbox: each is a generator of requests, which both clients drive.
 
-Runs in:   the clients; no socket and no clock. `file_trees.py` opens files of the client's host.
 Trust:     none in the answers: the sandbox chooses names, sizes and bytes. `wire/file_answers.py` has checked each
            answer's form; this module bounds endless files and folders.
 
@@ -79,12 +78,8 @@ class FileInfo:
 @dataclass(frozen=True, slots=True)
 class FileMatch:
     """
-    A line that `grep` has found.
-
-    Attributes:
-        path: the file's path.
-        line: the line's number, from 1.
-        text: the first 1,000 bytes of the line, without its newline; U+FFFD for invalid UTF-8.
+    The line *line*, from 1, of the file *path* that `grep` has found; *text* is the first 1,000 bytes of it, without
+    its newline, and has U+FFFD for invalid UTF-8.
     """
 
     path: str
@@ -94,25 +89,14 @@ class FileMatch:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """
-    A change that `watch` has seen.
-
-    Attributes:
-        kind: "created", "modified" or "deleted".
-        path: relative to the watched folder.
-    """
+    """A change that `watch` has seen: *kind* is "created", "modified" or "deleted", *path* relative to the watched folder."""
 
     kind: str
     path: str
 
 
 class Found(list[T]):
-    """
-    The list of results.
-
-    Attributes:
-        more: whether there are more results than the limit allows, or than fit into one answer.
-    """
+    """The list of results. `more` is whether there are more than the limit allows, or than fit into one answer."""
 
     def __init__(self, items: Iterable[T], more: bool) -> None:
         super().__init__(items)
@@ -120,12 +104,7 @@ class Found(list[T]):
 
 
 def raw(path: Path) -> bytes:
-    """
-    *path* as bytes for the wire.
-
-    Raises:
-        ValueError: *path* is empty, has a NUL, or is too long.
-    """
+    """*path* as bytes for the wire; ValueError if it is empty, has a NUL, or is too long."""
     found = os.fspath(path)
     name = found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
     if not name or b"\0" in name or len(name) > MAX_PATH:
@@ -139,12 +118,8 @@ def shown(name: bytes) -> str:
 
 def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     """
-    The answer in *reply* to a request.
-
-    Raises:
-        OSError: the call failed; the subclass is that of the errno.
-        ValueError: an argument wasn't valid.
-        PeerError: *reply* isn't an answer to the request.
+    The answer in *reply* to a request. OSError if the call failed, ValueError if an argument wasn't valid, PeerError if
+    it is no answer to the request.
     """
     found = check_answer(op, answer(reply))
     if "errno" not in found:
@@ -157,9 +132,7 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
 def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
     """
     Run the next step of *call*, with the answer to its last request or the error of that; None for both begins it.
-
-    Returns:
-        True and the call's result if the call is done, or False and its next request.
+    Returns True and the call's result if it is done, or False and its next request.
     """
     try:
         return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
@@ -198,11 +171,8 @@ class Memory(Sink):
 def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
           most: int) -> Call[int]:
     """
-    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns the number of bytes,
-    which is less than the size that `begin` was given if the file was truncated meanwhile.
-
-    Raises:
-        OSError: with EFBIG if there are more than *most* bytes.
+    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*; EFBIG if there are more than
+    *most* bytes. Returns their number, which is less than `begin` was given if the file was truncated meanwhile.
     """
     fields: dict[str, Any] = {"path": path, "offset": offset}
     if lines is not None:

@@ -1,12 +1,9 @@
 """
-Writes tar archives of files in a live sandbox, and unpacks archives into one.
+Writes tar archives of files in a live sandbox, and unpacks archives into one, as a stream, member by member.
 
-Runs in:   the clients, as file_trees.py.
-
-An archive is written and read as a stream, member by member, so it needn't fit into memory. It is made by the client
-and not inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing
-outside the target folder. When an archive is read, names that lead out of the folder are left out; links are kept, and
-are followed only inside the sandbox.
+An archive is made by the client and not inside the sandbox: it has only names that `wire/file_answers.py` has checked,
+so unpacking it writes nothing outside the target folder. When an archive is read, names that lead out of the folder are
+left out; links are kept, and are followed only inside the sandbox.
 """
 
 from __future__ import annotations
@@ -63,8 +60,8 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
 
 def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
     """
-    Write a tar archive of a file, or of a folder with all that is in it. The archive is compressed if *target* is a
-    path with the ending of a compressed archive.
+    Write a tar archive of a file, or of a folder with all that is in it, to a file or a path, whose ending may compress
+    it.
     """
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
@@ -112,10 +109,7 @@ class _SparseFile:
 
 
 def _packed(file: IO[bytes], name: bytes) -> Any:
-    """
-    A context with a file that writes to *file*, or with one that compresses into it if *name* ends in .gz, .tgz, .xz or
-    .txz.
-    """
+    """A context with a file that writes to *file*, and compresses if *name* ends in .gz, .tgz, .xz or .txz."""
     if name.endswith((b".gz", b".tgz")):
         import gzip  # 0.3 ms, and not every Python has it
 

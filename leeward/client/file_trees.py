@@ -1,13 +1,12 @@
 """
-Copies files and folders from the client's host into a live sandbox, and out of one.
+Copies files and folders from the client's host into a live sandbox, and out of one, by generators as in file_calls.py.
 
-Runs in:   the clients. Calls are generators of requests, as in file_calls.py; this module opens the host's files.
-Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which `wire/
-           file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So nothing
-           is written outside the folder that the caller named, even if another program changes the folder meanwhile;
-           that folder itself is found through no other user's link (`host_paths`). A file is written under another
-           name, and renamed when it is complete. A symbolic link is made only if it can't lead out of the folder;
-           set-id bits are left out.
+Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which
+           `wire/file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So
+           nothing is written outside the folder that the caller named, even if another program changes the folder
+           meanwhile; that folder itself is found through no other user's link (`host_paths`). A file is written under
+           another name, and renamed when it is complete. A symbolic link is made only if it can't lead out of the
+           folder; set-id bits are left out.
 """
 
 from __future__ import annotations
@@ -41,13 +40,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 @dataclass(slots=True)
 class Transfer:
     """
-    The counts of a copy between a sandbox and the host.
+    The counts of a copy between a sandbox and the host: regular files, folders, symbolic links, and bytes of all files.
 
     Attributes:
-        files: number of regular files.
-        folders: number of folders.
-        links: number of symbolic links.
-        size: bytes of all files together.
         left_out: path and reason of each entry that wasn't copied. The reason is "special" for a FIFO, socket or
             device; "link" for a link that could lead out of the folder; "gone" for an entry that was removed meanwhile;
             "changed" for one that became something else, or a file that was cut while it was read; "name" for a name
@@ -76,9 +71,8 @@ class Bounds:
 def stays_below(target: bytes, depth: int) -> bool:
     """
     Whether a link to *target* stays in a tree. The link is *depth* folders below the tree's top, and all other links in
-    the tree have passed this check.
-
-    `..` is allowed only at the beginning of *target*: there each one leads up from a folder that isn't a link.
+    the tree have passed this check. `..` is allowed only at the beginning of *target*: there each one leads up from a
+    folder that isn't a link.
     """
     parts = target.split(b"/")
     ups = 0
@@ -236,10 +230,8 @@ def upload(host: Path, inside: Path) -> Call[Transfer]:
 
 def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
     """
-    Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*.
-
-    Args:
-        fd: a descriptor of the folder, which this function closes in any case.
+    Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*. Closes *fd*, a descriptor of
+    it.
     """
     try:
         if depth > MOST_DEEP:
@@ -271,12 +263,7 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
 
 
 def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
-    """
-    Copy a file of the host to the sandbox's path *target*, and count it in *done*.
-
-    Args:
-        fd: a descriptor of the file, which this function closes in any case.
-    """
+    """Copy a file of the host to the sandbox's path *target*, and count it in *done*. Closes *fd*, a descriptor of it."""
     with open(fd, "rb", buffering=0) as file:
         there = os.fstat(fd)
         if not kinds.S_ISREG(there.st_mode):
@@ -287,10 +274,7 @@ def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
 
 
 class Upto:
-    """
-    Reads at most *size* bytes of *file*, the size that the file had when it was opened. The rest of a file that grows
-    is left out.
-    """
+    """Reads *file* up to *size* bytes, which it had when it was opened. The rest of a file that grows is left out."""
 
     def __init__(self, file: Any, size: int) -> None:
         self._file, self._left = file, size

@@ -1,7 +1,6 @@
 """
 A bound on the size of a folder of the host, while a sandbox writes there.
 
-Runs in:   anybody's program.
 Trust:     none in the writer. A folder that can't be read, or is deeper than a path can be, counts as too large.
 Leaves:    bytes that are written between two checks aren't bounded. Checks are 0.2 s apart, or five times as long as a
            check takes, whichever is longer.
@@ -49,10 +48,8 @@ def size_of(path: str, most: int) -> int:
 
 class SizeWatch:
     """
-    A context in which a thread calls *stop*, once, when the folder *path* has more than *most* bytes.
-
-    Attributes:
-        over: whether *stop* was called.
+    A context in which a thread calls *stop*, once, when the folder *path* has more than *most* bytes; then it is
+    `over`.
     """
 
     def __init__(self, path: str, most: int, stop: Callable[[], object]) -> None:

@@ -1,10 +1,8 @@
 """
 Records the state of a folder of the host before a sandbox writes to it, and lists what has changed since.
 
-Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the folder: a sandbox that runs may change it at any moment. Everything is opened beneath the
-           folder; no link is followed, no other mount is entered, and only regular files are read.
-Source:    openat2(2)
+Trust:     none in the folder: a sandbox that runs may change it at any moment. Everything is opened beneath the folder;
+           no link is followed, no other mount is entered, and only regular files are read.
 
 Overlays (overlay.py) don't use this module, because the upper layer of an overlay has all that was written.
 """
@@ -39,8 +37,6 @@ class FolderEntry:
 
     Attributes:
         type: the kind of file, such as "file", "folder" or "link".
-        mode: permission bits.
-        size: bytes.
         ctime: nanoseconds since the epoch. A program can set a file's mtime back, but not its ctime.
         allocated: bytes that the file occupies in the file system.
         digest: SHA-256 of a file's content; None for a large or unreadable file, and for every other kind.
@@ -58,13 +54,8 @@ class FolderEntry:
 
 class FolderState:
     """
-    The present state of the folder *fd*, with a hash of each file. All files are read when this object is made.
-
-    Args:
-        fd: a descriptor of the folder, which the caller closes. `diff` opens the folder by its path.
-
-    Raises:
-        RequestRejected: the folder has more than 100,000 entries, or one that can't be compared.
+    The present state of the folder *fd*, a descriptor, with a hash of each file: all are read when this object is made.
+    RequestRejected if it has more than 100,000 entries, or one that can't be compared.
     """
 
     def __init__(self, fd: int) -> None:
@@ -74,11 +65,8 @@ class FolderState:
 
     def diff(self) -> Changes:
         """
-        The changes since this object was made, sorted by path.
-
-        Raises:
-            RequestRejected: as for FolderState.
-            Stale: the folder's path has another folder now, or none.
+        The changes since this object was made, sorted by path. Raises as FolderState, and Stale if the folder's path
+        has another folder now, or none.
         """
         try:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
@@ -95,25 +83,14 @@ class FolderState:
 
 
 class BeforeFirstCall:
-    """
-    The state of a folder before the first of several calls. Threads may call at the same time: one of them reads the
-    folder, and the others wait for it.
-    """
+    """The state of a folder before the first of several calls, for threads: one of them reads it, and the others wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._state: FolderState | None = None
 
     def of(self, folder: Callable[[], int]) -> FolderState:
-        """
-        The state; the first call reads the folder.
-
-        Args:
-            folder: returns a descriptor of the folder, which `of` closes.
-
-        Raises:
-            RequestRejected: as for FolderState.
-        """
+        """The state; the first call reads the folder. Closes the descriptor that *folder* returns. Raises as FolderState."""
         found = self._state
         if found is None:
             fd = folder()
@@ -127,10 +104,8 @@ class BeforeFirstCall:
 
 def look(root: int) -> dict[bytes, FolderEntry]:
     """
-    All entries of the folder *root*, a descriptor, at any depth, by their paths.
-
-    Raises:
-        RequestRejected: there are more than MOST, or a folder can't be read for another reason than its mode.
+    All entries of the folder *root*, a descriptor, at any depth, by their paths. RequestRejected if there are more than
+    MOST, or a folder can't be read for another reason than its mode.
     """
     found: dict[bytes, FolderEntry] = {}
     todo = [b""]

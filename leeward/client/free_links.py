@@ -1,8 +1,4 @@
-"""
-A pool of connections to the daemon, so that several calls can run at the same time.
-
-Runs in:   anybody's program.
-"""
+"""A pool of connections to the daemon, so that several calls can run at the same time."""
 
 from __future__ import annotations
 
@@ -34,12 +30,7 @@ _MOST_SEATS = 256
 
 
 class FreeLinks:
-    """
-    A pool of connections to the daemon. Each call takes an idle one, or makes a new one.
-
-    Args:
-        socket: as for Client.
-    """
+    """A pool of connections to the daemon. Each call takes an idle one, or makes a new one."""
 
     def __init__(self, socket: str | os.PathLike[str] | None) -> None:
         self.socket = client_socket(socket)

@@ -3,7 +3,6 @@ Opens paths of the host that a user names, through links of that user's and of r
 folder on the path, such as /tmp, could make it lead to any file of the user's. All that writes a sandbox's files to the
 host begins here.
 
-Runs in:   the clients.
 Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
            the check and the use.
 Beside:    fs.protected_symlinks, which is off on some systems, and looks at sticky folders only.
@@ -36,17 +35,7 @@ LinkCheck = Callable[[str, str, os.stat_result], None]
 
 
 def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
-    """
-    A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts.
-
-    Args:
-        path: absolute, or relative to the current folder.
-        make: make the folders that aren't there.
-
-    Raises:
-        RequestRejected: *check* has raised it.
-        OSError: it isn't there, or can't be reached.
-    """
+    """A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts; it may *make* folders on the way."""
     names, links = path.split("/")[::-1], 0
     here = os.open("/" if path.startswith("/") else ".", _NAME)
     try:
@@ -101,15 +90,7 @@ def _instead(former: int, latter: int) -> int:
 def open_own(path: str, *, make: bool = False) -> int:
     """
     A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
-    folder on the path could make it lead to any folder of this user.
-
-    Args:
-        path: absolute, or relative to the current folder.
-        make: make the folders that aren't there.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-        OSError: it isn't there, or can't be reached.
+    folder on the path could make it lead to any folder of this user. RequestRejected for another user's link.
     """
     def check(folder: str, name: str, about: os.stat_result) -> None:
         if about.st_uid not in (0, os.geteuid()):
@@ -119,13 +100,7 @@ def open_own(path: str, *, make: bool = False) -> int:
 
 
 def open_folder(path: str, *, make: bool = False) -> int:
-    """
-    A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-        OSError: it is no folder, isn't there, or can't be opened.
-    """
+    """A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it."""
     found = open_own(path or ".", make=make)
     try:
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -136,12 +111,7 @@ def open_folder(path: str, *, make: bool = False) -> int:
 
 
 def is_folder(path: str) -> bool:
-    """
-    Whether *path* leads to a folder, as `open_own` finds it.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-    """
+    """Whether *path* leads to a folder, as `open_own` finds it."""
     try:
         found = open_own(path)
     except OSError:

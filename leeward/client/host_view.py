@@ -2,8 +2,6 @@
 The facts about itself that a client sends to the daemon when it opens a sandbox. For the profile `shell`: its current
 folder, its home folder and its environment variables. For a sandbox with a home of its own: the path of the home folder
 and the user's name.
-
-Runs in:   anybody's program.
 """
 
 from __future__ import annotations
@@ -21,14 +19,8 @@ from leeward.spec.profile_names import AGENT, SHELL
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
     """
-    Add what the profile in *fields* needs to *fields*, the fields of a sandbox_open request, and to *mounts*.
-
-    Returns:
-        The new fields and the new mounts.
-
-    Raises:
-        RequestRejected: mounts were given for the profile `shell`; or, for that profile, the current folder doesn't
-            exist, or its path isn't UTF-8.
+    The fields of a sandbox_open request and the mounts, with what the profile needs. RequestRejected if mounts were
+    given for the profile `shell`; or, for that, the current folder doesn't exist, or its path isn't UTF-8.
     """
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:

@@ -1,15 +1,14 @@
 """
 A blocking connection to the daemon, one call at a time.
 
-Runs in:   the blocking client and the CLI's fast path.
-Blocks:    always with a bound. A call may have a deadline; without one it waits as long
-           as the daemon is responsive: after PATIENCE_S of silence the link sends a ping,
-           and after as much silence again it gives up. The daemon bounds the job's time.
+Blocks:    always with a bound. A call may have a deadline; without one it waits as long as the daemon is responsive:
+           after PATIENCE_S of silence the link sends a ping, and after as much silence again it gives up. The daemon
+           bounds the job's time.
 Not here:  a lock for calls. Threads that share a link need a lock of their own. The link's only lock is for requests
            that are written while another call reads, such as `hurry`.
 
-Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of
-each `leeward exec`. Its class is the base class of `socket.socket`.
+Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of each `leeward exec`. Its
+class is the base class of `socket.socket`.
 """
 
 from __future__ import annotations
@@ -53,11 +52,8 @@ ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
     """
-    Read once from *sock*. Returns bytes, b"" at the end of the stream, and descriptors, which the caller owns.
-
-    Raises:
-        OSError: BlockingIOError if there is nothing to read.
-        BadReply: the kernel dropped a descriptor, because this process has too many open files.
+    Read once from *sock*: bytes, b"" at the end of the stream, and descriptors, which the caller owns. BadReply if the
+    kernel dropped a descriptor, because this process has too many open files.
     """
     data, ancillary, flags, _ = sock.recvmsg(READ, ANCILLARY, MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
@@ -109,13 +105,10 @@ class Link:
                 on this connection alone.
             functions: serves the job until its answer arrives, for instance by running functions that it calls.
 
-        Returns:
-            The reply, which isn't a refusal, and its descriptors, which the caller owns.
-
         Raises:
             Refused: the daemon refused the request; errors.BY_KIND has the class. The connection stays open.
             DaemonError: after every other error the connection is closed, so its job ends; the next call opens a new
-                connection.
+                one.
         """
         if self._owner != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes the child's copy
@@ -136,11 +129,8 @@ class Link:
 
     def _connect(self, attempts: Retry | None, op: str = "ping") -> None:
         """
-        Connect. If no daemon listens on the user's own socket, start one, unless *op* is a request that only asks for
-        information.
-
-        Raises:
-            DaemonError: no daemon listens; after earlier *attempts*, the error of the last one.
+        Connect; start a daemon if none listens on the user's own socket, unless *op* only asks for information. Raises
+        DaemonError; after earlier *attempts*, the error of the last one.
         """
         try:
             try:
@@ -206,11 +196,8 @@ class Link:
 
     def _send(self, data: bytes) -> None:
         """
-        Send a request.
-
-        Raises:
-            DaemonAway: the connection is closed. `may_have_run` says whether some bytes were sent.
-            NoAnswer: the daemon reads no bytes. `may_have_run` is as for DaemonAway.
+        Send a request. DaemonAway if the connection is closed, NoAnswer if the daemon reads no bytes; `may_have_run`
+        says whether some bytes were sent.
         """
         sock, sent = self._socket, 0
         assert sock is not None
@@ -255,10 +242,7 @@ class Link:
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
         """
         Send a request whose reply is read by another thread or a later call. Returns its number. The caller holds
-        `sending`.
-
-        Raises:
-            OSError, DaemonAway: the connection is closed, or the daemon reads nothing.
+        `sending`. OSError or DaemonAway if the connection is closed, or the daemon reads nothing.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the connection is closed")
@@ -317,16 +301,10 @@ class Link:
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Ask the daemon to interrupt or kill the job that a call waits for. That call then returns the job's result. Call
-        this from another thread, or from a signal handler.
-
-        Args:
-            how: "interrupt" or "kill".
-            wait: wait for a call that is writing. A signal handler passes False, since the call that it interrupts
-                can't go on meanwhile; that call sends the interrupt or kill after its own request.
-
-        Returns:
-            Whether a call waits for a job.
+        Ask the daemon to "interrupt" or "kill" the job that a call waits for, which then returns the job's result. Call
+        this from another thread, or from a signal handler. The latter passes *wait* as False, since a call that it
+        interrupts while writing can't go on meanwhile; that call sends the interrupt or kill after its own request.
+        Returns whether a call waits for a job.
         """
         if self._halfway and not wait:
             self._hurried = how if self._awaited else ""

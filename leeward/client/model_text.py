@@ -1,8 +1,4 @@
-"""
-A result as text for a language model, which reads what a tool answers.
-
-Runs in:   anybody's program; pure.
-"""
+"""A result as text for a language model, which reads what a tool answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """
-Mounts of a sandbox: the folders of the host that a program asks for, and how the daemon gets their descriptors.
-
-Runs in:   anybody's program. The program opens the folders itself, so its own rights apply: the daemon gets
-           descriptors, and a path is only their name.
+Mounts of a sandbox: the folders of the host that a program asks for, and how the daemon gets their descriptors. The
+program opens the folders itself, so its own rights apply: a path is only their name.
 """
 
 from __future__ import annotations
@@ -59,11 +57,8 @@ class Mount:
 def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
               compare: bool = False) -> tuple[Mount, ...]:
     """
-    All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given.
-
-    Raises:
-        RequestRejected: *mounts* has an object that isn't a Mount, *overlay* or *compare* is True without a *workdir*,
-            or a mount with `compare` has an overlay or isn't writable.
+    All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given. RequestRejected for an object
+    that isn't a Mount, for *overlay* or *compare* without a *workdir*, and for `compare` with an overlay or read-only.
     """
     found = tuple(mounts)
     for mount in found:
@@ -81,12 +76,7 @@ def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, o
 
 
 class OpenFolders:
-    """
-    Opens the folders of *mounts*; a context that closes them.
-
-    Raises:
-        RequestRejected: a folder doesn't exist, or can't be opened.
-    """
+    """Opens the folders of *mounts*, or raises RequestRejected; a context that closes them."""
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
         mounts = tuple(mounts)
@@ -126,16 +116,8 @@ class OpenFolders:
 
     def send(self, reply: Reply, descriptors: list[int]) -> int:
         """
-        Send the descriptors over the dock, the socket that came with the reply to sandbox_dock.
-
-        Args:
-            descriptors: those of *reply*, which this closes.
-
-        Returns:
-            The dock's number.
-
-        Raises:
-            BadReply: *reply* has no dock, or the dock accepts no descriptors.
+        Send the descriptors over the dock, the socket that came with the reply to sandbox_dock, and return its number.
+        Closes *descriptors*, those of *reply*. BadReply if there is no dock, or it accepts none.
         """
         try:
             number = checked(whole, reply, "dock", 1)
@@ -214,10 +196,7 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
 async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tuple[Reply, list[int]]]],
                           fields: Mapping[str, Any], mounts: Sequence[Mount],
                           states: dict[str, FolderState]) -> Reply:
-    """
-    Open a sandbox with *mounts* over an asyncio connection, with one attempt; see `open_with`. A thread reads the
-    folders with `compare`.
-    """
+    """As `open_with`, over an asyncio connection, with one attempt. A thread reads the folders with `compare`."""
     if any(mount.compare for mount in mounts):
         import asyncio  # here, since blocking programs don't need it
 

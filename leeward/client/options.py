@@ -1,8 +1,6 @@
 """
-The options of `execute` and `session`, and the fields of requests that are made from them.
-
-Runs in:   the clients. The daemon checks the values, once for clients in all languages;
-           only mistakes that Python's types would hide are checked here.
+The options of `execute` and `session`, and the fields of requests that are made from them. The daemon checks the
+values, once for clients in all languages; only mistakes that Python's types would hide are checked here.
 """
 
 from __future__ import annotations
@@ -114,15 +112,8 @@ _ALSO = {
 
 def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
     """
-    Refuse an unknown option with a TypeError, as Python does, and suggest the option that was probably meant.
-
-    Args:
-        call: the name of the call, for the message.
-        kind: the TypedDict of the call's options.
-        more: names of the call's other parameters.
-
-    Raises:
-        TypeError: *options* has a name that isn't in *kind*.
+    Refuse an option that isn't in *kind*, the TypedDict of the call's options, with a TypeError, as Python does, and
+    suggest the one that was probably meant, of these and *more*, the names of the call's other parameters.
     """
     for name in options:
         if name not in kind.__annotations__:
@@ -135,24 +126,14 @@ def check_names(call: str, options: Mapping[str, object], kind: type, more: Iter
 
 
 def egress_of(egress: str | None, allow_network: bool) -> str | None:
-    """
-    The name of the egress policy for a request; None for no network.
-
-    Raises:
-        RequestRejected: both *egress* and *allow_network* are given.
-    """
+    """The name of the egress policy for a request, None for no network; RequestRejected if both are given."""
     if allow_network and egress:
         raise RequestRejected(f"egress={egress!r:.60} or allow_network, which is a policy of its own")
     return NETWORK if allow_network else egress
 
 
 def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
-    """
-    The requirements for pip in *packages*, unchanged, as a tuple.
-
-    Raises:
-        RequestRejected: *packages* is one string in place of several, or has something that isn't text.
-    """
+    """The requirements for pip in *packages*; RequestRejected for one string in place of several, and for what isn't text."""
     if isinstance(packages, (str, bytes)):
         raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
     found = tuple(packages)
@@ -162,12 +143,7 @@ def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
 
 
 def requirements_of(options: PlaceOptions) -> tuple[str, ...]:
-    """
-    The packages of a job or session, as its options name them.
-
-    Raises:
-        RequestRejected: as for `packages_of`, or the options name an environment as well.
-    """
+    """The packages that options name; RequestRejected as `packages_of`, and if they name an environment as well."""
     found = packages_of(options.get("packages", ()))
     if found and options.get("environment"):
         raise RequestRejected("environment or packages, not both")
@@ -192,12 +168,7 @@ def session_fields(options: SessionOptions) -> dict[str, Any]:
 
 
 def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
-    """
-    The fields of an execute request for *session*.
-
-    Raises:
-        RequestRejected: as for `execute_fields`.
-    """
+    """The fields of an execute request for *session*. Raises as `fields_of`."""
     if not options and isinstance(code, (str, bytes)):  # the common case, for which each line counts
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, TurnOptions, ("deadline",))
@@ -205,13 +176,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
 
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
-    """
-    The fields of an execute request with these options.
-
-    Raises:
-        RequestRejected: as for `execute_fields`.
-        TypeError: an unknown option.
-    """
+    """The fields of an execute request; RequestRejected as `execute_fields`, TypeError as `check_names`."""
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, Options, ("deadline", "idempotent"))
@@ -220,12 +185,7 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
 
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
-    """
-    The field `functions` of a request; None if there are no functions.
-
-    Raises:
-        RequestRejected: *functions* isn't a mapping, or one of them can't be called.
-    """
+    """The field `functions` of a request; None if there are none. RequestRejected if they aren't functions by their names."""
     if not functions:
         if call_timeout is not None or stop_clock:
             raise RequestRejected("call_timeout and stop_clock are about the calls of functions: give functions, too")
@@ -243,10 +203,8 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
 
 def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
     """
-    The functions among *options*, for a blocking client; None if there are none.
-
-    Raises:
-        RequestRejected: one of them is a coroutine function.
+    The functions among *options*, for a blocking client; None if there are none. RequestRejected for a coroutine
+    function.
     """
     given = options.get("functions")
     if not given:
@@ -284,10 +242,8 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
                    profile: str | None = None, environment: str | None = None, egress: str | None = None,
                    allow_network: bool = False, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
-    The fields of an execute request; options that weren't given are left out.
-
-    Raises:
-        RequestRejected: a text isn't a size, one string was given in place of several, or a value has a wrong type.
+    The fields of an execute request; options that weren't given are left out. RequestRejected if a text isn't a size,
+    one string was given in place of several, or a value has a wrong type.
     """
     if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
         raise RequestRejected(_no_code(code))

@@ -1,8 +1,4 @@
-"""
-The client's side of a live sandbox's overlays: lists the changes, and applies them to the host.
-
-Runs in:   anybody's program.
-"""
+"""The client's side of a live sandbox's overlays: lists the changes, and applies them to the host."""
 
 from __future__ import annotations
 
@@ -47,13 +43,8 @@ def next_tick() -> None:
 
 class Overlay:
     """
-    One overlay of the sandbox *box*.
-
-    Args:
-        target: the mount's target; "" if the sandbox has only one overlay.
-
-    Raises:
-        RequestRejected: there is no such overlay, or *target* is "" and there are several.
+    The overlay at *target* of the sandbox *box*; "" if there is only one. RequestRejected if there is none, or several
+    for "".
     """
 
     def __init__(self, box: Sandbox, target: str) -> None:
@@ -101,18 +92,11 @@ class Overlay:
     def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
         """
         Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each with a NUL behind
-        it, as the file `deleted`.
+        it, as the file `deleted`. Returns why some changes can't be saved.
 
         Args:
             wanted: from `diff`.
             folder: for both; it is made, in a folder that exists.
-
-        Returns:
-            Why some changes can't be saved.
-
-        Raises:
-            OSError: the folder can't be made or written.
-            SandboxOver, DaemonError: as for `diff`.
         """
         files = os.path.join(folder, "files")
         os.mkdir(folder, 0o700)
@@ -151,14 +135,8 @@ class Overlay:
 
     def content(self, path: str, most: int) -> bytes:
         """
-        The present content of a file in the sandbox.
-
-        Args:
-            path: relative to the folder.
-            most: the greatest number of bytes.
-
-        Raises:
-            RequestRejected: the file has more than *most* bytes.
+        The present content of a file in the sandbox, relative to the folder; RequestRejected if it has more than *most*
+        bytes.
         """
         held, size = list[bytes](), 0
         while True:

@@ -1,7 +1,6 @@
 """
-Text for an error: which users may connect to a socket to which this process may not connect.
-
-Runs in:   the clients, after a connect(2) that was refused with EACCES; names come from this host's databases.
+Text for an error: which users may connect to a socket to which this process may not; names come from this host's
+databases.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 Keeps a sandbox from writing what programs on the host run at once, in a folder that it can write to.
 
-Runs in:   anybody's program.
-
 Theory of operation. What there is when the sandbox is opened is mounted read-only over itself (`names`). A name that
 begins with a dot and is missing in the folder itself is made first, as an empty folder, which no program obeys and git
 doesn't list; missing settings of a repository are made as empty files. The sandbox sees them read-only as well, so it
@@ -10,6 +8,7 @@ can't make others in their place. `close` removes them. What git's settings name
 `core.hooksPath`, a filter's script, an included file) is protected like these, and so is what a link in a protected
 folder leads to. The kernel can't refuse a name at any depth of a folder that is written live: what the sandbox makes
 elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it and nothing is lost.
+
 Trust:     none in the folder's content: nothing is opened or renamed through a link.
 Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
            is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them.
@@ -77,18 +76,15 @@ def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()
 
 class FolderGuard:
     """
+    Protects the folder *path*. RequestRejected if it can't be opened, has too many of such names, or one is a link.
+
     Args:
-        path: the folder.
         places: the names to make as empty folders.
         known: the names that there were at the opening of a sandbox that is open already; None for a new sandbox.
 
     Attributes:
         names: what the sandbox can't write, relative to the folder.
         known: what the sandbox hasn't made; `put_away` leaves it.
-
-    Raises:
-        RequestRejected: the folder can't be opened, has too many of such names, or one is a link, which can't be
-            protected.
     """
 
     def __init__(self, path: str | os.PathLike[str], places: Collection[str] = PLACES,
@@ -146,10 +142,8 @@ class FolderGuard:
 
     def put_away(self) -> list[str]:
         """
-        Rename what the sandbox has made and programs on the host obey at once. Returns the former paths.
-
-        Raises:
-            Unprotected: something can't be renamed, or a part of the folder can't be searched.
+        Rename what the sandbox has made and programs on the host obey at once, and return the former paths. Unprotected
+        if something can't be renamed, or a part of the folder can't be searched.
         """
         moved = list[str]()
         for _ in range(_ROUNDS):  # in a folder that was renamed there may be more

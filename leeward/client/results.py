@@ -1,8 +1,4 @@
-"""
-Makes a Result from a reply; large output stays in the memory file that the daemon has sealed.
-
-Runs in:   the clients.
-"""
+"""Makes a Result from a reply; large output stays in the memory file that the daemon has sealed."""
 
 from __future__ import annotations
 
@@ -17,10 +13,8 @@ from leeward.wire.replies import Reply, parse_result
 
 class MappedResult(Result):
     """
-    A Result whose stdout, stderr or files are in a mapped memory file.
-
-    The mapping is read-only and lives as long as the result or a view of it. The first access to
-    `stdout` or `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
+    A Result in a read-only mapping of a memory file, which lives as long as the result or a view of it. The first
+    access to `stdout` or `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
     """
 
     # Not dataclass fields. `stdout` and `stderr` aren't set at first: __getattr__ sets them.
@@ -77,12 +71,7 @@ class MappedFiles(Mapping[str, bytes]):
 
 
 def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
-    """
-    The result in *reply*. Closes *descriptors*, also on failure.
-
-    Raises:
-        BadReply: the reply isn't a result, or a memory file isn't sealed.
-    """
+    """The result in *reply*; BadReply if there is none, or a memory file isn't sealed. Closes *descriptors* in any case."""
     arenas = map_arenas(descriptors, reply.arenas)
     fields = checked(parse_result, reply)
     fields["outcome"] = Outcome(fields["outcome"])

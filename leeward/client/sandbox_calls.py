@@ -1,9 +1,4 @@
-"""
-Shared by both clients of live sandboxes: makes the fields of requests, and reads answers.
-
-Runs in:   the clients; no socket and no clock.
-Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
-"""
+"""Shared by both clients of live sandboxes: makes the fields of requests, and reads answers."""
 
 from __future__ import annotations
 
@@ -147,7 +142,7 @@ def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
 def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -> dict[str, Any]:
     """
     The fields that process_run and process_start have in common, for a program and its arguments or a line for the
-    shell. Without stdin (None) it is empty; `start` adds the field that leaves it open. Raises as `open_fields`.
+    shell. For `stdin=None` it is empty; `start` adds the field that leaves it open. Raises as `open_fields`.
     """
     check_names("shell" if isinstance(what, str) else "run", options, StartOptions)
     given: Mapping[str, Any] = options
@@ -160,19 +155,14 @@ def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -
 
 
 def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The fields of a process_start request for the program of *fields*, those of a process_run request. `warm` is
-    removed, since no process is started in advance for process_start.
-    """
+    """The fields of a process_start request for the program of a process_run request. For that none is started in advance."""
     return {**{name: value for name, value in fields.items() if name != "warm"}, "bounded": True}
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
     """
-    The fields of a process_start request for a program on a terminal of *size*, rows and columns.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
+    The fields of a process_start request for a program on a terminal of *size*, rows and columns. Raises as
+    `open_fields`.
     """
     check_names("terminal", options, TerminalOptions)
     fields = program_fields(what, **options)
@@ -194,23 +184,15 @@ def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
-    """
-    The fields of a sandbox_execute request.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
-    """
+    """The fields of a sandbox_execute request. Raises as `open_fields`."""
     check_names("execute", options, CodeOptions)
     return execute_fields(code, **options)
 
 
 def id_of(sandbox: object) -> str:
     """
-    Check that *sandbox* has the form of an id, and return it. An empty id is refused: a Sandbox object with it would
-    open a new sandbox.
-
-    Raises:
-        RequestRejected: *sandbox* isn't an id.
+    *sandbox*, or RequestRejected if it hasn't the form of an id: a Sandbox object with an empty one would open a new
+    sandbox.
     """
     if not isinstance(sandbox, str) or len(sandbox) != ID_LENGTH:
         raise RequestRejected(f"sandbox must be an id of {ID_LENGTH} characters, not {sandbox!r:.40}; "
@@ -219,35 +201,22 @@ def id_of(sandbox: object) -> str:
 
 
 def argv_of(argv: Iterable[str]) -> list[str]:
-    """
-    *argv* as a list.
-
-    Raises:
-        RequestRejected: *argv* is one string.
-    """
+    """*argv* as a list; RequestRejected if it is one string."""
     if isinstance(argv, (str, bytes)):
         raise RequestRejected(f"run takes a program and its arguments: [{argv!r:.40}]; shell takes a line")
     return list(argv)
 
 
 def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
-    """
-    The chunks in an answer to process_read, and whether they are the last ones.
-
-    Raises:
-        BadReply: *reply* isn't such an answer.
-    """
+    """The chunks in an answer to process_read, and whether they are the last ones."""
     rows, over = checked(chunks, reply)
     return [Chunk(number, ("stdout", "stderr")[stream - 1], when, data) for number, stream, when, data in rows], over
 
 
 class ChunkReader:
     """
-    Reads the answers to the process_read requests about one process.
-
-    Attributes:
-        after: the number of the last chunk that was read.
-        at_end: no more chunks come.
+    Reads the answers to the process_read requests about one process: *after* is the number of the last chunk that was
+    read, and *at_end* says that no more come.
     """
 
     def __init__(self) -> None:
@@ -255,12 +224,7 @@ class ChunkReader:
         self._begun = {"stdout": b"", "stderr": b""}
 
     def take(self, reply: Reply) -> list[Chunk]:
-        """
-        The chunks in *reply*.
-
-        Raises:
-            BadReply: as for `chunks_of`.
-        """
+        """The chunks in *reply*; BadReply if it isn't an answer to process_read."""
         found, self.at_end = chunks_of(reply)
         last = {chunk.stream: chunk.number for chunk in found} if self.at_end else {}
         chunks = []
@@ -278,9 +242,6 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
     """
     The result in an answer to process_wait, with *out* and *err*, the output that was read before. None if the process
     hasn't ended.
-
-    Raises:
-        BadReply: *reply* isn't such an answer.
     """
     if not checked(flag, reply, "over"):
         return None

@@ -1,8 +1,6 @@
 """
 The blocking client of a session: one sandboxed process that keeps its state between jobs.
 
-Runs in:   anybody's program.
-
 Theory of operation. A session has a connection of its own, and ends with that connection: when it breaks, the state is
 lost, and the session doesn't reconnect. One thread at a time makes a call and reads from the connection. Another thread
 may call `interrupt` meanwhile, which only writes: the thread that reads skips the reply.
@@ -39,7 +37,7 @@ class _SessionLink(Link):
 
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
-        """Make a call as `Link.call` does, but send the request only once. All requests after session_open use this."""
+        """As `Link.call`, but send the request only once. All requests after session_open use this."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
         with self.sending:
@@ -90,7 +88,8 @@ class Session:
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code in the session's process, and wait for its result.
+        Run code in the session's process, and wait for its result. A failure of the job is a Result, never an
+        exception.
 
         Args:
             code: Python source, at most 16 MiB. It sees the state that earlier jobs of the session left.
@@ -102,7 +101,7 @@ class Session:
             files (Mapping[str, bytes | str]): as for Client.execute.
             collect (Iterable[str]): as for Client.execute.
             display (bool): as for Client.execute.
-            timeout (float): seconds that the job may run. A job that runs longer is ended, and the session's state is
+            timeout (float): seconds that the job may run. One that runs longer is ended, and the session's state is
                 lost.
             output (int | str): bytes of stdout and stderr together.
             overflow (str): what happens to a job that writes more: with "cut" it goes on, and the beginning and the end
@@ -113,15 +112,10 @@ class Session:
             call_timeout (float): as for Client.execute.
             stop_clock (bool): as for Client.execute.
 
-        Returns:
-            How the job ended. A failure of the job is a Result, never an exception.
-
         Raises:
             SessionOver: the process has ended, and the state is lost; `reset` starts a fresh process.
-            DaemonAway: the connection is closed, and the session is lost.
-            NoAnswer: as for Client.execute; the session is lost.
             Refused: as for Client.execute. No request is sent a second time, since the state belongs to the connection.
-            BadReply: as for Client.execute; the session is lost.
+            DaemonError: any other one, as for Client.execute; the session is lost.
         """
         fields = turn_fields(self._number, code, options)
         until = None if deadline is None else time.monotonic() + deadline
@@ -132,23 +126,16 @@ class Session:
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in the running job, if there is one.
-
-        Call this from another thread than the one that waits for the job. It doesn't wait for the job to end.
+        Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread than the one that
+        waits for the job; it doesn't wait for the job to end.
         """
         if self._lock.locked():
             self._link.try_to_post("interrupt", {"session": self._number})
 
     def reset(self, deadline: float | None = None) -> None:
         """
-        Replace the session's process by a fresh one; the state is lost.
-
-        Args:
-            deadline: seconds that this call may take in all. After that the session is lost.
-
-        Raises:
-            Refused: no worker became free; `reset` can be called again.
-            DaemonError: after every other error the session is lost.
+        Replace the session's process by a fresh one; the state is lost. If no worker became free within *deadline*
+        seconds Refused is raised, and `reset` can be called again; after every other DaemonError the session is lost.
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:

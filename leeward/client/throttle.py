@@ -1,7 +1,5 @@
 """
-Bounds the number of requests in flight on one connection by what the daemon accepts.
-
-Runs in:   the asyncio client, in one event loop. Pure except for its futures.
+Bounds the number of requests in flight on one connection of the asyncio client by what the daemon accepts.
 
 Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
 (`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for the daemon's
@@ -53,13 +51,7 @@ class Gate:
         return not self._known and self._held >= self._most
 
     def learn(self, most: int, workers: int) -> None:
-        """
-        Set the daemon's bounds.
-
-        Args:
-            most: requests of this connection that the daemon accepts at once.
-            workers: the number of its workers.
-        """
+        """Set the daemon's bounds: *most* requests of this connection at once, and the number of its *workers*."""
         self._known = True
         self._most = max(most, LEAST) - _KEPT
         self._least = min(workers, self._most)
@@ -68,11 +60,8 @@ class Gate:
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until one more request may be sent. The caller has to call `release` afterwards.
-
-        Args:
-            job: the request is a job outside of a session.
-            first: admit the request before others, since the daemon has refused it before.
+        Wait until one more request may be sent, before others if it is *first*; call `release` afterwards. A *job* is
+        one outside of a session.
         """
         if not self._waiting and self._room(job):
             self._take(job)
@@ -93,11 +82,8 @@ class Gate:
 
     def release(self, *, job: bool, refused: bool = False) -> None:
         """
-        Count out a request that was answered, or whose caller doesn't wait any more; then admit others.
-
-        Args:
-            job: as for `acquire`.
-            refused: the daemon refused the request as busy. No job is admitted before a job in flight has ended.
+        Count out a request that was answered, or whose caller doesn't wait any more; then admit others. If it was
+        *refused* as busy, no job is admitted before a job in flight has ended.
         """
         self._held -= 1
         self.jobs -= job

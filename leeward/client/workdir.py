@@ -1,8 +1,6 @@
 """
 WorkdirSandbox: a folder of the host with commands, JavaScript and file calls.
 
-Runs in:   anybody's program.
-
 Theory of operation. A WorkdirSandbox uses a live sandbox of the profile `workdir`, whose /workspace is the folder. The
 first command opens that sandbox; if it has ended (after its idle time, or out of memory), the next command opens
 another one. Each command is a fresh process in the sandbox, with an environment of its own. Without `overlay` this
@@ -58,7 +56,7 @@ _LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
 
 
 class WorkdirSandbox:
-    """
+    r"""
     A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         with leeward.WorkdirSandbox("project") as work:
@@ -66,7 +64,8 @@ class WorkdirSandbox:
             print(work.exec("awk", ["{ sum += $1 } END { print sum }", "numbers"]).text)
             print(work.exec_js("console.log(6 * 7)").text)
 
-    The first command opens the sandbox. Threads may share this object.
+    The first command opens the sandbox. Threads may share this object. Every call raises Destroyed after `destroy`, and
+    WorkdirRuntimeError if the daemon can't be reached, or refuses the call.
 
     Args:
         work_dir: the folder. Commands start in it, and may write there.
@@ -82,12 +81,12 @@ class WorkdirSandbox:
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: read all of the folder before the first call, so that `diff` can list what has changed since.
         protect: nothing writes what programs on the host run at once, such as `.git/config`, `.mcp.json` or `.envrc`:
-            docs/workdir.md. `put_away` lists what was made anyway, and was renamed.
+            docs/workdir.md.
         socket: path of the daemon's socket; as for Client.
 
     Attributes:
-        put_away: with `protect`, the paths of what commands have made and programs on the host would run at once. Each
-            was renamed at the end of its command.
+        put_away: with `protect`, the paths of what commands have made anyway and programs on the host would run at
+            once. Each was renamed at the end of its command.
 
     Raises:
         WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
@@ -139,8 +138,6 @@ class WorkdirSandbox:
             CommandNotFound: *command* isn't one of the tools, or this host doesn't have it.
             Timeout: the command ran longer than `timeout`, or used more processor time than `cpu`.
             NetworkingDisabled: *command* is curl, and the sandbox has no network.
-            Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         if isinstance(args, (str, bytes)):
             raise RequestRejected(f"args takes several strings, not one: [{args!r:.40}]")
@@ -154,15 +151,10 @@ class WorkdirSandbox:
 
     def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript as `node -e` does, in a Node that runs no other code; it may have been started in advance.
-
-        The code has `fetch`, and also `fetchSync`, which waits for the response and returns it as an object with
-        `status`, `ok`, `headers`, `body`, `text()` and `json()`.
-
-        Raises:
-            ToolboxNotAvailable: the host has no Node.
-            Timeout, Destroyed, WorkdirRuntimeError: as for `exec`.
-            RequestRejected: *code* isn't text, or has 128 KiB or more.
+        Run JavaScript, less than 128 KiB, as `node -e` does, in a Node that runs no other code; it may have been
+        started in advance. The code has `fetch`, and also `fetchSync`, which waits for the response and returns it as
+        an object with `status`, `ok`, `headers`, `body`, `text()` and `json()`. Raises as `exec`; ToolboxNotAvailable
+        if the host has no Node.
         """
         self._check()
         check_code(code)
@@ -178,8 +170,8 @@ class WorkdirSandbox:
 
     def _warm(self, code: str) -> Result | None:
         """
-        Run *code* in a Node that was started in advance, or in a fresh one that reads code from stdin. Returns None if
-        the code has to run as `node -e CODE`.
+        Run *code* in a Node that was started in advance, or reads code from stdin. None if it has to run as `node -e
+        CODE`.
         """
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
@@ -216,18 +208,11 @@ class WorkdirSandbox:
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None, body: bytes | str = b"") -> Fetched:
         """
         Send an HTTP or HTTPS request, if the policy allows it, and return the response. Nothing runs in the sandbox.
-
-        Args:
-            url: as for `Sandbox.fetch`.
-            method: as for `Sandbox.fetch`.
-            headers: as for `Sandbox.fetch`.
-            body: as for `Sandbox.fetch`.
+        The arguments are those of `Sandbox.fetch`.
 
         Raises:
             NetworkingDisabled: the sandbox has no network.
             FetchError: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
-            Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         self._check()
         if not self._network:
@@ -251,7 +236,6 @@ class WorkdirSandbox:
         Raises:
             PathTraversal: *path* leads out of the work folder.
             WorkdirIoError: the file doesn't exist, isn't a regular file, or has more than 1 GiB.
-            Destroyed: `destroy` was called.
         """
         if self._overlay:
             return self._inside(path, lambda name: self._box.files.read(name))
@@ -260,10 +244,8 @@ class WorkdirSandbox:
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """
         Write a file: *data* replaces its content. Text is written as UTF-8. The folders that lead there are made.
-
-        Raises:
-            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`; with `protect` WorkdirIoError as well for what
-                programs on the host run at once, and for a path with a link in it.
+        Raises as `read_file`; with `protect` WorkdirIoError as well for what programs on the host run at once, and for
+        a path with a link in it.
         """
         if self._overlay:
             self._inside(path, lambda name: self._box.files.write(name, data))
@@ -272,12 +254,7 @@ class WorkdirSandbox:
             self._put_away()
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
-        """
-        The entries of a folder, sorted by name.
-
-        Raises:
-            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
-        """
+        """The entries of a folder, sorted by name. Raises as `read_file`."""
         if not self._overlay:
             found = self._outside(lambda files: files.list(path))
             if self._guard is None or inside(path) != ".":
@@ -292,11 +269,7 @@ class WorkdirSandbox:
         """
         The changes, sorted by path. With `overlay`, these are the changes that commands have made in their copy of the
         folder; with `compare`, the changes that any program has made in the folder since the first call.
-
-        Raises:
-            WorkdirRuntimeError: the sandbox has neither `overlay` nor `compare`, there is too much to list, or another
-                folder has replaced this one.
-            Destroyed: `destroy` was called.
+        WorkdirRuntimeError without both, if there is too much to list, or another folder has replaced this one.
         """
         self._check()
         state = self._compared()
@@ -331,7 +304,7 @@ class WorkdirSandbox:
     def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
         """
         Make a file call in the sandbox. A link there could lead to the sandbox's own files, so a *path* with a link is
-        refused; a link that is made between this check and the call isn't noticed.
+        refused; one that is made between this check and the call isn't noticed.
         """
         self._check()
         name = inside(path)
@@ -367,10 +340,7 @@ class WorkdirSandbox:
             raise Destroyed("the sandbox was destroyed")
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """
-        The result of *call*, which uses the sandbox. If the sandbox had ended before, open another one and repeat
-        *call*.
-        """
+        """The result of *call*, which uses the sandbox. If that had ended before, open another one and repeat *call*."""
         self._compared()
         box = self._box
         try:

@@ -1,10 +1,9 @@
 """
 Reads and writes the files of a work folder, for the program that gave the folder to a sandbox.
 
-Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the folder: a sandbox writes there meanwhile. The kernel resolves each path beneath the folder's
-           descriptor, so no link and no race leads out of the folder. A FIFO or device isn't read or written.
-Source:    openat2(2) RESOLVE_BENEATH, Linux 5.6
+           descriptor (openat2(2) RESOLVE_BENEATH, Linux 5.6), so no link and no race leads out of the folder. A FIFO or
+           device isn't read or written.
 """
 
 from __future__ import annotations
@@ -34,15 +33,7 @@ _READ, _WRITE = os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_CREAT | os.O_NON
 
 @dataclass(frozen=True, slots=True)
 class WorkdirEntry:
-    """
-    An entry of a folder. A link is neither a folder nor a file.
-
-    Attributes:
-        name: the entry's name in its folder.
-        is_dir: whether the entry is a folder.
-        is_file: whether the entry is a regular file.
-        size: bytes of a file; else 0.
-    """
+    """An entry of a folder, by its name there. A link is neither a folder nor a file; `size` has the bytes of a file."""
 
     name: str
     is_dir: bool
@@ -52,11 +43,8 @@ class WorkdirEntry:
 
 def inside(path: str | os.PathLike[str]) -> str:
     """
-    *path* as text, without `.`, `..` and empty names.
-
-    Raises:
-        PathTraversal: *path* is absolute, or leads out of the folder by `..`.
-        WorkdirIoError: *path* is empty, or has a NUL.
+    *path* as text, without `.`, `..` and empty names; PathTraversal if it is absolute or leads out by `..`,
+    WorkdirIoError if it is empty or has a NUL.
     """
     text = os.fsdecode(path)
     if not text or "\0" in text:
@@ -69,7 +57,7 @@ def inside(path: str | os.PathLike[str]) -> str:
 
 class WorkdirFiles:
     """
-    The files beneath a work folder.
+    The files beneath a work folder. All raise PathTraversal and WorkdirIoError.
 
     Args:
         folder: a descriptor of the work folder, which the caller closes.
@@ -81,13 +69,7 @@ class WorkdirFiles:
         self._folder, self._protect, self._known = folder, protect, known
 
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
-        """
-        Read a regular file, and return its content.
-
-        Raises:
-            WorkdirIoError: with EFBIG if the file has more than *limit* bytes.
-            PathTraversal: *path* leads out of the folder.
-        """
+        """The content of a regular file; EFBIG if it has more than *limit* bytes."""
         name = inside(path)
         fd = self._open(name, _READ)
         try:
@@ -105,14 +87,7 @@ class WorkdirFiles:
             os.close(fd)
 
     def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
-        """
-        Write a file: *data* replaces its content. The folders that lead there are made. Returns the number of bytes
-        written.
-
-        Raises:
-            WorkdirIoError: the file or a folder can't be written.
-            PathTraversal: *path* leads out of the folder.
-        """
+        """Replace a file's content by *data*; the folders that lead there are made. Returns the number of bytes."""
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
         if self._protect:
@@ -132,13 +107,7 @@ class WorkdirFiles:
         return len(raw)
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
-        """
-        The entries of a folder, sorted by name.
-
-        Raises:
-            WorkdirIoError: with EFBIG if there are more than *limit* entries.
-            PathTraversal: *path* leads out of the folder.
-        """
+        """The entries of a folder, sorted by name; EFBIG if there are more than *limit*."""
         name = inside(path)
         fd = self._open(name, _FOLDER)
         try:

@@ -1,8 +1,4 @@
-"""
-The Node of a `WorkdirSandbox`: the size of its heap, the code that it accepts, and the result when its heap is full.
-
-Runs in:   anybody's program; pure.
-"""
+"""The Node of a `WorkdirSandbox`: the size of its heap, the code that it accepts, and the result when its heap is full."""
 
 from __future__ import annotations
 
@@ -25,12 +21,9 @@ MOST_WARM = (128 << 10) // 4
 
 def heap_of(memory: int | str) -> int:
     """
-    The limit on V8's heap, in MiB, in a sandbox with a limit of *memory*: bytes, or a size such as "512M". The heap's
-    limit is lower than the sandbox's, so that V8 aborts before the kernel runs out of pages for the sandbox. The
-    latter takes longer, at worst until the time limit.
-
-    Raises:
-        RequestRejected: *memory* is neither a whole number nor a size.
+    The limit on V8's heap, in MiB, in a sandbox with a limit of *memory*, which must be whole bytes or a size such as
+    "512M". It is lower than the sandbox's, so that V8 aborts before the kernel runs out of pages for the sandbox, which
+    takes longer, at worst until the time limit.
     """
     size = parse_size(memory) if isinstance(memory, str) else memory
     if type(size) is not int:
@@ -40,12 +33,7 @@ def heap_of(memory: int | str) -> int:
 
 
 def check_code(code: object) -> None:
-    """
-    Check that `node -e` accepts *code*.
-
-    Raises:
-        RequestRejected: *code* isn't text, or is longer than MOST_CODE bytes.
-    """
+    """Raise RequestRejected unless *code* is text of at most MOST_CODE bytes, which `node -e` accepts."""
     if not isinstance(code, str):
         raise RequestRejected(f"code is JavaScript as text, not {type(code).__name__}")
     try:
