@@ -38,8 +38,6 @@ MISSING: Any = object()
 
 
 class _Factory:
-    """In place of a default: a function that makes one."""
-
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -74,7 +72,6 @@ def names(kind: Any) -> tuple[str, ...]:
 
 
 def factory(make: Callable[[], Any]) -> Any:
-    """What stands for a default that *make* makes."""
     return _Factory(make)
 
 
@@ -118,10 +115,7 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
 
 def methods_of(qualname: str, defaults: dict[str, Any], frozen: bool = True, slots: bool = True, eq: bool = True,
                show: bool = True) -> dict[str, Any]:
-    """
-    What the body of a class *qualname* gets. *defaults* are those of its fields, in the order of the arguments of
-    `__init__`; MISSING for none.
-    """
+    """What the body of a class gets; *defaults* are those of its fields, in order, MISSING for none."""
     fields = tuple(defaults)
     return {
         "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _LazyFields(defaults),
@@ -132,10 +126,7 @@ def methods_of(qualname: str, defaults: dict[str, Any], frozen: bool = True, slo
 
 
 def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
-    """
-    An `__init__`, made by renaming the variables in the code for classes with the same number of fields: ten times as
-    fast as compiling it.
-    """
+    """An `__init__`, made by renaming the variables in the code for as many fields: ten times as fast as compiling it."""
     shape = "".join(["+" if type(default) is _Factory else "-" for default in defaults.values()])
     template = CODES.get((frozen, shape)) or _compiled(frozen, shape)
     names = {f"_{number}": name for number, name in enumerate(defaults)}
@@ -155,10 +146,7 @@ def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
 
 
 def source(frozen: bool, shape: str, name: str) -> str:
-    """
-    The source of an `__init__` whose fields are named by their numbers. *shape* has a + for each with a factory, else a
-    -.
-    """
+    """The source of an `__init__` with numbers for fields' names. *shape* has + for each with a factory, - for others."""
     lines = []
     for number, kind in enumerate(shape):
         value = f"_make_{number}() if _{number} is _NONE else _{number}" if kind == "+" else f"_{number}"

@@ -1,7 +1,4 @@
-"""
-The exceptions that leeward raises: each says who has to act, what was tried, and what to do. A job's own failure is an
-Outcome and never an exception.
-"""
+"""The exceptions that leeward raises: each says who has to act, what was tried, and what to do."""
 
 from __future__ import annotations
 
@@ -157,10 +154,7 @@ class Bug(LeewardError):
 
 
 class EditError(LeewardError, ValueError):
-    """
-    `files.edit` has changed nothing, because the text to replace isn't in the file *path* exactly once, but *found*
-    times.
-    """
+    """`files.edit` has changed nothing: the text to replace isn't in the file *path* exactly once, but *found* times."""
 
     def __init__(self, path: str, found: int) -> None:
         self.path, self.found = path, found

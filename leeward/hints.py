@@ -1,7 +1,4 @@
-"""
-What a limit that was reached means, and the options that raise it. Imports nothing: a whole `leeward exec` is one short
-process.
-"""
+"""What a limit that was reached means, and the options that raise it."""
 
 from __future__ import annotations
 

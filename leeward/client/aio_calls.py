@@ -62,7 +62,7 @@ class AsyncCalls:
         until = None if deadline is None else time.monotonic() + deadline
         reply, connection = await self._with_packages(
             options, session_fields(options), lambda fields: self._within("session_open", fields, until))
-        session = AsyncSession(connection.call, connection.turn, self.socket, checked(whole, reply[0], "session", 1))
+        session = AsyncSession(connection, self.socket, checked(whole, reply[0], "session", 1))
         try:
             yield session
         finally:

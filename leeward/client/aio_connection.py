@@ -102,7 +102,6 @@ class AsyncConnection:
         await self.gate.acquire(job=job, first=first)
 
     async def _learn(self) -> None:
-        """Ask the daemon for its bounds, and give them to the gate."""
         try:
             reply, _ = await self._call("ping", {}, None)
         except DaemonError:
@@ -203,8 +202,8 @@ class AsyncConnection:
 
     def _cut_off(self) -> None:
         """
-        The daemon doesn't read any more: take its refusal, if it has sent one; else fail the requests that it hasn't
-        received in full, and wait for the answers to the others.
+        The daemon reads no more: take its refusal, if it sent one; else fail the requests that it hasn't received in
+        full.
         """
         if self._output:
             self._output.clear()

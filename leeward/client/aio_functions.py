@@ -90,7 +90,6 @@ class AwaitedFunctions:
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """The result of *function*, called in a daemon thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import sandbox_calls
 from leeward.client.aio_free_links import AsyncFreeLinks
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
@@ -20,23 +21,7 @@ from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
 from leeward.client.options import TurnOptions, awaited_by, requirements_of
-from leeward.client.sandbox_calls import (
-    CLOSE_S,
-    CodeOptions,
-    OnData,
-    OpenOptions,
-    Rows,
-    StartOptions,
-    TerminalOptions,
-    argv_of,
-    bounded_fields,
-    code_fields,
-    id_of,
-    open_fields,
-    program_fields,
-    result,
-    terminal_fields,
-)
+from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
 from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
@@ -59,9 +44,9 @@ class AsyncSandbox(AsyncOverlayCalls):
             added = await box.run(["awk", "{ print $1 + $2 }", "numbers"])
             print(added.stdout_text)
 
-    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without `async
-    with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the user can
-    `attach` to it. Every call raises SandboxOver if the sandbox has ended, and DaemonError as Client.execute.
+    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without a context
+    or `close` it lives until its idle time has passed, unless it is `held`; any program of the user can `attach` to it.
+    Every call raises SandboxOver if the sandbox has ended, and DaemonError as Client.execute.
 
     With asyncio, cancelling a task that waits for `run` or `shell` ends that program.
 
@@ -75,7 +60,7 @@ class AsyncSandbox(AsyncOverlayCalls):
     Keyword Args:
         profile (str): what the sandbox sees and may do; "python" by default.
         environment (str): as for Client.execute.
-        packages (Sequence[str]): as for Client.execute.
+        packages (Iterable[str]): as for Client.execute.
         egress (str): as for Client.execute.
         allow_network (bool): as for Client.execute.
         policy (Mapping[str, Any]): as for Client.execute, also in its short form.
@@ -104,7 +89,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         self._links = AsyncFreeLinks(socket)
         self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(open_fields(**options), folders)
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -119,7 +104,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         ends, or at `detach`.
         """
         box = cls(socket=socket)
-        box._id, box._held = id_of(sandbox), held
+        box._id, box._held = sandbox_calls.id_of(sandbox), held
         try:
             await box.info()
         except BaseException:
@@ -173,10 +158,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         return await with_environment_async(self._fields, wanted, self._opened)
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
-        """
-        The reply to one request about this sandbox, without its descriptors. *fields* lacks `sandbox`; the call may
-        take *seconds* in all, None for no bound.
-        """
+        """The reply to a request about this sandbox, which may take *seconds*; its descriptors are closed."""
         reply, descriptors = await self._links.call(op, {"sandbox": await self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
@@ -224,7 +206,7 @@ class AsyncSandbox(AsyncOverlayCalls):
             Busy: the sandbox runs as many processes as it may.
             DaemonError: as for Client.execute.
         """
-        return await self._run(argv_of(argv), options, on_stdout, on_stderr)
+        return await self._run(sandbox_calls.argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
@@ -233,10 +215,10 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
                    on_stderr: OnData | None) -> Result:
-        fields = program_fields(what, **options)
+        fields = sandbox_calls.program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            return result(await self.run_fields(fields))
-        process = await self.start_fields(bounded_fields(fields))
+            return sandbox_calls.result(await self.run_fields(fields))
+        process = await self.start_fields(sandbox_calls.bounded_fields(fields))
         try:
             return await process.result(on_stdout, on_stderr)
         except BaseException:
@@ -253,15 +235,14 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
         Start a program, or one line for the shell, and return at once; it runs until it ends, is killed, or the sandbox
-        ends.
-
-        Takes the options of `run` but `warm`. Without `timeout` and `output` there are no limits on time and output;
-        the end of longer output comes as the last chunks. `stdin=None` leaves standard input open for
+        ends. Takes the options of `run` but `warm`; without `timeout` and `output` nothing bounds time and output. The
+        end of output that is too long comes as the last chunks. `stdin=None` leaves standard input open for
         `AsyncProcess.write`.
         """
-        what = argv if isinstance(argv, str) else argv_of(argv)
+        what = argv if isinstance(argv, str) else sandbox_calls.argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
-        return await self.start_fields({**program_fields(what, **options), **({"open": True} if opened else {})})
+        fields = sandbox_calls.program_fields(what, **options)
+        return await self.start_fields({**fields, "open": True} if opened else fields)
 
     async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                        **options: Unpack[TerminalOptions]) -> AsyncProcess:
@@ -280,8 +261,8 @@ class AsyncSandbox(AsyncOverlayCalls):
             timeout (float): seconds; without it there is no limit on time.
             title (str): the name that `processes` shows.
         """
-        what = argv if isinstance(argv, str) else argv_of(argv)
-        return await self.start_fields(terminal_fields(what, size, options))
+        what = argv if isinstance(argv, str) else sandbox_calls.argv_of(argv)
+        return await self.start_fields(sandbox_calls.terminal_fields(what, size, options))
 
     async def start_fields(self, fields: Mapping[str, Any]) -> AsyncProcess:
         return AsyncProcess(self, checked(whole, await self.begin("process_start", fields), "process", 1))
@@ -312,16 +293,17 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
         Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
-        Session.execute but `deadline` and `label`, which mean the same for this one run, and `stdin`; the result is as
-        for Client.execute, the errors as for `run`.
+        Session.execute but `deadline`, and `stdin`; the result is as for
+        Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)
 
     async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        fields = {"sandbox": await self._named(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        fields = {"sandbox": await self._named(), **sandbox_calls.code_fields(code, options)}
+        fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
-            return result(await self._links.execute_in_kernel(fields))
-        return result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
+            return sandbox_calls.result(await self._links.execute_in_kernel(fields))
+        return sandbox_calls.result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
 
     async def kernel(self) -> AsyncKernel:
         """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
@@ -352,7 +334,7 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns its
+        Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns
         `info`.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}

@@ -1,7 +1,4 @@
-"""
-A folder with tools for asyncio: the calls of `WorkdirSandbox`, each in a thread that belongs to this object, as all
-wait for files or for the daemon.
-"""
+"""A folder with tools for asyncio: the calls of `WorkdirSandbox`, each in a thread that belongs to this object."""
 
 from __future__ import annotations
 

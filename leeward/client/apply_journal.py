@@ -132,10 +132,7 @@ def begun(environ: Mapping[str, str]) -> ApplyJournal:
 
 
 def interrupted(environ: Mapping[str, str]) -> Iterator[ApplyJournal]:
-    """
-    The complete journals that programs have left which were killed, each locked while the caller has it. Others are
-    removed.
-    """
+    """The complete journals of programs that were killed, each locked while the caller has it. Others are removed."""
     folder = state_folder(environ)
     try:
         names = sorted(os.listdir(folder))

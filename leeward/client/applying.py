@@ -29,8 +29,8 @@ from leeward.spec.folders import HOLES
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
     """
-    The changes of *paths* and below them, with the new folders that they need; all changes for None. RequestRejected if
-    one of *paths* hasn't changed.
+    The changes of *paths* and below, with the new folders that they need; RequestRejected if one of *paths* hasn't
+    changed.
     """
     if paths is None:
         return list(all_of_them)
@@ -80,9 +80,9 @@ class Applying:
 
     def apply(self, chosen: Sequence[FolderChange], *, seen: bool = False) -> None:
         """
-        Apply all of *chosen*, after a check of each: if one can't be applied, none is. If somebody has *seen* them, a
-        file's content has to be the one that was listed. Raises as `Sandbox.apply`, and RequestRejected if the contents
-        can't be kept in the user's state folder.
+        Apply all of *chosen*, after a check of each: if one can't be applied, none is. If they were *seen*, a file's
+        content has to be the one that was listed. Raises as `Sandbox.apply`; RequestRejected if the contents can't be
+        kept in a journal.
         """
         folders = _made(chosen)
         for change in chosen:
@@ -363,7 +363,7 @@ def _nothing(_path: bytes, _into: int, _most: int) -> None:
 
 
 def _temporary(journal: ApplyJournal, change: FolderChange) -> bytes:
-    """A name that the sandbox can't guess, in the folder of the change's path."""
+    """A name that the sandbox can't guess."""
     return b".leeward-" + hashlib.sha256(journal.token.encode() + os.fsencode(change.path)).hexdigest()[:32].encode()
 
 

@@ -23,10 +23,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def map_arena(fd: int, size: int) -> memoryview:
-    """
-    Map the *size* bytes of *fd* read-only, for as long as a view of them lives; the caller still owns *fd*. BadReply if
-    it isn't a sealed memory file of that size.
-    """
+    """Map *fd*, which stays the caller's, read-only; BadReply if it isn't a sealed memory file of *size* bytes."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -42,7 +39,6 @@ def map_arena(fd: int, size: int) -> memoryview:
 
 
 def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
-    """Map all of *fds*, and close them, also on failure."""
     try:
         return [map_arena(fd, size) for fd, size in zip(fds, sizes, strict=True)]
     finally:

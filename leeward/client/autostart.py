@@ -42,7 +42,6 @@ _UNITS = ("leeward.socket", "leeward.service")
 
 
 def may_start(path: str) -> bool:
-    """Whether this process may start a daemon on *path*."""
     uid = os.geteuid()
     return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
             and bool(sys.executable) and not getattr(sys, "frozen", False) and not _has_service(uid))
@@ -55,10 +54,7 @@ def _has_service(uid: int) -> bool:
 
 
 def start(path: str) -> None:
-    """
-    Start a daemon on *path*, unless another process has just done so; return when it answers. DaemonAway with the
-    daemon's error if it can't be started.
-    """
+    """Start a daemon on *path*, unless another process does; return when it answers. DaemonAway with its error otherwise."""
     until = time.monotonic() + START_S
     folder = _folder(path)
     lock = -1

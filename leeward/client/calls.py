@@ -26,10 +26,7 @@ _STATUS_S = 5.0
 
 
 class Calls:
-    """
-    The base class of `Client`, which describes the arguments: the connection and sessions, as blocking programs have
-    them.
-    """
+    """The base class of `Client`, which describes the arguments: the connection and sessions for blocking programs."""
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
                  retry_busy: bool = True) -> None:
@@ -40,9 +37,8 @@ class Calls:
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
-        and `execute` raises Cancelled. Call it from another thread than the one that waits; it doesn't wait for the job
-        to end.
+        Raise KeyboardInterrupt in the job that `execute` waits for, or cancel it if it waits for a worker: `execute`
+        raises Cancelled then. Call this from another thread; it doesn't wait for the job to end.
         """
         self._link.hurry("interrupt")
 

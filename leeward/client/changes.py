@@ -63,10 +63,7 @@ class FolderChange:
 
     @property
     def is_compared(self) -> bool:
-        """
-        False for a file without a hash: it has large holes, there was no time to read it, or with `compare` more than
-        50 MiB.
-        """
+        """False for a file without a hash: with large holes, not read for lack of time, or with `compare` above 50 MiB."""
         return self.sha256 is not None or not self.writes_content
 
     @property
@@ -113,8 +110,6 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
 
 
 class _Bytes:
-    """A file object over a buffer, which isn't copied."""
-
     def __init__(self, data: bytes | memoryview) -> None:
         self._data, self._at = memoryview(data), 0
 
@@ -140,10 +135,7 @@ def digest_of(fd: int) -> bytes:
 
 
 class HostFolder:
-    """
-    The folder of the host below an overlay, by the daemon's row of the mount, with `path`, `device`, `inode` and
-    `since`. Stale if it can't be opened, or another folder is at that path now.
-    """
+    """The folder of the host below an overlay, by the daemon's row of the mount. Stale if another one is at that path now."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self.row = row

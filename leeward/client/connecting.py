@@ -1,7 +1,4 @@
-"""
-Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none. Uses `_socket` as
-link.py.
-"""
+"""Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ MAX_PATH = 107
 
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
-    """
-    The error for a daemon that can't be reached for *reason*. It names both cures: to start a daemon, or to use
-    `leeward run`. It *may have run* if a byte of the request was handed to the kernel.
-    """
+    """The error for a daemon that can't be reached. It *may have run* if the kernel got a byte of the request."""
     error = DaemonAway(f"no daemon answers on {quoted(path)} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
     error.may_have_run = may_have_run
@@ -71,9 +65,9 @@ def _connect(sock: Socket, path: str) -> None:
 
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
-    Connect to the daemon, and check its user: root, our own user, or the user that LEEWARD_TRUSTED_UID names. Waits up
-    to CONNECT_S while the daemon's backlog is full; without *wait* the socket is non-blocking, and the result is None
-    then. DaemonAway if no process listens on *path*, or one of another user.
+    Connect to the daemon, and check its user: root, our own user, or the one of LEEWARD_TRUSTED_UID; DaemonAway
+    otherwise. Waits up to CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the
+    result is None then.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -109,8 +103,8 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 
 def started(path: str, op: str) -> bool:
     """
-    Start a daemon on *path* for a request *op*, unless a client mustn't start one there. Returns whether one was
-    started; DaemonAway if it can't be.
+    Start a daemon on *path* for a request *op*, unless a client mustn't: returns whether it did; DaemonAway if it
+    can't.
     """
     if op in ASKING or type(path) is str:
         return False

@@ -33,7 +33,6 @@ MAX_DESCRIPTORS = 16
 
 
 def refusal(reply: Reply) -> Refused:
-    """The exception for a reply that is a refusal."""
     kind = BY_KIND.get(reply.kind)
     if kind is None:
         error = Refused(reply.message, reply.retry_after)

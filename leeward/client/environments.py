@@ -29,22 +29,9 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported
 from leeward.outcome import Result
+from leeward.spec import stored
 from leeward.spec.folders import within
-from leeward.spec.stored import (
-    MOST_WRITTEN,
-    Manifest,
-    Named,
-    Recipe,
-    built_path,
-    is_hash,
-    is_packages_name,
-    manifest_path,
-    name_path,
-    read_manifest,
-    read_named,
-    write_manifest,
-    write_named,
-)
+from leeward.spec.stored import Manifest, Named, Recipe
 
 #: The path of pip in the sandbox; it isn't part of the environment.
 _TOOL = "/tmp/pip"
@@ -130,7 +117,7 @@ class Environments:
             Unsupported: this Python has no module venv.
             DaemonError: as for Sandbox.
         """
-        place = name_path(self.folder, name)
+        place = stored.name_path(self.folder, name)
         if any(line.startswith("-") or not line.strip() for line in recipe.requirements):
             raise BadRequest("a requirement can't be empty or begin with '-'")
         for part in ("built", "names"):
@@ -140,7 +127,7 @@ class Environments:
             made = manifest is None
             if manifest is None:
                 manifest = self._make(recipe, source, said)
-            _write(place, write_named(named(recipe.hash)))
+            _write(place, stored.write_named(named(recipe.hash)))
         return manifest, made
 
     def names(self) -> dict[str, Named | None]:
@@ -156,21 +143,21 @@ class Environments:
 
     def named(self, name: str) -> Named:
         """The record of a name; BadRequest if there is no such environment, or its record can't be read."""
-        data = _read(name_path(self.folder, name))
+        data = _read(stored.name_path(self.folder, name))
         if data is None:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}; it has:"
                              f" {', '.join(entry.removesuffix('.json') for entry in self._list('names')) or 'none'}")
-        return read_named(data)
+        return stored.read_named(data)
 
     def manifest(self, built: str) -> Manifest | None:
         """The manifest of the environment with the hash *built*; None if there is none, or it isn't finished."""
-        data = _read(manifest_path(self.folder, built))
-        return None if data is None else read_manifest(data)
+        data = _read(stored.manifest_path(self.folder, built))
+        return None if data is None else stored.read_manifest(data)
 
     def remove(self, name: str) -> None:
         """Remove *name*; BadRequest if there is none. The environment stays until `prune`."""
         try:
-            os.unlink(name_path(self.folder, name))
+            os.unlink(stored.name_path(self.folder, name))
         except FileNotFoundError:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}") from None
 
@@ -181,10 +168,10 @@ class Environments:
         """
         gone: list[str] = []
         busy: list[str] = []
-        for built in sorted(filter(is_hash, {entry.split(".")[0] for entry in self._list("built")})):
+        for built in sorted(filter(stored.is_hash, {entry.split(".")[0] for entry in self._list("built")})):
             with self._locked(built):
                 short = [name for name, named in self.names().items() if named is not None and built == named.built]
-                if not all(map(is_packages_name, short)):
+                if not all(map(stored.is_packages_name, short)):
                     continue
                 if self._in_use(built):
                     busy.append(built)
@@ -203,7 +190,7 @@ class Environments:
             raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have"
                              " (environments_size): `leeward env prune` removes those without a name")
         self._discard(recipe.hash)
-        path = built_path(self.folder, recipe.hash)
+        path = stored.built_path(self.folder, recipe.hash)
         try:
             done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
@@ -220,7 +207,7 @@ class Environments:
                                  " (environments_size)")
             manifest = Manifest(recipe.python, recipe.version, recipe.requirements, packages, size, content,
                                 int(time.time()), recipe.prefix)
-            _write(manifest_path(self.folder, recipe.hash), write_manifest(manifest))
+            _write(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest))
             return manifest
         except BaseException:
             self._discard(recipe.hash)
@@ -233,8 +220,8 @@ class Environments:
 
     def _discard(self, built: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(manifest_path(self.folder, built))
-        path = built_path(self.folder, built)
+            os.unlink(stored.manifest_path(self.folder, built))
+        path = stored.built_path(self.folder, built)
         if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
             for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
                 subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -245,7 +232,7 @@ class Environments:
     def _in_use(self, built: str) -> bool:
         """Whether a daemon holds the lock of the environment's folder."""
         try:
-            fd = os.open(built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(stored.built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -259,7 +246,7 @@ class Environments:
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
         """
-        A context in which no other process makes or removes this environment; the kernel unlocks it when the process
+        A context in which no other process makes or removes this environment; the kernel frees it when the process
         ends.
         """
         path = os.path.join(self.folder, "built", f".{built}.lock")
@@ -398,13 +385,12 @@ def _seal_file(name: str, at: int) -> tuple[int, str]:
 def _read(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
-            return file.read(MOST_WRITTEN + 1)
+            return file.read(stored.MOST_WRITTEN + 1)
     except FileNotFoundError:
         return None
 
 
 def _write(path: str, data: bytes) -> None:
-    """Replace a file atomically."""
     new = f"{path}.{os.getpid()}.new"
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -424,15 +410,6 @@ def of_another(recipe: Recipe, python: str) -> Recipe:
     A copy of *recipe* for the interpreter *python*, a path or a name in PATH, which this starts with its own user's
     rights. BadRequest if it doesn't report its version, Unsupported if leeward doesn't run on it.
     """
-    base, version, prefix = _reported(python)
-    if base == recipe.python:
-        return recipe
-    return replace(recipe, python=base, version=version, prefix=prefix,
-                   requirements=(*recipe.requirements, *_NEEDED))
-
-
-def _reported(python: str) -> tuple[str, tuple[int, int], str]:
-    """The base interpreter of *python*, its version, and its prefix. Raises as `of_another`."""
     path = shutil.which(python)
     if path is None:
         raise BadRequest(f"--python {python!r}: there is no such program")
@@ -445,4 +422,7 @@ def _reported(python: str) -> tuple[str, tuple[int, int], str]:
     if kind != "cpython" or (major, minor) < _OLDEST:
         raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
                           need=f"CPython {_OLDEST[0]}.{_OLDEST[1]} or later")
-    return base, (major, minor), prefix
+    if base == recipe.python:
+        return recipe
+    return replace(recipe, python=base, version=(major, minor), prefix=prefix,
+                   requirements=(*recipe.requirements, *_NEEDED))

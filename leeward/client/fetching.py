@@ -57,7 +57,6 @@ class Fetched:
 
 
 def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | str) -> dict[str, Any]:
-    """The fields of a sandbox_fetch request; RequestRejected if a value has a wrong type."""
     try:
         given = headers.items() if isinstance(headers, Mapping) else headers or ()
         pairs = [[name, value] for name, value in given]
@@ -68,10 +67,7 @@ def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | s
 
 
 def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
-    """
-    The response in *reply*; FetchFailed if there is none, BadReply if the answer isn't valid. Closes *descriptors* in
-    any case.
-    """
+    """The response in *reply*; FetchFailed if there is none. Closes *descriptors* in any case."""
     arenas = map_arenas(descriptors, reply.arenas)
     answer = checked(check_answer, reply.ok or {})
     if "failed" in answer:

@@ -77,10 +77,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class FileMatch:
-    """
-    The line *line*, from 1, of the file *path* that `grep` has found; *text* is the first 1,000 bytes of it, without
-    its newline, and has U+FFFD for invalid UTF-8.
-    """
+    """The line *line*, from 1, of the file *path*; *text* is its first 1,000 bytes, with U+FFFD for invalid UTF-8."""
 
     path: str
     line: int
@@ -117,10 +114,7 @@ def shown(name: bytes) -> str:
 
 
 def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    """
-    The answer in *reply* to a request. OSError if the call failed, ValueError if an argument wasn't valid, PeerError if
-    it is no answer to the request.
-    """
+    """The answer in *reply*; OSError if the call failed, ValueError for an invalid argument, PeerError if it is no answer."""
     found = check_answer(op, answer(reply))
     if "errno" not in found:
         return found
@@ -132,7 +126,7 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
 def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
     """
     Run the next step of *call*, with the answer to its last request or the error of that; None for both begins it.
-    Returns True and the call's result if it is done, or False and its next request.
+    Returns True and its result, or False and its next request.
     """
     try:
         return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
@@ -290,7 +284,6 @@ def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
 
 
 def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
-    """The rows of a folder."""
     found: list[list[Any]] = []
     more = True
     while more:

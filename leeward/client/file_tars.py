@@ -59,10 +59,7 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
 
 
 def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
-    """
-    Write a tar archive of a file, or of a folder with all that is in it, to a file or a path, whose ending may compress
-    it.
-    """
+    """Write a tar archive of a file, or of a folder with all that is in it; the ending of a path may compress it."""
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
     above, name = os.path.split(raw(target))

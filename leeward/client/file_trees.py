@@ -229,10 +229,7 @@ def upload(host: Path, inside: Path) -> Call[Transfer]:
 
 
 def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
-    """
-    Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*. Closes *fd*, a descriptor of
-    it.
-    """
+    """Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*. Closes *fd*, its descriptor."""
     try:
         if depth > MOST_DEEP:
             raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))

@@ -9,25 +9,7 @@ from typing import Any, BinaryIO
 
 from leeward.client import file_calls, file_trees
 from leeward.client.conversation import checked
-from leeward.client.file_calls import (
-    LONG_S,
-    MOST_READ,
-    SEARCH_S,
-    Call,
-    Content,
-    FileChange,
-    FileInfo,
-    FileMatch,
-    FileWatch,
-    Found,
-    Path,
-    T,
-    advanced,
-    answer_of,
-    info_of,
-    raw,
-    shown,
-)
+from leeward.client.file_calls import Call, Content, FileChange, FileInfo, FileMatch, Found, Path, T, raw, shown
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.client.waiting import in_thread, sleep
 from leeward.errors import EditError
@@ -67,7 +49,8 @@ class Files:
         response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
-            done, value = in_thread(advanced, call, response, error) if waits else advanced(call, response, error)
+            step = file_calls.advanced
+            done, value = in_thread(step, call, response, error) if waits else step(call, response, error)
             if done:
                 result: T = value
                 return result
@@ -78,10 +61,10 @@ class Files:
                 error = wrong
 
     def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        return checked(answer_of, op, fields, self._sandbox.ask(op, fields))
+        return checked(file_calls.answer_of, op, fields, self._sandbox.ask(op, fields))
 
     def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
-             limit: int = MOST_READ) -> bytes:
+             limit: int = file_calls.MOST_READ) -> bytes:
         """
         Read a regular file, and return its content.
 
@@ -109,10 +92,7 @@ class Files:
                         waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     def append(self, path: Path, data: Content) -> int:
-        """
-        Write *data*, as for `write`, at the end of a file, which is made if it doesn't exist; returns its size in
-        bytes.
-        """
+        """Write *data*, as for `write`, at the end of a file, which is made if it is missing; returns its size in bytes."""
         return self._do(file_calls.append(path, data),
                         waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
@@ -130,12 +110,12 @@ class Files:
 
     def list(self, path: Path = ".") -> Infos:
         """The entries of a folder, sorted by name; at most 100,000."""
-        return [info_of(row) for row in self._do(file_calls.entries(raw(path)))]
+        return [file_calls.info_of(row) for row in self._do(file_calls.entries(raw(path)))]
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """The kind, size, mode and time of a path; of the file that it leads to if it is a link, unless *follow* is False."""
         answer = self._ask("file_stat", path=raw(path), follow=follow)
-        return info_of([raw(path), *answer["row"][1:]])
+        return file_calls.info_of([raw(path), *answer["row"][1:]])
 
     def exists(self, path: Path) -> bool:
         """Whether the path exists; of a link, whether the file that it leads to exists."""
@@ -147,12 +127,8 @@ class Files:
 
     def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
         """
-        Make a folder.
-
-        Args:
-            path: the folder's path.
-            parents: make the folders that lead to it, too.
-            exist_ok: don't raise FileExistsError if the folder exists.
+        Make a folder, with those that lead to it unless *parents* is False. FileExistsError if it exists, unless
+        *exist_ok*.
         """
         self._ask("file_mkdir", path=raw(path), parents=parents, there=exist_ok)
 
@@ -160,27 +136,23 @@ class Files:
         """Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it."""
         self._ask("file_move", path=raw(path), to=raw(to))
 
-    def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
+    def copy(self, path: Path, to: Path, *, timeout: float = file_calls.LONG_S) -> None:
         """Copy a file, or a folder with all that is in it, with modes and times, in at most *timeout* seconds."""
         self._ask("file_copy", path=raw(path), to=raw(to), timeout=timeout)
 
-    def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
+    def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False,
+               timeout: float = file_calls.LONG_S) -> None:
         """
-        Remove a file, a link, or an empty folder.
-
-        Args:
-            path: the path of the file, link or folder.
-            recursive: remove a folder with all that is in it.
-            missing_ok: don't raise FileNotFoundError if the path doesn't exist.
-            timeout: seconds.
+        Remove a file, a link, or an empty folder; if *recursive*, a folder with all that is in it. FileNotFoundError if
+        the path doesn't exist, unless *missing_ok*.
         """
         self._ask("file_remove", path=raw(path), recursive=recursive, missing=missing_ok, timeout=timeout)
 
     def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
-             timeout: float = SEARCH_S) -> Found[str]:
+             timeout: float = file_calls.SEARCH_S) -> Found[str]:
         """
-        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted: a list, whose `more`
-        says whether other paths match as well.
+        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted; `more` says whether
+        others match.
 
         Args:
             pattern: a pattern with `*`, `?`, `[...]`, and `**` for any number of folders.
@@ -192,10 +164,9 @@ class Files:
         return Found(map(shown, answer["names"]), answer["more"])
 
     def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
-             ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
+             ignore_case: bool = False, limit: int = 1000, timeout: float = file_calls.SEARCH_S) -> Found[FileMatch]:
         """
-        Search for a pattern in the lines of a file, or of all text files below a folder. Returns a list of the lines
-        that match, whose `more` says whether there are others.
+        The lines of a file, or of all text files below a folder, that match a pattern; `more` says whether others do.
 
         Args:
             pattern: a Python regular expression, which is matched against bytes.
@@ -223,11 +194,11 @@ class Files:
             timeout: seconds after which the iteration ends; None for no end.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        seen = FileWatch(path)
+        seen = file_calls.FileWatch(path)
         self._do(seen.look())
         return self._changes(seen, interval, until)
 
-    def _changes(self, seen: FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
+    def _changes(self, seen: file_calls.FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
         while (pause := _pause(interval, until)) is not None:
             sleep(pause)
             yield from self._do(seen.look())
@@ -241,36 +212,28 @@ class Files:
 
     def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Copy a file, or a folder with all that is in it, to this host, with modes and times. Nothing is written outside
-        *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out. If *host*
-        is a folder already, the entries are added to it. Returns what was copied, and what was left out.
-
-        If all files together have more bytes than *limit*, OSError with EFBIG is raised.
+        Copy a file, or a folder with all that is in it, to this host, with modes and times; OSError with EFBIG if all
+        files together have more bytes than *limit*. Nothing is written outside *host*, whatever is in the sandbox;
+        links that could lead out of it, FIFOs and devices are left out. If *host* is a folder already, the entries are
+        added to it. Returns what was copied, and what was left out.
         """
         return self._do(file_trees.download(inside, host, limit=limit), waits=True)
 
     def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
         """
-        Unpack a tar archive, compressed or not, into a folder of the sandbox, which is made if it doesn't exist.
-        Returns what was unpacked, and what was left out. ValueError if it isn't a tar archive.
-
-        Args:
-            source: a path on this host, or a file open for reading bytes.
-            inside: the folder.
+        Unpack a tar archive, compressed or not, from a path on this host or a file open for reading bytes, into a
+        folder of the sandbox, which is made if it doesn't exist. Returns what was unpacked, and what was left out.
+        ValueError if it is no archive.
         """
         from leeward.client import file_tars  # takes 8 ms, with tarfile
         return self._do(file_tars.import_tar(source, inside), waits=True)
 
     def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Write a tar archive of a file or folder of the sandbox. Names in it are relative to the folder; links that could
-        lead out of the folder are left out. Returns what was written, and what was left out.
-
-        Args:
-            inside: the path in the sandbox.
-            target: a path on this host, or a file open for writing bytes. The archive is compressed if the path ends in
-                .gz, .tgz, .xz or .txz.
-            limit: as for `download`.
+        Write a tar archive of a file or folder of the sandbox to a path on this host, whose ending .gz, .tgz, .xz or
+        .txz compresses it, or to a file open for writing bytes. Names in it are relative to the folder; links that
+        could lead out of the folder are left out. Returns what was written, and what was left out. The limit is as for
+        `download`.
         """
         from leeward.client import file_tars  # as in `import_tar`
         return self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)

@@ -54,8 +54,8 @@ class FolderEntry:
 
 class FolderState:
     """
-    The present state of the folder *fd*, a descriptor, with a hash of each file: all are read when this object is made.
-    RequestRejected if it has more than 100,000 entries, or one that can't be compared.
+    The state of the folder *fd*, all of whose files are read; RequestRejected for more than 100,000 entries, or bad
+    ones.
     """
 
     def __init__(self, fd: int) -> None:
@@ -64,10 +64,7 @@ class FolderState:
         self._before = look(fd)
 
     def diff(self) -> Changes:
-        """
-        The changes since this object was made, sorted by path. Raises as FolderState, and Stale if the folder's path
-        has another folder now, or none.
-        """
+        """The changes since this object was made, sorted by path. Stale if the path has another folder now, or none."""
         try:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
         except OSError as error:
@@ -103,10 +100,7 @@ class BeforeFirstCall:
 
 
 def look(root: int) -> dict[bytes, FolderEntry]:
-    """
-    All entries of the folder *root*, a descriptor, at any depth, by their paths. RequestRejected if there are more than
-    MOST, or a folder can't be read for another reason than its mode.
-    """
+    """All entries of the folder *root*, a descriptor, at any depth, by their paths. Raises as FolderState."""
     found: dict[bytes, FolderEntry] = {}
     todo = [b""]
     while todo:
@@ -148,10 +142,7 @@ def _entry(folder: int, name: bytes) -> FolderEntry:
 
 
 def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
-    """
-    The status of the file *name* and the hash of its content. Another file may have replaced the one with the status
-    *about* meanwhile. The hash is None for a file that is large, unreadable, or no longer a regular file.
-    """
+    """The status of the file *name*, which may be another by now, and the hash of its content; None if it can't be read."""
     if about.st_size > LARGE:
         return about, None
     try:

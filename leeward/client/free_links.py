@@ -6,20 +6,17 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.link import Link
-from leeward.client.mounts import Mount, open_with
 from leeward.errors import DaemonAway, PeerError, Refused, ShuttingDown
 from leeward.spec.paths import client_socket
 from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
     from leeward.client.conversation import Answer
-    from leeward.client.folder_state import FolderState
     from leeward.client.functions import ServedFunctions
-    from leeward.wire.replies import Reply
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
@@ -54,14 +51,6 @@ class FreeLinks:
         """Send a sandbox_execute request for a kernel, with code and no option."""
         with self.one() as link:
             return _executed(link, fields)
-
-    def open(self, fields: Mapping[str, Any], mounts: Sequence[Mount], states: dict[str, FolderState],
-             beside: Callable[[], None] | None) -> Reply:
-        """Send a sandbox_open request; the other arguments are those of `open_with`."""
-        with self.lasting() if fields.get("held") else self.one() as link:
-            if not mounts:
-                return link.call("sandbox_open", fields)[0]
-            return open_with(link, fields, mounts, states, beside)
 
     @contextlib.contextmanager
     def lasting(self) -> Iterator[Link]:

@@ -64,10 +64,7 @@ def raised(call: int, error: BaseException) -> dict[str, Any]:
 
 
 class ServedFunctions:
-    """
-    Serves *given* functions for one call of a blocking client at a time; RequestRejected if one is a coroutine
-    function.
-    """
+    """Serves functions for one call of a blocking client at a time; RequestRejected if one is a coroutine function."""
 
     def __init__(self, given: Given) -> None:
         for name, function in given.items():
@@ -77,8 +74,8 @@ class ServedFunctions:
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """
-        Serve the job of request *number* until its answer arrives, and return that. *answer* waits for it, and
-        meanwhile passes replies to other requests to the function that is its argument.
+        Serve the job of request *number* until *answer*, which passes replies to other requests to its argument,
+        returns.
         """
         serving = _Serving(link, number, self._given)
         try:

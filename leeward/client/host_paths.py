@@ -89,8 +89,8 @@ def _instead(former: int, latter: int) -> int:
 
 def open_own(path: str, *, make: bool = False) -> int:
     """
-    A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
-    folder on the path could make it lead to any folder of this user. RequestRejected for another user's link.
+    As `open_through`, by links of this user and root: whoever else can write to a folder on the path could make it lead
+    to any folder of this user. RequestRejected for another user's link.
     """
     def check(folder: str, name: str, about: os.stat_result) -> None:
         if about.st_uid not in (0, os.geteuid()):
@@ -133,10 +133,7 @@ def beneath(folder: int, path: bytes | str, flags: int = os.O_RDONLY | os.O_DIRE
 
 
 def write_sparse(fd: int, data: bytes | memoryview) -> None:
-    """
-    Write *data* to a new file, with holes for blocks of zeros: a file that takes nothing in a sandbox takes nothing
-    here. The file's end is set by `end_sparse`.
-    """
+    """Write *data* to a new file, with holes for blocks of zeros, as in a sandbox. `end_sparse` sets the file's end."""
     view = memoryview(data).cast("B")
     at = 0
     while at < len(view):

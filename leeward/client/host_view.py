@@ -1,7 +1,6 @@
 """
-The facts about itself that a client sends to the daemon when it opens a sandbox. For the profile `shell`: its current
-folder, its home folder and its environment variables. For a sandbox with a home of its own: the path of the home folder
-and the user's name.
+What a client tells about itself when it opens a sandbox: for the profile `shell` the current folder, the home folder
+and the environment variables; for a sandbox with a home of its own the home's path and the user's name.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from leeward.spec.profile_names import AGENT, SHELL
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
     """
-    The fields of a sandbox_open request and the mounts, with what the profile needs. RequestRejected if mounts were
-    given for the profile `shell`; or, for that, the current folder doesn't exist, or its path isn't UTF-8.
+    The fields of a sandbox_open request and the mounts, with what the profile needs. RequestRejected for `shell` with
+    mounts, or with a current folder that can't be named.
     """
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:

@@ -52,8 +52,8 @@ ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
     """
-    Read once from *sock*: bytes, b"" at the end of the stream, and descriptors, which the caller owns. BadReply if the
-    kernel dropped a descriptor, because this process has too many open files.
+    Read once from *sock*: bytes, b"" at the end, and descriptors, which the caller owns; BadReply if the kernel dropped
+    one.
     """
     data, ancillary, flags, _ = sock.recvmsg(READ, ANCILLARY, MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
@@ -128,10 +128,7 @@ class Link:
             time.sleep(pause)
 
     def _connect(self, attempts: Retry | None, op: str = "ping") -> None:
-        """
-        Connect; start a daemon if none listens on the user's own socket, unless *op* only asks for information. Raises
-        DaemonError; after earlier *attempts*, the error of the last one.
-        """
+        """Connect, to a daemon that is started if need be; DaemonError, after earlier *attempts* that of the last one."""
         try:
             try:
                 self._socket = connect(self.path)
@@ -145,7 +142,6 @@ class Link:
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
-        """Make one attempt at a call, over the present connection."""
         try:
             if bulk(op, fields) >= LARGE and not self._asked_for_slots:
                 self._ask_for_slots(deadline)
@@ -195,10 +191,7 @@ class Link:
             self._slots = slots_of(reply.ok, reply.arenas, descriptors)
 
     def _send(self, data: bytes) -> None:
-        """
-        Send a request. DaemonAway if the connection is closed, NoAnswer if the daemon reads no bytes; `may_have_run`
-        says whether some bytes were sent.
-        """
+        """Send a request. DaemonAway if the connection is closed, NoAnswer if the daemon reads nothing."""
         sock, sent = self._socket, 0
         assert sock is not None
         try:
@@ -233,7 +226,6 @@ class Link:
 
     def _served(self, number: int, deadline: float | None,
                 functions: BesideJob | None) -> tuple[Reply, list[int]]:
-        """The answer to request *number*. Until it arrives, *functions* serves the job."""
         if functions is None:
             return self._answer(number, deadline)
         answer: tuple[Reply, list[int]] = functions.wait(self, number, partial(self._answer, number, deadline))
@@ -241,8 +233,8 @@ class Link:
 
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
         """
-        Send a request whose reply is read by another thread or a later call. Returns its number. The caller holds
-        `sending`. OSError or DaemonAway if the connection is closed, or the daemon reads nothing.
+        Send a request whose reply is read by another thread or a later call, and return its number. The caller holds
+        `sending`.
         """
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the connection is closed")
@@ -279,7 +271,7 @@ class Link:
                 if asked:
                     raise NoAnswer(f"the daemon on {quoted(self.path)} doesn't answer pings") from None
                 asked = True
-                self._send_ping()
+                self.try_to_post("ping", {})
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 raise away(self.path, "it went away before it answered", may_have_run=True) from None
@@ -292,19 +284,16 @@ class Link:
                 if on_other_reply is not None:
                     on_other_reply(reply)
 
-    def _send_ping(self) -> None:
-        try:
-            with self.sending:
-                self.post("ping", {})
-        except (OSError, DaemonAway):
-            pass  # the next read raises the error, or finds the answer
+    def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
+        """As `post`, for a request about whose reply nobody asks; the next read raises the error, if there is one."""
+        with self.sending, suppress(OSError, DaemonAway):
+            self.post(op, fields)
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Ask the daemon to "interrupt" or "kill" the job that a call waits for, which then returns the job's result. Call
-        this from another thread, or from a signal handler. The latter passes *wait* as False, since a call that it
-        interrupts while writing can't go on meanwhile; that call sends the interrupt or kill after its own request.
-        Returns whether a call waits for a job.
+        Ask the daemon to "interrupt" or "kill" the job that a call waits for, if there is one: whether there was. Call
+        this from another thread; or from a signal handler, without *wait*, since a call that it interrupts while
+        writing can't go on meanwhile: that call sends it after its own request.
         """
         if self._halfway and not wait:
             self._hurried = how if self._awaited else ""

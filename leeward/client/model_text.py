@@ -9,7 +9,6 @@ MOST = 20_000
 
 
 def text_of(result: Result) -> str:
-    """Output, errors and exit code as one text."""
     parts = [result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():
         parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")

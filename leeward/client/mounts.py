@@ -10,7 +10,7 @@ import struct
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET  # as link.py does
 from _socket import socket as Socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.conversation import checked
@@ -57,8 +57,8 @@ class Mount:
 def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
               compare: bool = False) -> tuple[Mount, ...]:
     """
-    All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given. RequestRejected for an object
-    that isn't a Mount, for *overlay* or *compare* without a *workdir*, and for `compare` with an overlay or read-only.
+    *mounts*, and before them one for *workdir*; RequestRejected if one is no Mount, or its `overlay` or `compare` is
+    wrong.
     """
     found = tuple(mounts)
     for mount in found:
@@ -115,10 +115,7 @@ class OpenFolders:
                           "writable": bool(mount.writable), "overlay": bool(mount.overlay), "file": not folder})
 
     def send(self, reply: Reply, descriptors: list[int]) -> int:
-        """
-        Send the descriptors over the dock, the socket that came with the reply to sandbox_dock, and return its number.
-        Closes *descriptors*, those of *reply*. BadReply if there is no dock, or it accepts none.
-        """
+        """Send the descriptors over the dock, the socket that came with *reply*; returns its number. Closes *descriptors*."""
         try:
             number = checked(whole, reply, "dock", 1)
             if len(descriptors) != 1:
@@ -169,11 +166,8 @@ class Meanwhile:
 def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
               states: dict[str, FolderState] | None = None, beside: Callable[[], None] | None = None) -> Reply:
     """
-    Open a sandbox with *mounts*, and return the daemon's reply. Each attempt sends the descriptors again.
-
-    Args:
-        states: a dict, to which the state of each folder with `compare` is added, by target.
-        beside: called once, when the request was sent. What it raises ends the attempt.
+    Open a sandbox with *mounts*; each attempt sends the descriptors again. *states* gets the state of each folder with
+    `compare`, by target. *beside* is called once, when the request was sent; what it raises ends the attempt.
     """
     attempts: Retry | None = None
     meanwhile = None if beside is None else Meanwhile(beside)
@@ -191,19 +185,3 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
                 if pause is None:
                     raise
             time.sleep(pause)
-
-
-async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tuple[Reply, list[int]]]],
-                          fields: Mapping[str, Any], mounts: Sequence[Mount],
-                          states: dict[str, FolderState]) -> Reply:
-    """As `open_with`, over an asyncio connection, with one attempt. A thread reads the folders with `compare`."""
-    if any(mount.compare for mount in mounts):
-        import asyncio  # here, since blocking programs don't need it
-
-        opened = await asyncio.to_thread(OpenFolders, mounts)
-    else:
-        opened = OpenFolders(mounts)
-    with opened as folders:
-        states.update(folders.states)
-        number = folders.send(*await ask("sandbox_dock", {}))
-        return (await ask("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]

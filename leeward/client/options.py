@@ -1,6 +1,6 @@
 """
 The options of `execute` and `session`, and the fields of requests that are made from them. The daemon checks the
-values, once for clients in all languages; only mistakes that Python's types would hide are checked here.
+values; only mistakes that Python's types would hide are checked here.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ _ALSO = {
 
 def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
     """
-    Refuse an option that isn't in *kind*, the TypedDict of the call's options, with a TypeError, as Python does, and
-    suggest the one that was probably meant, of these and *more*, the names of the call's other parameters.
+    Refuse an option that isn't in *kind*, the TypedDict of a call, with a TypeError as Python does, and suggest the one
+    that was probably meant, of these and *more*.
     """
     for name in options:
         if name not in kind.__annotations__:
@@ -152,8 +152,8 @@ def requirements_of(options: PlaceOptions) -> tuple[str, ...]:
 
 def allowing(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """
-    The field `policy` of a request. An empty policy, which allows nothing, becomes {"allow": []}, since an empty map in
-    a request means that there is no policy.
+    The field `policy` of a request. An empty one, which allows nothing, isn't sent as an empty map, which means no
+    policy.
     """
     return None if policy is None else dict(policy) or {"allow": []}
 

@@ -42,10 +42,7 @@ def next_tick() -> None:
 
 
 class Overlay:
-    """
-    The overlay at *target* of the sandbox *box*; "" if there is only one. RequestRejected if there is none, or several
-    for "".
-    """
+    """The overlay at *target* of the sandbox *box*, "" for the only one; RequestRejected if there is none, or several."""
 
     def __init__(self, box: Sandbox, target: str) -> None:
         self._box = box
@@ -93,10 +90,6 @@ class Overlay:
         """
         Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each with a NUL behind
         it, as the file `deleted`. Returns why some changes can't be saved.
-
-        Args:
-            wanted: from `diff`.
-            folder: for both; it is made, in a folder that exists.
         """
         files = os.path.join(folder, "files")
         os.mkdir(folder, 0o700)
@@ -134,10 +127,7 @@ class Overlay:
         return int(self._row["since"])
 
     def content(self, path: str, most: int) -> bytes:
-        """
-        The present content of a file in the sandbox, relative to the folder; RequestRejected if it has more than *most*
-        bytes.
-        """
+        """The present content of a file in the sandbox; RequestRejected if it has more than *most* bytes."""
         held, size = list[bytes](), 0
         while True:
             data = self._fetch("overlay_read", {"path": os.fsencode(path), "offset": size})
@@ -170,10 +160,7 @@ class Overlay:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
 
     def _read(self, path: bytes, into: int, most: int) -> None:
-        """
-        Write at most *most* bytes of the file to the descriptor *into*, and one more if the file is larger. Without the
-        bound this might never end, since processes of the sandbox can append to the file all the time.
-        """
+        """Write the file to *into*: *most* bytes, and one more if it is larger, since processes may append all the time."""
         offset = 0
         while offset <= most:
             data = self._fetch("overlay_read", {"path": path, "offset": offset})

@@ -1,13 +1,11 @@
-"""
-What the blocking client of a live sandbox does with the folders of the host: it opens the sandbox with them, and has
-the calls about their changes.
-"""
+"""The blocking client's calls about folders of the host, and how it opens a sandbox with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.client.mounts import open_with
 from leeward.errors import RequestRejected, Stale
 
 if TYPE_CHECKING:
@@ -35,7 +33,10 @@ class OverlayCalls:
         raise NotImplementedError
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        return self._links.open(fields, self._mounts, self._states, self.beside_opening)
+        with self._links.lasting() if fields.get("held") else self._links.one() as link:
+            if not self._mounts:
+                return link.call("sandbox_open", fields)[0]
+            return open_with(link, fields, self._mounts, self._states, self.beside_opening)
 
     def _overlay(self, target: str) -> Overlay:
         from leeward.client.overlay import Overlay  # most sandboxes have none
@@ -43,10 +44,7 @@ class OverlayCalls:
         return Overlay(self, target)  # type: ignore[arg-type]  # it is a Sandbox
 
     def _compared(self, target: str) -> FolderState | None:
-        """
-        The state of *target* at the opening, if it is a folder with `compare`; else None. RequestRejected if *target*
-        is "", and there are several to choose from.
-        """
+        """The state of *target* at the opening, if it is a folder with `compare`; RequestRejected for "" with several."""
         if not any(mount.compare for mount in self._mounts):
             return None
         assert self.id  # opens the sandbox, which reads the folders with `compare`
@@ -97,10 +95,7 @@ class OverlayCalls:
         return self._overlay(target).apply(paths, changes)
 
     def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
-        """
-        The changes among *changes*, from `diff`, that `apply` would refuse: by path, with the error. Stale if another
-        folder has replaced the host's folder.
-        """
+        """Those of *changes*, from `diff`, that `apply` would refuse: by path, with the error. Stale as for `diff`."""
         return self._overlay(target).conflicts(changes)
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:

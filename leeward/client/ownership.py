@@ -1,7 +1,4 @@
-"""
-Text for an error: which users may connect to a socket to which this process may not; names come from this host's
-databases.
-"""
+"""Text for an error: which users may connect to a socket to which this process may not."""
 
 from __future__ import annotations
 

@@ -71,10 +71,7 @@ def ready(path: str) -> None:
 
 
 def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
-    """
-    The environment for *packages*, by the interpreter, the folder and the index in the daemon's *status*; BadReply if
-    it lacks one of them.
-    """
+    """The environment for *packages*, by the daemon's *status*; BadReply if that lacks what it takes."""
     try:
         about = status["environments"]
         major, minor = map(int, about["version"])
@@ -88,7 +85,7 @@ def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str,
 
 
 def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
-    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it."""
+    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon hasn't it."""
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:
@@ -102,10 +99,7 @@ def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt:
 
 async def with_environment_async(fields: Mapping[str, Any], wanted: WantedPackages,
                                  attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
-    """
-    As `with_environment`, for a coroutine function. A thread installs the packages, and goes on if the task is
-    cancelled.
-    """
+    """As `with_environment`. A thread installs the packages, and goes on if the task is cancelled."""
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:

@@ -19,8 +19,8 @@ def temporary_name() -> bytes:
 
 class NewFile:
     """
-    An empty file in the folder *parent*, a descriptor that stays the caller's, which nobody else can read; `fd` is for
-    reading and writing. *temporary* is a name that nobody can guess.
+    An empty file in the folder *parent*, a descriptor, which nobody else can read. *temporary* is a name that nobody
+    can guess.
     """
 
     def __init__(self, parent: int, temporary: bytes) -> None:

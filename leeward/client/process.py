@@ -11,19 +11,10 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import sandbox_calls
 from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
-from leeward.client.sandbox_calls import (
-    CLOSE_S,
-    READ_S,
-    SOON_S,
-    Chunk,
-    ChunkReader,
-    Collected,
-    OnData,
-    ended_of,
-    pieces,
-)
+from leeward.client.sandbox_calls import CLOSE_S, READ_S, SOON_S, Chunk, ChunkReader, Collected, OnData
 from leeward.client.waiting import Lock, sleep
 from leeward.errors import DaemonError, ProcessOver
 from leeward.wire.replies import Reply
@@ -100,7 +91,7 @@ class Process:
         ended.
         """
         taken = 0
-        for piece in pieces(data):
+        for piece in sandbox_calls.pieces(data):
             count = checked(whole, self._ask("process_write", data=piece), "written")
             taken += count
             if count < len(piece):
@@ -128,13 +119,13 @@ class Process:
 
     def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for the end of the process. A process with much output doesn't end unless a client reads that output.
-        Returns how it ended, without its output; None after *timeout* seconds (None waits without end).
+        Wait for the end of the process, which needs a reader of its output if that is long. Returns how it ended,
+        without its output; None after *timeout* seconds (None waits without end).
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-            result = ended_of(self._ask("process_wait", wait=left))
+            result = sandbox_calls.ended_of(self._ask("process_wait", wait=left))
             if result is not None or (until is not None and time.monotonic() >= until):
                 return result
 
@@ -147,7 +138,7 @@ class Process:
         for chunk in self:
             collected.take(chunk)
         while True:
-            result = ended_of(self._ask("process_wait", wait=READ_S), *collected.streams)
+            result = sandbox_calls.ended_of(self._ask("process_wait", wait=READ_S), *collected.streams)
             if result is not None:
                 return result
 

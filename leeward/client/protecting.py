@@ -67,7 +67,6 @@ def is_protected(path: str) -> bool:
 
 
 def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()) -> ObeyedPaths:
-    """What `search` finds in the folder *folder*, a descriptor."""
     def listed(path: str) -> list[tuple[str, bool]]:
         with beneath(folder, path) as fd, os.scandir(fd) as entries:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -142,8 +141,8 @@ class FolderGuard:
 
     def put_away(self) -> list[str]:
         """
-        Rename what the sandbox has made and programs on the host obey at once, and return the former paths. Unprotected
-        if something can't be renamed, or a part of the folder can't be searched.
+        Rename what the sandbox has made and programs on the host obey at once; the former paths. Unprotected if that
+        fails.
         """
         moved = list[str]()
         for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
@@ -202,8 +201,8 @@ class FolderGuard:
 
     def _named(self, repositories: Iterable[str]) -> list[str]:
         """
-        The paths in the folder that the settings of *repositories* name. A word of a command is a path if it isn't a
-        folder's: `test` may be both.
+        The paths that the settings of *repositories* name. A word of a command is one if it isn't a folder's, as `test`
+        may be.
         """
         found = dict[str, None]()
         for repository in repositories:
@@ -280,8 +279,8 @@ class FolderGuard:
 
     def _make(self, name: str, mode: int | None) -> bool:
         """
-        Make the folder *name* with *mode*, or without one the empty setting of a repository, unless it exists. Returns
-        whether it is one that was made for a sandbox.
+        Make the folder *name* with *mode*, or without one a repository's empty setting: whether it was made for a
+        sandbox.
         """
         above, _, last = name.rpartition("/")
         if mode is None and not name.endswith((*_FILES, *_FOLDERS)):
@@ -310,7 +309,6 @@ class FolderGuard:
         return True
 
     def _rename(self, name: str) -> bool:
-        """Put *name* away; returns whether it was there."""
         above, _, last = name.rpartition("/")
         try:
             fd = open_beneath(self._folder, os.fsencode(above) or b".", FOLDER)

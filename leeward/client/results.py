@@ -71,7 +71,7 @@ class MappedFiles(Mapping[str, bytes]):
 
 
 def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
-    """The result in *reply*; BadReply if there is none, or a memory file isn't sealed. Closes *descriptors* in any case."""
+    """The result in *reply*; BadReply if there is none. Closes *descriptors* in any case."""
     arenas = map_arenas(descriptors, reply.arenas)
     fields = checked(parse_result, reply)
     fields["outcome"] = Outcome(fields["outcome"])

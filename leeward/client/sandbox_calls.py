@@ -114,10 +114,7 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """
-        The bytes as UTF-8, with U+FFFD for what is invalid. A character that is cut is in the text of the chunk that
-        ends it.
-        """
+        """The bytes as UTF-8, with U+FFFD for what is invalid. A cut character is in the text of the chunk that ends it."""
         return text_of_piece(self.begun, self.data, last=self.last)[0]
 
 
@@ -160,10 +157,7 @@ def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
-    """
-    The fields of a process_start request for a program on a terminal of *size*, rows and columns. Raises as
-    `open_fields`.
-    """
+    """The fields of a process_start request for a program on a terminal. Raises as `open_fields`."""
     check_names("terminal", options, TerminalOptions)
     fields = program_fields(what, **options)
     env = {"TERM": TERM, **fields.get("env", {})}
@@ -184,16 +178,12 @@ def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
-    """The fields of a sandbox_execute request. Raises as `open_fields`."""
     check_names("execute", options, CodeOptions)
     return execute_fields(code, **options)
 
 
 def id_of(sandbox: object) -> str:
-    """
-    *sandbox*, or RequestRejected if it hasn't the form of an id: a Sandbox object with an empty one would open a new
-    sandbox.
-    """
+    """*sandbox*, or RequestRejected if it isn't an id: a Sandbox object with an empty one would open a new sandbox."""
     if not isinstance(sandbox, str) or len(sandbox) != ID_LENGTH:
         raise RequestRejected(f"sandbox must be an id of {ID_LENGTH} characters, not {sandbox!r:.40}; "
                               "`leeward sandbox list` shows yours")
@@ -214,10 +204,7 @@ def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
 
 
 class ChunkReader:
-    """
-    Reads the answers to the process_read requests about one process: *after* is the number of the last chunk that was
-    read, and *at_end* says that no more come.
-    """
+    """Reads the answers about one process: *after* is the number of the last chunk, and *at_end* says that no more come."""
 
     def __init__(self) -> None:
         self.after, self.at_end = 0, False
@@ -239,10 +226,7 @@ class ChunkReader:
 
 
 def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
-    """
-    The result in an answer to process_wait, with *out* and *err*, the output that was read before. None if the process
-    hasn't ended.
-    """
+    """The result in an answer to process_wait, with the output that was read before; None if the process hasn't ended."""
     if not checked(flag, reply, "over"):
         return None
     assert reply.ok is not None
@@ -250,7 +234,6 @@ def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
 
 
 def result(answer: tuple[Reply, Sequence[int]]) -> Result:
-    """The result in *answer*: a reply, and the descriptors of its arenas."""
     from leeward.client.results import result_of  # builds enumerations, which an agent's start doesn't need
 
     return result_of(*answer)

@@ -58,14 +58,6 @@ class _SessionLink(Link):
             raise refusal(reply)
         return reply, descriptors
 
-    def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
-        """Send a request without waiting for the reply to it."""
-        with self.sending:
-            try:
-                self.post(op, fields)
-            except (OSError, DaemonAway):
-                return  # the thread that reads gets the error
-
 
 class Session:
     """
@@ -125,10 +117,7 @@ class Session:
         return result_of(reply, descriptors)
 
     def interrupt(self) -> None:
-        """
-        Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread than the one that
-        waits for the job; it doesn't wait for the job to end.
-        """
+        """Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread; it doesn't wait."""
         if self._lock.locked():
             self._link.try_to_post("interrupt", {"session": self._number})
 

@@ -60,8 +60,8 @@ class Gate:
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until one more request may be sent, before others if it is *first*; call `release` afterwards. A *job* is
-        one outside of a session.
+        Wait until a request may be sent, *first* before others; call `release` afterwards. A *job* is one outside of a
+        session.
         """
         if not self._waiting and self._room(job):
             self._take(job)
@@ -82,8 +82,8 @@ class Gate:
 
     def release(self, *, job: bool, refused: bool = False) -> None:
         """
-        Count out a request that was answered, or whose caller doesn't wait any more; then admit others. If it was
-        *refused* as busy, no job is admitted before a job in flight has ended.
+        Count out a request, and admit others; after one that was *refused* as busy no job before a job in flight has
+        ended.
         """
         self._held -= 1
         self.jobs -= job

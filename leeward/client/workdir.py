@@ -118,7 +118,11 @@ class WorkdirSandbox:
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
         self._lock = threading.Lock()
-        self._before = _before() if compare else None
+        self._before: BeforeFirstCall | None = None
+        if compare:
+            from leeward.client.folder_state import BeforeFirstCall
+
+            self._before = BeforeFirstCall()
         for mount in mounts:
             _open(mount.source, os.O_PATH, close=True)
         self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
@@ -169,10 +173,7 @@ class WorkdirSandbox:
         return with_heap_limit(self._run([*self._words, *words]))
 
     def _warm(self, code: str) -> Result | None:
-        """
-        Run *code* in a Node that was started in advance, or reads code from stdin. None if it has to run as `node -e
-        CODE`.
-        """
+        """Run *code* in a Node that was started in advance; None if it has to run as `node -e CODE`."""
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
         got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
@@ -357,8 +358,8 @@ class WorkdirSandbox:
 
     def _renew(self, box: Sandbox, over: SandboxOver) -> None:
         """
-        Replace *box*, a sandbox that has ended, by a new one. The folder has all files, so nothing is lost; with
-        `overlay` the copy is lost, and this raises Destroyed.
+        Replace *box*, which has ended. The folder has all files; with `overlay` the copy is lost, and this raises
+        Destroyed.
         """
         with self._lock:
             self._check()
@@ -407,12 +408,6 @@ class WorkdirSandbox:
 
     def __repr__(self) -> str:
         return f"<WorkdirSandbox {self._path}{'' if self._folder >= 0 else ', destroyed'}>"
-
-
-def _before() -> BeforeFirstCall:
-    from leeward.client.folder_state import BeforeFirstCall  # few programs need it
-
-    return BeforeFirstCall()
 
 
 def _short_form(given: object) -> dict[str, Any]:

@@ -10,10 +10,7 @@ from leeward.spec.stand_ins import DISABLED
 
 
 class WorkdirError(LeewardError):
-    """
-    The base class of these exceptions, raised itself for errors that no other class describes. `kind` is one word for
-    each class, the same in all languages.
-    """
+    """The base class of these exceptions, raised itself for what no other describes. `kind` is one word for each class."""
 
     kind: ClassVar[str] = "other"
 
@@ -93,10 +90,7 @@ class NetworkingDisabled(WorkdirError):
 
 
 class FetchError(WorkdirError):
-    """
-    A fetch got no response: the policy refused it, a limit was reached, or the host can't be reached. The attributes
-    `cause`, `url` and `may_have_been_sent` are those of `FetchFailed`.
-    """
+    """A fetch got no response. The attributes `cause`, `url` and `may_have_been_sent` are those of `FetchFailed`."""
 
     kind = "fetch"
 

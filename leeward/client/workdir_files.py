@@ -42,10 +42,7 @@ class WorkdirEntry:
 
 
 def inside(path: str | os.PathLike[str]) -> str:
-    """
-    *path* as text, without `.`, `..` and empty names; PathTraversal if it is absolute or leads out by `..`,
-    WorkdirIoError if it is empty or has a NUL.
-    """
+    """*path* in normal form; PathTraversal if it is absolute or leads out by `..`, WorkdirIoError if it is no path."""
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise WorkdirIoError(errno.EINVAL, "it is no path", text)
@@ -201,7 +198,6 @@ class WorkdirFiles:
 
 
 def io_error(error: OSError, name: str) -> WorkdirIoError:
-    """The WorkdirIoError for *error*, which came from a call on the path *name*."""
     if isinstance(error, WorkdirIoError):
         return error
     return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)

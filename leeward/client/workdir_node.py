@@ -21,9 +21,8 @@ MOST_WARM = (128 << 10) // 4
 
 def heap_of(memory: int | str) -> int:
     """
-    The limit on V8's heap, in MiB, in a sandbox with a limit of *memory*, which must be whole bytes or a size such as
-    "512M". It is lower than the sandbox's, so that V8 aborts before the kernel runs out of pages for the sandbox, which
-    takes longer, at worst until the time limit.
+    The limit on V8's heap, in MiB, in a sandbox of *memory*: lower than the sandbox's, so that V8 aborts before the
+    kernel runs out of pages for the sandbox, which takes longer, at worst until the time limit.
     """
     size = parse_size(memory) if isinstance(memory, str) else memory
     if type(size) is not int:
