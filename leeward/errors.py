@@ -41,8 +41,8 @@ HIDING = ((0xad, 0xad), (0x61c, 0x61c), (0x115f, 0x1160), (0x180e, 0x180e), (0x2
 
 def quoted(name: str | bytes | os.PathLike[str]) -> str:
     r"""
-    *name* in quotes, as messages have the names of files: escapes for control characters and for those in HIDING, and
-    \xNN for bytes that aren't UTF-8. leeward/capi/text.c has the same function.
+    *name* in quotes, with escapes for control characters and those in HIDING, and \xNN for bytes that aren't UTF-8, as
+    leeward/capi/text.c has it.
     """
     text = os.fsencode(name).decode("utf-8", "surrogateescape")
     quote = '"' if "'" in text and '"' not in text else "'"
@@ -82,8 +82,8 @@ class LeewardError(Exception):
 
 def told(error: BaseException) -> str:
     """
-    Return a text for *error* without a byte of anybody else's: the text of leeward's own exceptions, the kernel's for
-    an errno, and for any other one the name of its type. The texts of libraries quote what they were given.
+    A text for *error* without a byte of anybody else's: that of leeward's own exceptions, the kernel's for an errno,
+    else the type's name. The texts of libraries quote what they were given.
     """
     if isinstance(error, LeewardError):
         return str(error)

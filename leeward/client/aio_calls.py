@@ -91,13 +91,7 @@ class AsyncCalls:
 
     async def _within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
                       functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
-        """
-        Make a call, and return the answer with the connection that it came over.
-
-        Raises:
-            Refused: the answer is a refusal.
-            NoAnswer: no answer came before *until*, a time.monotonic() value.
-        """
+        """Make a call before *until*, a time.monotonic() value, or raise NoAnswer: the answer, and its connection."""
         one = _PendingCall(op, fields, idempotent, until, functions)
         try:
             async with asyncio.timeout(None if until is None else until - time.monotonic()):

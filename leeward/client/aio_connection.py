@@ -201,10 +201,7 @@ class AsyncConnection:
             self._loop.remove_writer(self._socket.fileno())
 
     def _cut_off(self) -> None:
-        """
-        The daemon reads no more: take its refusal, if it sent one; else fail the requests that it hasn't received in
-        full.
-        """
+        """The daemon reads no more: take its refusal, if it sent one; else fail the requests that it hasn't received."""
         if self._output:
             self._output.clear()
             self._loop.remove_writer(self._socket.fileno())

@@ -1,10 +1,7 @@
 """
-The caller's functions that a job may call, for the asyncio client: a task for each call.
-
-Trust:     none in a call; see `functions`.
-
-Coroutine functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread
-of its own, which goes on when the job ends.
+The caller's functions that a job may call, for the asyncio client: a task for each call; see `functions`. Coroutine
+functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread of its
+own, which goes on when the job ends.
 """
 
 from __future__ import annotations

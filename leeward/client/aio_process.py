@@ -7,7 +7,6 @@ import time
 # Not `signal`, which builds enumerations: 1 ms.
 from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
@@ -203,6 +202,5 @@ class AsyncKernel:
     async def __aenter__(self) -> AsyncKernel:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -33,9 +33,9 @@ class AsyncSession:
     async def execute(self, code: str | bytes, *, deadline: float | None = None,
                       **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code in the session's process, and wait for its result. Takes the options of Session.execute.
-
-        The wait for its turn counts for the *deadline*. When it passes while the job runs, the session's state is lost.
+        Run code in the session's process, and wait for its result. Takes the options of Session.execute. The wait for
+        its turn counts for the *deadline*, in seconds; when that passes while the job runs, the session's state is
+        lost.
         """
         fields, served = turn_fields(self._number, code, options), awaited_by(options)
         sent = False

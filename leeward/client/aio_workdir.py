@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leeward.client.fetching import Fetched, Headers
@@ -31,7 +30,7 @@ class AsyncWorkdirSandbox:
     A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         async with leeward.AsyncWorkdirSandbox("project") as work:
-            await work.write_file("numbers", "40\\n2\\n")
+            await work.write_file("numbers", "40\n2\n")
             print((await work.exec("sort", ["-n", "numbers"])).text)
 
     `WorkdirSandbox` describes the arguments, the calls and the errors. Tasks may share it: 16 calls run at once. If a
@@ -99,8 +98,7 @@ class AsyncWorkdirSandbox:
     async def __aenter__(self) -> AsyncWorkdirSandbox:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.destroy()
 
     def __repr__(self) -> str:

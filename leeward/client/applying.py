@@ -28,10 +28,7 @@ from leeward.spec.folders import HOLES
 
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
-    """
-    The changes of *paths* and below, with the new folders that they need; RequestRejected if one of *paths* hasn't
-    changed.
-    """
+    """The changes of *paths* and below, with the new folders that they need; RequestRejected if one hasn't changed."""
     if paths is None:
         return list(all_of_them)
     wanted = [posixpath.normpath(path) for path in paths]
@@ -368,8 +365,5 @@ def _temporary(journal: ApplyJournal, change: FolderChange) -> bytes:
 
 
 def leads_out(change: FolderChange) -> bool:
-    """
-    Whether a link could lead out of the folder, alone or together with other links that the sandbox has made: if
-    `deep/link` leads to the top, `deep/link/..` is outside.
-    """
+    """Whether a link could lead out, also by others of the sandbox: if `deep/link` is the top, `deep/link/..` is outside."""
     return not stays_below(os.fsencode(change.link or ""), change.path.count("/"))

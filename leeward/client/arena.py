@@ -1,9 +1,8 @@
 """
 Results in memory files: checked, then mapped.
 
-Trust:     none in the descriptor. A file that can still shrink could end the client by SIGBUS, and one that can still
-           be written could change while it is read. So the seals and the size are read from the kernel:
-           memfd_create(2), fcntl(2).
+Trust:     none in the descriptor. A file that can shrink could end the client by SIGBUS, and one that can be written
+           could change while it is read. So the seals and the size are read from the kernel: memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations

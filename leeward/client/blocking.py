@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any, Unpack
 
 from leeward.client.calls import Calls
@@ -143,6 +142,5 @@ class Client(Calls):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,8 +15,8 @@ def begun(data: bytes) -> bytes:
 
 def text_of_piece(before: bytes, data: bytes, *, last: bool = False) -> tuple[str, bytes]:
     """
-    The text of *data*, with U+FFFD for what is invalid, after *before*, the character that the piece before has begun;
-    and the character that it has begun itself, which is in the text if this piece is the *last*.
+    The text of *data* after *before*, the character that the piece before has begun, with U+FFFD for what is invalid;
+    and the character that *data* has begun, which is in the text if this piece is the *last*.
     """
     whole = before + data
     left = b"" if last else begun(whole)

@@ -65,9 +65,8 @@ def _connect(sock: Socket, path: str) -> None:
 
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
-    Connect to the daemon, and check its user: root, our own user, or the one of LEEWARD_TRUSTED_UID; DaemonAway
-    otherwise. Waits up to CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the
-    result is None then.
+    Connect to the daemon, if its user is root, our own, or that of LEEWARD_TRUSTED_UID; else DaemonAway. Waits up to
+    CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the result is None then.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -102,10 +101,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 
 
 def started(path: str, op: str) -> bool:
-    """
-    Start a daemon on *path* for a request *op*, unless a client mustn't: returns whether it did; DaemonAway if it
-    can't.
-    """
+    """Start a daemon on *path* for a request *op*, unless a client mustn't: whether it did; DaemonAway if it can't."""
     if op in ASKING or type(path) is str:
         return False
     from leeward.client import autostart  # imports subprocess, which a client with a daemon doesn't need

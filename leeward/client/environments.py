@@ -163,8 +163,8 @@ class Environments:
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
-        Remove environments without a name other than those of `packages=`, and unfinished ones. Returns the hashes of
-        those removed, and of those that stay since a daemon uses them.
+        Remove environments that only `packages=` or nobody names, and unfinished ones. Returns the hashes of those
+        removed, and of those that stay since a daemon uses them.
         """
         gone: list[str] = []
         busy: list[str] = []
@@ -245,10 +245,7 @@ class Environments:
 
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
-        """
-        A context in which no other process makes or removes this environment; the kernel frees it when the process
-        ends.
-        """
+        """A context in which no other process makes or removes this environment; the kernel ends it with the process."""
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -125,8 +125,8 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
 
 def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
     """
-    Run the next step of *call*, with the answer to its last request or the error of that; None for both begins it.
-    Returns True and its result, or False and its next request.
+    Run the next step of *call*, with the last answer or error, None for both to begin: whether it is done, and its
+    result or its next request.
     """
     try:
         return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins

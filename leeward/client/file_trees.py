@@ -3,10 +3,9 @@ Copies files and folders from the client's host into a live sandbox, and out of 
 
 Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which
            `wire/file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So
-           nothing is written outside the folder that the caller named, even if another program changes the folder
-           meanwhile; that folder itself is found through no other user's link (`host_paths`). A file is written under
-           another name, and renamed when it is complete. A symbolic link is made only if it can't lead out of the
-           folder; set-id bits are left out.
+           nothing is written outside the folder that the caller named, even if another program changes it meanwhile;
+           that folder itself is found through no other user's link (`host_paths`). A file is renamed when it is
+           complete. A symbolic link is made only if it can't lead out of the folder; set-id bits are left out.
 """
 
 from __future__ import annotations

@@ -34,11 +34,11 @@ class Files:
     """
     The files in a sandbox. A process inside the sandbox carries out each call, under the same locks as a job. So a path
     means what it means to a program in the sandbox, and leads nowhere else. A relative path begins at `/workspace`.
+    Folders that lead to a path that is written are made.
 
     Errors of files are those of Python's own functions: FileNotFoundError, IsADirectoryError, NotADirectoryError,
-    PermissionError, FileExistsError, else OSError with its errno. A call that takes longer than its timeout, 300
-    seconds at most, raises TimeoutError. A name that isn't UTF-8 is text as `os.fsdecode` returns it. Folders that lead
-    to a path that is written are made.
+    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long, or longer than its
+    *timeout* of at most 300 seconds, raises TimeoutError. A name that isn't UTF-8 is text as `os.fsdecode` returns it.
     """
 
     def __init__(self, sandbox: _Asks) -> None:
@@ -79,8 +79,8 @@ class Files:
 
     def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
         """
-        Write a file, and return its bytes. The new content replaces the old one only when it is complete: until then
-        readers see the old file.
+        Write a file, and return the number of bytes. The new content replaces the old one only when it is complete:
+        until then readers see the old file.
 
         Args:
             path: the file's path. A link is followed.

@@ -53,10 +53,7 @@ class FolderEntry:
 
 
 class FolderState:
-    """
-    The state of the folder *fd*, all of whose files are read; RequestRejected for more than 100,000 entries, or bad
-    ones.
-    """
+    """The state of the folder *fd*, whose files are all read; RequestRejected for more than 100,000 entries, or bad ones."""
 
     def __init__(self, fd: int) -> None:
         about = os.fstat(fd)

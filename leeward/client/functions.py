@@ -5,9 +5,9 @@ Trust:     none in a call. The job chooses its arguments, which decode to plain 
            that the caller has given.
 
 Theory of operation. Beside the execute request, a function_take request waits on the same connection for the job's
-calls. Each call is answered in a thread of its own, while the thread that waits for the job's result reads; both write,
-under the link's lock. After the result no call is answered any more: a function that still runs goes on, and its return
-value is dropped. `aio_functions` does the same with tasks. Only programs that pass functions import this module.
+calls. Each call is answered in a thread of its own (by `aio_functions` in a task), while the thread that waits for the
+job's result reads; both write, under the link's lock. After the result no call is answered any more: a function that
+still runs goes on, and its return value is dropped.
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ class ServedFunctions:
         self._given = given
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
-        """
-        Serve the job of request *number* until *answer*, which passes replies to other requests to its argument,
-        returns.
-        """
+        """Serve the job of request *number* until *answer* returns, which passes replies to other requests on."""
         serving = _Serving(link, number, self._given)
         try:
             serving.take()

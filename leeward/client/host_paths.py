@@ -1,11 +1,9 @@
 """
 Opens paths of the host that a user names, through links of that user's and of root's alone: whoever else can write to a
-folder on the path, such as /tmp, could make it lead to any file of the user's. All that writes a sandbox's files to the
-host begins here.
+folder on the path, such as /tmp, could make it lead to any file of the user's (fs.protected_symlinks is off on some
+systems, and looks at sticky folders only). All that writes a sandbox's files to the host begins here. Each name of a
+path is opened below the folder that was opened before it, so nothing can be swapped between the check and the use.
 
-Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
-           the check and the use.
-Beside:    fs.protected_symlinks, which is off on some systems, and looks at sticky folders only.
 Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
 """
 
@@ -88,10 +86,7 @@ def _instead(former: int, latter: int) -> int:
 
 
 def open_own(path: str, *, make: bool = False) -> int:
-    """
-    As `open_through`, by links of this user and root: whoever else can write to a folder on the path could make it lead
-    to any folder of this user. RequestRejected for another user's link.
-    """
+    """As `open_through`, by links of this user and root; RequestRejected for another user's link."""
     def check(folder: str, name: str, about: os.stat_result) -> None:
         if about.st_uid not in (0, os.geteuid()):
             raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link of user"

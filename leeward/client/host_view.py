@@ -1,6 +1,6 @@
 """
-What a client tells about itself when it opens a sandbox: for the profile `shell` the current folder, the home folder
-and the environment variables; for a sandbox with a home of its own the home's path and the user's name.
+What a client tells about itself when it opens a sandbox: for the profile `shell` its folder, home and environment
+variables; for a sandbox with a home of its own the home's path and the user's name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ from leeward.spec.profile_names import AGENT, SHELL
 
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
-    """
-    The fields of a sandbox_open request and the mounts, with what the profile needs. RequestRejected for `shell` with
-    mounts, or with a current folder that can't be named.
-    """
+    """The fields of a sandbox_open request and the mounts, with what the profile needs; for `shell` there mustn't be any."""
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:
         user = _user_fields()

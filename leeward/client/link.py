@@ -51,10 +51,7 @@ ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
-    """
-    Read once from *sock*: bytes, b"" at the end, and descriptors, which the caller owns; BadReply if the kernel dropped
-    one.
-    """
+    """Read once: bytes, b"" at the end, and descriptors, which the caller owns; BadReply if the kernel dropped one."""
     data, ancillary, flags, _ = sock.recvmsg(READ, ANCILLARY, MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
     for level, kind, content in ancillary:
@@ -77,6 +74,8 @@ if TYPE_CHECKING:
 
 class Link:
     """A connection to the daemon on *path*; connects with the first call, and again when the connection was lost."""
+
+    _has_arena = True  # for large requests
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -143,7 +142,7 @@ class Link:
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         try:
-            if bulk(op, fields) >= LARGE and not self._asked_for_slots:
+            if self._has_arena and bulk(op, fields) >= LARGE and not self._asked_for_slots:
                 self._ask_for_slots(deadline)
         except BaseException as error:
             self.close()
@@ -232,10 +231,7 @@ class Link:
         return answer
 
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
-        """
-        Send a request whose reply is read by another thread or a later call, and return its number. The caller holds
-        `sending`.
-        """
+        """Send a request whose reply another thread or a later call reads; its number. The caller holds `sending`."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the connection is closed")
         self._halfway = True  # before the number is taken: a handler's request would take the same one
@@ -291,9 +287,9 @@ class Link:
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Ask the daemon to "interrupt" or "kill" the job that a call waits for, if there is one: whether there was. Call
-        this from another thread; or from a signal handler, without *wait*, since a call that it interrupts while
-        writing can't go on meanwhile: that call sends it after its own request.
+        Ask the daemon to "interrupt" or "kill" the job that a call waits for: whether there was one. Call this from
+        another thread; or from a signal handler, without *wait*: a call that it interrupts while writing can't go on
+        meanwhile, and sends it after its own request.
         """
         if self._halfway and not wait:
             self._hurried = how if self._awaited else ""

@@ -56,10 +56,7 @@ class Mount:
 
 def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
               compare: bool = False) -> tuple[Mount, ...]:
-    """
-    *mounts*, and before them one for *workdir*; RequestRejected if one is no Mount, or its `overlay` or `compare` is
-    wrong.
-    """
+    """*mounts*, and before them one for *workdir*; RequestRejected if one is no Mount, or has wrong options."""
     found = tuple(mounts)
     for mount in found:
         if not isinstance(mount, Mount):

@@ -111,10 +111,7 @@ _ALSO = {
 
 
 def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
-    """
-    Refuse an option that isn't in *kind*, the TypedDict of a call, with a TypeError as Python does, and suggest the one
-    that was probably meant, of these and *more*.
-    """
+    """Refuse an option that isn't in *kind* with a TypeError, as Python does, and suggest the one that was probably meant."""
     for name in options:
         if name not in kind.__annotations__:
             names = [*kind.__annotations__, *more]
@@ -151,10 +148,7 @@ def requirements_of(options: PlaceOptions) -> tuple[str, ...]:
 
 
 def allowing(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """
-    The field `policy` of a request. An empty one, which allows nothing, isn't sent as an empty map, which means no
-    policy.
-    """
+    """The field `policy` of a request, for which an empty map means no policy, while an empty policy allows nothing."""
     return None if policy is None else dict(policy) or {"allow": []}
 
 
@@ -202,10 +196,7 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
 
 
 def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
-    """
-    The functions among *options*, for a blocking client; None if there are none. RequestRejected for a coroutine
-    function.
-    """
+    """The functions among *options*, for a blocking client; RequestRejected for a coroutine function."""
     given = options.get("functions")
     if not given:
         return None
@@ -215,7 +206,7 @@ def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
 
 
 def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
-    """The functions among *options*, for the asyncio client; None if there are none."""
+    """The functions among *options*, for the asyncio client."""
     given = options.get("functions")
     if not given:
         return None
@@ -242,8 +233,8 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
                    profile: str | None = None, environment: str | None = None, egress: str | None = None,
                    allow_network: bool = False, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
-    The fields of an execute request; options that weren't given are left out. RequestRejected if a text isn't a size,
-    one string was given in place of several, or a value has a wrong type.
+    The fields of an execute request, of the options that were given. RequestRejected if a text isn't a size, one string
+    was given in place of several, or a value has a wrong type.
     """
     if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
         raise RequestRejected(_no_code(code))

@@ -88,8 +88,8 @@ class Overlay:
 
     def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
         """
-        Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each with a NUL behind
-        it, as the file `deleted`. Returns why some changes can't be saved.
+        Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each before a NUL, as
+        `deleted`. Returns why some changes can't be saved.
         """
         files = os.path.join(folder, "files")
         os.mkdir(folder, 0o700)

@@ -11,10 +11,7 @@ from leeward.errors import quoted
 
 
 def who_may(path: str) -> str:
-    """
-    The owner of the socket on *path*, or of the first folder before it that this process may not enter, and the cure: to
-    join the group, or to let a group in by the daemon's key `group`.
-    """
+    """The owner of the socket, or of the first folder before it that this process may not enter, and the cure: a group."""
     try:
         about, what, does, bit = os.stat(path), "it", "connect", stat.S_IWGRP
     except OSError:

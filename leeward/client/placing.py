@@ -18,10 +18,7 @@ def temporary_name() -> bytes:
 
 
 class NewFile:
-    """
-    An empty file in the folder *parent*, a descriptor, which nobody else can read. *temporary* is a name that nobody
-    can guess.
-    """
+    """An empty file in the folder *parent*, a descriptor. Nobody else can read it, or guess the name *temporary*."""
 
     def __init__(self, parent: int, temporary: bytes) -> None:
         self._parent, self._temporary, self._has_name = parent, temporary, False

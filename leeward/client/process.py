@@ -8,7 +8,6 @@ import time
 # Not `signal`, which builds enumerations: 1 ms.
 from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
@@ -199,6 +198,5 @@ class Kernel:
     def __enter__(self) -> Kernel:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

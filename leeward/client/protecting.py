@@ -4,10 +4,10 @@ Keeps a sandbox from writing what programs on the host run at once, in a folder 
 Theory of operation. What there is when the sandbox is opened is mounted read-only over itself (`names`). A name that
 begins with a dot and is missing in the folder itself is made first, as an empty folder, which no program obeys and git
 doesn't list; missing settings of a repository are made as empty files. The sandbox sees them read-only as well, so it
-can't make others in their place. `close` removes them. What git's settings name in the folder (the hooks of
-`core.hooksPath`, a filter's script, an included file) is protected like these, and so is what a link in a protected
-folder leads to. The kernel can't refuse a name at any depth of a folder that is written live: what the sandbox makes
-elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it and nothing is lost.
+can't make others in their place; `close` removes them. What git's settings name in the folder (the hooks of
+`core.hooksPath`, a filter's script, an included file) is protected likewise, and what a link in a protected folder
+leads to. The kernel can't refuse a name at any depth of a folder that is written live: `put_away` finds what the
+sandbox makes elsewhere, after each call, and renames it, so that nothing obeys it and nothing is lost.
 
 Trust:     none in the folder's content: nothing is opened or renamed through a link.
 Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
@@ -28,7 +28,7 @@ from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
 from leeward.obeyed.git_settings import named_in
-from leeward.obeyed.names import obeyed_by, plain
+from leeward.obeyed.names import plain
 from leeward.obeyed.repositories import INSIDE, NAMES
 from leeward.obeyed.search import ObeyedPaths, search
 from leeward.obeyed.table import AT_ONCE, ROWS
@@ -58,12 +58,6 @@ _MAX_NAMES = 2_000_000
 
 class Unprotected(LeewardError):
     """Something in the folder that programs on the host obey at once was written, and can't be put away."""
-
-
-def is_protected(path: str) -> bool:
-    """Whether *path*, relative to a protected folder, can't be written by its name."""
-    row = obeyed_by(path)
-    return row is not None and row.kind == AT_ONCE
 
 
 def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()) -> ObeyedPaths:
@@ -141,8 +135,8 @@ class FolderGuard:
 
     def put_away(self) -> list[str]:
         """
-        Rename what the sandbox has made and programs on the host obey at once; the former paths. Unprotected if that
-        fails.
+        Rename what the sandbox has made and programs on the host obey at once: the former paths. Unprotected if it
+        can't.
         """
         moved = list[str]()
         for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
@@ -201,8 +195,8 @@ class FolderGuard:
 
     def _named(self, repositories: Iterable[str]) -> list[str]:
         """
-        The paths that the settings of *repositories* name. A word of a command is one if it isn't a folder's, as `test`
-        may be.
+        The paths that the settings of *repositories* name; a word of a command, as `test`, is one if it isn't a
+        folder's.
         """
         found = dict[str, None]()
         for repository in repositories:
@@ -278,10 +272,7 @@ class FolderGuard:
                 for each in INSIDE.get(plain(os.path.basename(repository)), INSIDE[""])]
 
     def _make(self, name: str, mode: int | None) -> bool:
-        """
-        Make the folder *name* with *mode*, or without one a repository's empty setting: whether it was made for a
-        sandbox.
-        """
+        """Make the folder *name* with *mode*, or without one a repository's empty setting: whether it is for a sandbox."""
         above, _, last = name.rpartition("/")
         if mode is None and not name.endswith((*_FILES, *_FOLDERS)):
             return False

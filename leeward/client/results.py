@@ -13,8 +13,8 @@ from leeward.wire.replies import Reply, parse_result
 
 class MappedResult(Result):
     """
-    A Result in a read-only mapping of a memory file, which lives as long as the result or a view of it. The first
-    access to `stdout` or `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
+    A Result in a read-only mapping, which lives as long as the result or a view of it. The first access to `stdout` or
+    `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
     """
 
     # Not dataclass fields. `stdout` and `stderr` aren't set at first: __getattr__ sets them.

@@ -2,10 +2,10 @@
 Decides which failed calls are sent again, and when.
 
 A job must not run twice unless its caller allows that. So a call is sent again only after an error which says that
-nothing of the job has run (`may_have_run`), and only in three cases. First, the connection ended before the daemon took
-a byte of the request. Second, the daemon is stopping and refused the request as shutting_down: it is sent over a new
-connection, where another daemon may take it. Third, the daemon has no room now and refused the request as busy: it is
-sent again after a pause, over the same connection. All other refusals go to the caller.
+nothing of the job has run (`may_have_run`), and only in three cases: the connection ended before the daemon took a byte
+of the request; the daemon is stopping and refused it as shutting_down (over a new connection, where another daemon may
+take it); the daemon has no room now and refused it as busy (after a pause, over the same connection). All other
+refusals go to the caller.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ class Retry:
 
     def pause(self, error: DaemonError, now: float, progress: float = float("-inf")) -> float | None:
         """
-        Seconds until the next attempt after *error*; None if there is none, and *error* is to be raised, whose
-        `may_have_run` is set if the job may have run in any of the attempts. *now* and *progress*, when the last job of
-        the same client ended, are by time.monotonic().
+        Seconds until the next attempt after *error*; None if that is to be raised, with `may_have_run` for all
+        attempts. *now* and *progress*, when the last job of the same client ended, are by time.monotonic().
         """
         self._may_have_run = error.may_have_run = self._may_have_run or error.may_have_run
         self._error = error

@@ -137,10 +137,7 @@ def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
 
 
 def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -> dict[str, Any]:
-    """
-    The fields that process_run and process_start have in common, for a program and its arguments or a line for the
-    shell. For `stdin=None` it is empty; `start` adds the field that leaves it open. Raises as `open_fields`.
-    """
+    """The fields that process_run and process_start have in common."""
     check_names("shell" if isinstance(what, str) else "run", options, StartOptions)
     given: Mapping[str, Any] = options
     common = execute_fields(None, stdin=given.get("stdin") or b"", **{

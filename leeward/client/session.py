@@ -12,11 +12,10 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.connecting import away
-from leeward.client.conversation import checked, refusal
+from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.options import TurnOptions, served_by, turn_fields
 from leeward.client.results import result_of
@@ -35,28 +34,17 @@ _CLOSE_S = 5.0
 class _SessionLink(Link):
     """A connection that doesn't reconnect, and that a second thread may write to."""
 
+    _has_arena = False
+
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
         """As `Link.call`, but send the request only once. All requests after session_open use this."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
-        with self.sending:
-            number, data = self._conversation.request(op, fields)
-            try:
-                self._send(data)
-            except BaseException as error:
-                self.close()
-                if isinstance(error, DaemonAway) and not error.may_have_run:
-                    raise away(self.path, "it ended the session's connection") from None
-                raise
         try:
-            reply, descriptors = self._served(number, deadline, functions)
-        except BaseException:
-            self.close()
-            raise
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
+            return self._ask(op, fields, deadline, functions)
+        except DaemonAway as error:
+            raise (error if error.may_have_run else away(self.path, "it ended the session's connection")) from None
 
 
 class Session:
@@ -147,6 +135,5 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

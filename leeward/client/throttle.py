@@ -1,13 +1,12 @@
 """
 Bounds the number of requests in flight on one connection of the asyncio client by what the daemon accepts.
 
-Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
-(`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for the daemon's
-workers. The client can't know the second bound, which depends on all clients and on how long jobs take: a job beyond it
-is refused as busy. So the gate begins with two jobs for each worker, and admits one more for each job that was served,
-until a job is refused. Then it admits as many as were in flight beside the refused job, but at least as many as there
-are workers, and one more each time that as many jobs were served. Further calls wait in the gate, first come, first
-served. A job that was refused is sent before those that were never sent.
+Theory of operation. The daemon has two bounds. The first is on requests of one connection; the client asks for it
+(`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for workers. The
+client can't know it, as it depends on all clients and on how long jobs take: a job beyond it is refused as busy. So the
+gate begins with two jobs for each worker, and admits one more for each job that was served, until one is refused. Then
+it admits as many as were in flight beside that, but at least as many as there are workers, and one more each time that
+as many were served. Further calls wait, first come, first served; but a job that was refused goes first.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Gate:
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until a request may be sent, *first* before others; call `release` afterwards. A *job* is one outside of a
+        Wait until a request may be sent, *first* before others; call `release` then. A *job* is one outside of a
         session.
         """
         if not self._waiting and self._room(job):
@@ -82,7 +81,7 @@ class Gate:
 
     def release(self, *, job: bool, refused: bool = False) -> None:
         """
-        Count out a request, and admit others; after one that was *refused* as busy no job before a job in flight has
+        Count out a request, and admit others; after one that was *refused* as busy no job before one in flight has
         ended.
         """
         self._held -= 1

@@ -2,11 +2,10 @@
 WorkdirSandbox: a folder of the host with commands, JavaScript and file calls.
 
 Theory of operation. A WorkdirSandbox uses a live sandbox of the profile `workdir`, whose /workspace is the folder. The
-first command opens that sandbox; if it has ended (after its idle time, or out of memory), the next command opens
-another one. Each command is a fresh process in the sandbox, with an environment of its own. Without `overlay` this
-program reads and writes the folder's files itself, beneath the folder's descriptor (workdir_files.py), which needs no
-sandbox. With `overlay` the sandbox has a copy of the folder, a process there reads and writes the files, and the copy
-is lost when that sandbox ends.
+first command opens it; if it has ended (after its idle time, or out of memory), the next one opens another. Each
+command is a fresh process there, with an environment of its own. Without `overlay` this program reads and writes the
+folder's files itself, beneath the folder's descriptor (workdir_files.py). With `overlay` the sandbox has a copy of the
+folder, a process there reads and writes the files, and the copy is lost when that sandbox ends.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import posixpath
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -34,9 +32,10 @@ from leeward.client.workdir_errors import (
     WorkdirRuntimeError,
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
-from leeward.client.workdir_node import MOST_WARM, USAGE, check_code, heap_of, with_heap_limit
+from leeward.dataclass import replace
 from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver, Stale
-from leeward.outcome import Outcome, Result
+from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
+from leeward.spec.sizes import parse_size
 from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
 from leeward.spec.tools import TOOLS
 from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE
@@ -54,13 +53,24 @@ T = TypeVar("T")
 _LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
          'for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :')
 
+#: The shell line that runs for `node` without arguments. Node would read a program from stdin, which is empty here.
+USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2"
+
+#: The text that V8 writes before it aborts because its heap is full, and the exit code of that abort.
+_HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
+
+#: Bytes of code that `node -e` accepts: MAX_ARG_STRLEN of the kernel, minus the NUL at the end.
+MOST_CODE = (128 << 10) - 1
+#: Characters of code that is sent by standard input: a quarter of 128 KiB, as each may have 4 bytes of UTF-8.
+MOST_WARM = (128 << 10) // 4
+
 
 class WorkdirSandbox:
     r"""
     A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         with leeward.WorkdirSandbox("project") as work:
-            work.write_file("numbers", "40\\n2\\n")
+            work.write_file("numbers", "40\n2\n")
             print(work.exec("awk", ["{ sum += $1 } END { print sum }", "numbers"]).text)
             print(work.exec_js("console.log(6 * 7)").text)
 
@@ -357,10 +367,7 @@ class WorkdirSandbox:
             raise WorkdirRuntimeError(str(error)) from error
 
     def _renew(self, box: Sandbox, over: SandboxOver) -> None:
-        """
-        Replace *box*, which has ended. The folder has all files; with `overlay` the copy is lost, and this raises
-        Destroyed.
-        """
+        """Replace *box*, which has ended, and with it an `overlay`'s copy: this raises Destroyed then."""
         with self._lock:
             self._check()
             if self._overlay:
@@ -398,8 +405,7 @@ class WorkdirSandbox:
     def __enter__(self) -> WorkdirSandbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     def __del__(self) -> None:
@@ -434,3 +440,35 @@ def _open(path: str | os.PathLike[str], flags: int, *, close: bool = False) -> i
     if close:
         os.close(fd)
     return fd
+
+
+def heap_of(memory: int | str) -> int:
+    """
+    The limit on V8's heap, in MiB, in a sandbox of *memory*: lower than the sandbox's, so that V8 aborts before the
+    kernel runs out of pages for the sandbox, which takes longer, at worst until the time limit.
+    """
+    size = parse_size(memory) if isinstance(memory, str) else memory
+    if type(size) is not int:
+        raise RequestRejected(f"memory is a whole number of bytes or a size such as '512M', not {memory!r:.40}")
+    total = size >> 20
+    return max(16, total - 64 - total // 8)
+
+
+def check_code(code: object) -> None:
+    """Raise RequestRejected unless *code* is text of at most MOST_CODE bytes, which `node -e` accepts."""
+    if not isinstance(code, str):
+        raise RequestRejected(f"code is JavaScript as text, not {type(code).__name__}")
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as error:
+        raise RequestRejected(f"code can't be sent: {error}") from None
+    if size > MOST_CODE:
+        raise RequestRejected(f"code has {size} bytes, and `node -e` takes {MOST_CODE} at most: write_file('job.js',"
+                              " code), and then exec('node', ['job.js'])")
+
+
+def with_heap_limit(got: Result) -> Result:
+    """*got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY."""
+    if got.exit_code == _ABORTED and _HEAP_FULL in got.stderr:
+        return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
+    return got
