@@ -68,8 +68,7 @@ class WorkdirFiles:
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
         """The content of a regular file; EFBIG if it has more than *limit* bytes."""
         name = inside(path)
-        fd = self._open(name, _READ)
-        try:
+        with self._opened(name, _READ) as fd:
             size = self._check(fd, name)
             found = bytearray()
             while size <= limit and (piece := os.read(fd, min(_CHUNK, limit + 1 - len(found)))):
@@ -78,10 +77,6 @@ class WorkdirFiles:
             if size > limit:
                 raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} bytes", name)
             return bytes(found)
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
 
     def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
         """Replace a file's content by *data*; the folders that lead there are made. Returns the number of bytes."""
@@ -90,41 +85,29 @@ class WorkdirFiles:
         if self._protect:
             self._check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
-        fd = self._open(name, _WRITE, 0o666, links=not self._protect)
-        try:
+        with self._opened(name, _WRITE, 0o666, links=not self._protect) as fd:
             self._check(fd, name)
             os.ftruncate(fd, 0)
             left = memoryview(raw)
             while left:
                 left = left[os.write(fd, left[:_CHUNK]):]
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
         return len(raw)
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
         """The entries of a folder, sorted by name; EFBIG if there are more than *limit*."""
-        name = inside(path)
-        fd = self._open(name, _FOLDER)
-        try:
-            found = []
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    try:
-                        about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
-                    except FileNotFoundError:  # removed meanwhile
-                        continue
-                    is_file = stat.S_ISREG(about.st_mode)
-                    found.append(WorkdirEntry(entry.name, stat.S_ISDIR(about.st_mode), is_file,
-                                              about.st_size if is_file else 0))
-                    if len(found) > limit:
-                        raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
-            return sorted(found, key=lambda entry: entry.name)
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
+        name, found = inside(path), list[WorkdirEntry]()
+        with self._opened(name) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                try:
+                    about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                is_file = stat.S_ISREG(about.st_mode)
+                found.append(WorkdirEntry(entry.name, stat.S_ISDIR(about.st_mode), is_file,
+                                          about.st_size if is_file else 0))
+                if len(found) > limit:
+                    raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
+        return sorted(found, key=lambda entry: entry.name)
 
     def _check_obeyed(self, name: str) -> None:
         """Raise WorkdirIoError if programs on the host run *name* at once, or the setting of a repository."""
@@ -136,27 +119,17 @@ class WorkdirFiles:
         refused = (row is not None and row.kind == AT_ONCE) or any(within(name, each) for each in self._known)
         above, _, last = f"/{name}".rpartition("/")
         while not refused:
-            with contextlib.suppress(FileNotFoundError), self._opened(above[1:] or ".") as fd:
-                refused = makes_repository(last, os.listdir(fd))
+            try:
+                with self._opened(above[1:] or ".", links=False) as fd:
+                    refused = makes_repository(last, os.listdir(fd))
+            except WorkdirIoError as error:
+                if error.errno != errno.ENOENT:
+                    raise
             if not above:
                 break
             above, _, last = above.rpartition("/")
         if refused:
             raise WorkdirIoError(errno.EROFS, "programs on the host run it at once, so it is write-protected", name)
-
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        """A folder, opened through no link; FileNotFoundError if it isn't there."""
-        try:
-            fd = self._open(path, _FOLDER, links=False)
-        except WorkdirIoError as error:
-            if error.errno == errno.ENOENT:
-                raise FileNotFoundError from None
-            raise
-        try:
-            yield fd
-        finally:
-            os.close(fd)
 
     def _make_folders(self, path: str) -> None:
         if not path:
@@ -164,26 +137,32 @@ class WorkdirFiles:
         there = ""
         for name in path.split("/"):
             parent, there = there or ".", posixpath.join(there, name)
-            above = self._open(parent, _FOLDER, links=not self._protect)
-            try:
-                os.mkdir(name, 0o777, dir_fd=above)
-            except FileExistsError:
-                pass  # if the name is a link that leads out, opening it fails
-            except OSError as error:
-                raise io_error(error, there) from None
-            finally:
-                os.close(above)
+            with self._opened(parent, links=not self._protect) as above:
+                try:
+                    os.mkdir(name, 0o777, dir_fd=above)
+                except FileExistsError:
+                    pass  # if the name is a link that leads out, opening it fails
+                except OSError as error:
+                    raise io_error(error, there) from None
 
-    def _open(self, name: str, flags: int, mode: int = 0, *, links: bool = True) -> int:
+    @contextlib.contextmanager
+    def _opened(self, name: str, flags: int = _FOLDER, mode: int = 0, *, links: bool = True) -> Iterator[int]:
+        """A context with a descriptor; an OSError in it becomes a WorkdirIoError."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                return open_beneath(self._folder, os.fsencode(name), flags, mode, links=links)
+                fd = open_beneath(self._folder, os.fsencode(name), flags, mode, links=links)
+                break
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     raise PathTraversal(name) from None
                 if error.errno != errno.EAGAIN or not tries_left:
                     raise io_error(error, name) from None
-        raise AssertionError("unreachable")
+        try:
+            yield fd
+        except OSError as error:
+            raise io_error(error, name) from None
+        finally:
+            os.close(fd)
 
     @staticmethod
     def _check(fd: int, name: str) -> int:
