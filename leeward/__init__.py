@@ -83,43 +83,32 @@ __all__ = [
     "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
-#: The modules of the names, but for those of leeward.errors.
-_MODULES = {
-    "leeward.client.aio": ("AsyncClient",),
-    "leeward.client.aio_files": ("AsyncFiles",),
-    "leeward.client.aio_process": ("AsyncKernel", "AsyncProcess"),
-    "leeward.client.aio_sandbox": ("AsyncSandbox",),
-    "leeward.client.aio_session": ("AsyncSession",),
-    "leeward.client.aio_workdir": ("AsyncWorkdirSandbox",),
-    "leeward.client.blocking": ("Client",),
-    "leeward.client.changes": ("FolderChange",),
-    "leeward.client.egress_asks": ("EgressAsk",),
-    "leeward.client.environments": ("BuildFailed",),
-    "leeward.client.fetching": ("Fetched",),
-    "leeward.client.file_calls": ("FileChange", "FileInfo", "FileMatch"),
-    "leeward.client.file_trees": ("Transfer",),
-    "leeward.client.files": ("Files",),
-    "leeward.client.mounts": ("Mount",),
-    "leeward.client.process": ("Kernel", "Process"),
-    "leeward.client.sandbox": ("Sandbox",),
-    "leeward.client.sandbox_calls": ("Chunk",),
-    "leeward.client.session": ("Session",),
-    "leeward.client.workdir": ("WorkdirSandbox",),
-    "leeward.client.workdir_errors": (
-        "CommandNotFound", "Destroyed", "FetchError", "NetworkingDisabled", "PathTraversal", "Timeout",
-        "ToolboxNotAvailable", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError"),
-    "leeward.client.workdir_files": ("WorkdirEntry",),
-    "leeward.outcome": ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result"),
+#: The modules of leeward.client that have the names; all others are in leeward.outcome or leeward.errors.
+_IN_CLIENT = {
+    "AsyncClient": "aio", "AsyncFiles": "aio_files", "AsyncKernel": "aio_process", "AsyncProcess": "aio_process",
+    "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncWorkdirSandbox": "aio_workdir",
+    "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
+    "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
+    "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
+    "FolderChange": "changes", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
+    "PathTraversal": "workdir_errors", "Process": "process", "Sandbox": "sandbox", "Session": "session",
+    "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
+    "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
+    "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name in _IN_CLIENT:
+        home = f"leeward.client.{_IN_CLIENT[name]}"
+    elif name in __all__:
+        home = "leeward.outcome" if name in _IN_OUTCOME else "leeward.errors"
+    else:
         raise AttributeError(f"module 'leeward' has no attribute {name!r}")
     from importlib import import_module  # 0.5 ms that a job needn't wait for
 
-    value: object = getattr(import_module(_HOMES.get(name, "leeward.errors")), name)
+    value: object = getattr(import_module(home), name)
     globals()[name] = value
     return value
 
