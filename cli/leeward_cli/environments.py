@@ -123,6 +123,31 @@ def _lines(file: str) -> list[str]:
     return found
 
 
+@env.command("setup")
+@click.option("--index-url", metavar="URL", default="", help="The index, instead of the one that pip uses here.")
+@click.option("--config", "named", metavar="FILE", help="Write this configuration, not the daemon's default one.")
+@click.option("--show", is_flag=True, help="Show what would be allowed, and write nothing.")
+def setup(index_url: str, named: str | None, show: bool) -> int:
+    """
+    Let pip in a sandbox reach the package index: for --package, `packages=` and `leeward env create`.
+
+    Asks pip for its index, and the index for the hosts of its files. Writes a policy for these hosts into the daemon's
+    configuration, and says what it allows.
+    """
+    from leeward_cli import env_setup  # imports urllib and an HTML parser, for this command alone
+
+    found = env_setup.look(*env_setup.pips_index(index_url))
+    path = env_setup.config_file(named)
+    click.echo(f"index: {found.url}\nallowed, while packages are installed: {' '.join(found.origins)}")
+    if found.addresses:
+        click.echo(f"at addresses of a private network: {' '.join(found.addresses)}")
+    if not show:
+        env_setup.write(path, found)
+        click.echo(f"written: {path}, environments_egress and [egress.{env_setup.POLICY}]; a running daemon reads them when"
+                   " it starts again: leeward daemon stop")
+    return 0
+
+
 @env.command("ensure")
 @click.argument("requirements", nargs=-1, metavar="REQUIREMENT...", required=True)
 @socket_option("The socket of the daemon that serves the environment.")

@@ -21,16 +21,19 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from leeward.client.folder_size import SizeWatch, size_of
+from leeward.client.link import Link
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported
+from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted
 from leeward.outcome import Result
 from leeward.spec import stored
 from leeward.spec.folders import within
+from leeward.spec.paths import client_socket
 from leeward.spec.stored import Manifest, Named, Recipe
 
 #: The path of pip in the sandbox; it isn't part of the environment.
@@ -53,7 +56,15 @@ print(json.dumps([sys.implementation.name, sys.version_info[:2],
 """
 _REPORT_S = 30.0
 _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1",
-        "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore"}
+        "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore", "PIP_RETRIES": "2"}
+#: The host's authorities, where a sandbox shows them: pip has a list of its own, without an operator's own authority.
+_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+#: What pip says of a certificate that it doesn't trust.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+#: Connections that were refused, in a message, at most; and answers that are read to find them.
+_MOST_DENIED, _MOST_PAGES = 5, 2000
+_ANSWER_S = 5.0
 
 
 class BuildFailed(LeewardError):
@@ -291,14 +302,17 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         words += ["--find-links", mount.target]
     if recipe.prefix and not within(recipe.prefix, "/usr"):
         found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows only the daemon's own prefix
+    env = {**_PIP, "PIP_CERT": _AUTHORITIES} if os.path.isfile(_AUTHORITIES) else _PIP
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
-                 processes=_PROCESSES, egress=source.egress, env=_PIP, held=True) as box, _bounded(path, room, box):
+                 processes=_PROCESSES, egress=source.egress, env=env, held=True) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:
             got = box.run(argv, timeout=source.timeout, on_stdout=said, on_stderr=said)
             if not got.ok:
                 last = got.stderr_text.strip().splitlines() or [repr(got)]
-                raise BuildFailed(f"pip failed: {last[-1]:.300}" if argv[0] != recipe.python else
-                                  f"pip can't be installed: {last[-1]:.300}")
+                what = "pip failed" if argv[0] != recipe.python else "pip can't be installed"
+                if _UNTRUSTED in got.stdout_text + got.stderr_text:
+                    what += ": the index's certificate isn't trusted"
+                raise BuildFailed(f"{what}: {last[-1]:.300}{_denied(source.socket, box.id) if source.egress else ''}")
             return got
 
         run([recipe.python, "-m", "venv", _TOOL])
@@ -311,6 +325,30 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         return {str(row["name"]): str(row["version"]) for row in json.loads(listed.stdout)}
     except (ValueError, KeyError, TypeError):
         raise BuildFailed(f"pip list: {listed!r:.200}") from None
+
+
+def _host_of(row: Mapping[str, Any]) -> str:
+    host = str(row["name"] or row["address"])
+    return (f"{host}:{row['port']}" if row["port"] else host)[:300]
+
+
+def _denied(socket: str | None, sandbox: str) -> str:
+    """The connections that the daemon refused to *sandbox*, as the end of a message."""
+    link, after, found = Link(client_socket(socket)), 0, dict[str, None]()
+    try:
+        for _ in range(_MOST_PAGES):
+            rows = (link.call("egress_log", {"after": after}, time.monotonic() + _ANSWER_S)[0].ok or {}).get("events")
+            if not isinstance(rows, list) or not rows:
+                break
+            found.update((_host_of(row), None) for row in rows
+                         if row.get("sandbox") == sandbox and row["verdict"] == "denied")
+            after = rows[-1]["number"]
+    except (LeewardError, KeyError, TypeError, AttributeError):
+        pass  # the failure itself is told
+    finally:
+        link.close()
+    shown = ", ".join(quoted(each) for each in list(found)[:_MOST_DENIED])
+    return f"; the policy denied {shown}" if found else ""
 
 
 @contextlib.contextmanager

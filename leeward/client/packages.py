@@ -53,8 +53,8 @@ class WantedPackages:
             raise Forbidden(f"this daemon has no environment of these packages, and user {owner} alone can make it:"
                             f" leeward env create NAME {' '.join(map(repr, self.recipe.requirements))}")
         if not self.source.egress:
-            raise Forbidden("pip reaches no index: set environments_egress in the daemon's configuration to the policy"
-                            " by which it may reach one (docs/environments.md)")
+            raise Forbidden("pip reaches no index: `leeward env setup` allows the one that pip has here, or set"
+                            " environments_egress in the daemon's configuration to a policy (docs/environments.md)")
         Environments(self.folder).create(self.name, self.recipe, self.source, Named, lambda _: None)
 
 

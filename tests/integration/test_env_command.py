@@ -115,10 +115,10 @@ def test_a_running_daemon_uses_a_new_environment(place: Place) -> None:
 def test_an_index_is_reached_by_its_policy(place: Place) -> None:
     """And no other one is: pip says so, and nothing is left."""
     before = place.built()
-    index = ["--egress", "index", "--trusted-host", "packages.example.org", "--index-url"]
+    index = ["--egress", "index", *(f"--trusted-host={name}.example.org" for name in ("packages", "evil")), "--index-url"]
     away = place.env("create", "away", "flavour", *index, f"http://evil.example.org:{place.port}/simple/")
     assert 1 == away.returncode, away
-    assert b"No matching distribution found for flavour" in away.stderr
+    assert b"No matching distribution found for flavour; the policy denied 'evil.example.org'" in away.stderr
     assert before == place.built()
 
     done = place.env("create", "indexed", "flavour", *index, f"http://packages.example.org:{place.port}/simple/")

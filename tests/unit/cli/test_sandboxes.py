@@ -48,13 +48,15 @@ def box(stand: Stand) -> Iterator[str]:
 @pytest.mark.parametrize(("words", "text"), [
     (("sandbox", "list"), "you have no sandbox; `leeward sandbox new` opens one"),
     (("agent", "list"), "no agent runs; `leeward agent start` starts one"),
-    (("env", "list"), "there is no environment; `leeward env create` makes one"),
+    (("env", "list", "--config=CONFIG"), "there is no environment; `leeward env create` makes one"),
 ])
 def test_an_empty_list_is_said_on_standard_error(words: tuple[str, ...], text: str, tmp_path: Path) -> None:
     """Standard output has nothing, for programs that read it."""
     for more, said in (((), f"leeward: {text}\n"), (("--json",), "")):
         with Stand() as empty:
-            began = command(empty, *words, *more)
+            config = tmp_path / "config.toml"
+            config.write_text(f'environments_folder = "{tmp_path}/none"\n')  # root's is the system's, where there may be some
+            began = command(empty, *(word.replace("CONFIG", str(config)) for word in words), *more)
             began["env"] |= {"XDG_STATE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
             done = subprocess.run(**began, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
                                   text=True)
