@@ -31,8 +31,8 @@ CAPI = HERE / "leeward" / "capi"
 SDK = Path("leeward/_native/sdk")
 
 #: The sources of the library, and of the program, in whose folder the library's headers are found as well.
-LIBRARY = ("answer", "ask", "await", "calls", "client", "fault", "file", "file_call", "link", "memfile", "mount",
-           "place", "process", "receive", "reply", "request", "sandbox", "search", "send", "shown", "text", "wire")
+LIBRARY = ("answer", "calls", "client", "exchange", "fault", "file", "link", "mount", "place", "process", "reply", "request",
+           "sandbox", "text", "wire")
 PROGRAM = ("command/exec", "command/exec_job", "command/line")
 
 SONAME = "libleeward.so.0"
@@ -43,17 +43,12 @@ HARDENED = ("-fstack-protector-strong", "-D_FORTIFY_SOURCE=2")
 
 
 def version() -> str:
-    """That of the package, without importing it."""
     match = re.search(r'^__version__ = "([^"]+)"$', (HERE / "leeward" / "__init__.py").read_text(), re.MULTILINE)
     assert match is not None
     return match[1]
 
 
-def compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC") or "cc")
-
-
-def _binutil(name: str) -> list[str]:
+def _tool(name: str) -> list[str]:
     return shlex.split(os.environ.get(name.upper()) or name)
 
 
@@ -70,14 +65,9 @@ def _from_environment(name: str) -> list[str]:
 
 
 def _objects(work: Path, stems: Sequence[str], by: Sequence[str] = ()) -> list[Path]:
-    """
-    Compile sources into *work*, as many at once as there are processors; those that are there stay.
-
-    Args:
-        by: another compiler than the library's.
-    """
+    """Compile sources into *work*, as many at once as there are processors; those that are there stay."""
     flags = _from_environment("LEEWARD_CFLAGS")
-    common = [*(by or compiler()), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
+    common = [*(by or _tool("cc")), "-c", *LANGUAGE, *WARNINGS, "-O2", "-g", "-fPIC", "-fvisibility=hidden",
               *([] if flags else HARDENED), _define(), *flags]
     made = [work / f"{Path(stem).name}.o" for stem in stems]
     todo = [(source, target) for source, target in zip(stems, made, strict=True) if not target.exists()]
@@ -89,52 +79,39 @@ def _objects(work: Path, stems: Sequence[str], by: Sequence[str] = ()) -> list[P
 
 def _archive(work: Path, objects: Sequence[Path], target: Path) -> None:
     # One object whose inner names are its own: nobody's program clashes with them.
-    _run(*_binutil("ld"), "-r", "-o", work / "leeward.o", *objects)
-    _run(*_binutil("objcopy"), "--localize-hidden", work / "leeward.o")
-    _run(*_binutil("ar"), "rcsD", target, work / "leeward.o")
+    _run(*_tool("ld"), "-r", "-o", work / "leeward.o", *objects)
+    _run(*_tool("objcopy"), "--localize-hidden", work / "leeward.o")
+    _run(*_tool("ar"), "rcsD", target, work / "leeward.o")
 
 
 def build_library(folder: Path, work: Path, strip: bool = False) -> None:
-    """
-    Compile libleeward.so.0, libleeward.a and leeward.h into *folder*.
-
-    Args:
-        work: a folder for objects, which the other functions here use again.
-        strip: leave out what only a debugger wants.
-    """
+    """Compile libleeward.so.0, libleeward.a and leeward.h into *folder*; *work* keeps objects for other functions here."""
     folder.mkdir(parents=True, exist_ok=True)
     objects = _objects(work, LIBRARY)
     shared, archive = work / SONAME, work / "libleeward.a"
-    _run(*compiler(), "-shared", "-o", shared, f"-Wl,-soname,{SONAME}",
+    _run(*_tool("cc"), "-shared", "-o", shared, f"-Wl,-soname,{SONAME}",
          f"-Wl,--version-script={CAPI / 'leeward.map'}", "-Wl,-z,relro,-z,now", "-Wl,-z,defs",
          *_from_environment("LEEWARD_CFLAGS"), *_from_environment("LEEWARD_LDFLAGS"), *objects)
     _archive(work, objects, archive)
     if strip:
-        _run(*_binutil("strip"), "--strip-unneeded", shared)
-        _run(*_binutil("strip"), "--strip-debug", "--enable-deterministic-archives", archive)
+        _run(*_tool("strip"), "--strip-unneeded", shared)
+        _run(*_tool("strip"), "--strip-debug", "--enable-deterministic-archives", archive)
     for made in (shared, archive):
         _place(made, folder / made.name)
-    _link(folder / "libleeward.so", SONAME)
+    (folder / "libleeward.so").unlink(missing_ok=True)
+    (folder / "libleeward.so").symlink_to(SONAME)
     _place(CAPI / "leeward.h", folder / "leeward.h")
 
 
 def build_program(path: Path, work: Path) -> None:
-    """
-    Compile the program `leeward` to *path*.
-
-    It is linked statically where the C library can be: loading a shared one is a third of
-    its time.
-
-    Args:
-        work: as build_library has it.
-    """
+    """Compile the program `leeward`, statically where the C library can be: loading one is a third of its time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     by = _from_environment("LEEWARD_PROGRAM_CC")
     if by:
         work = work / "program"  # its objects are another library's
         work.mkdir()
     flags, made = _from_environment("LEEWARD_CFLAGS"), work / "leeward"
-    command: list[str | Path] = [*(by or compiler()), "-o", made, *(flags or ("-s",)),
+    command: list[str | Path] = [*(by or _tool("cc")), "-o", made, *(flags or ("-s",)),
                                  *_from_environment("LEEWARD_LDFLAGS"), *_objects(work, (*PROGRAM, *LIBRARY), by)]
     if flags or subprocess.run([*command, "-static"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
         _run(*command)
@@ -142,13 +119,7 @@ def build_program(path: Path, work: Path) -> None:
 
 
 def install(prefix: Path, work: Path, movable: bool = False) -> None:
-    """
-    Put header, libraries and leeward.pc where compilers look below *prefix*.
-
-    Args:
-        work: as build_library has it.
-        movable: leeward.pc finds the rest by where it lies itself.
-    """
+    """Put header, libraries and leeward.pc below *prefix*; a *movable* leeward.pc finds the rest by where it lies itself."""
     lib, include = prefix / "lib", prefix / "include"
     for folder in (lib / "pkgconfig", include):
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,18 +141,13 @@ def _place(made: Path, path: Path, mode: int = 0o644) -> None:
         arriving.unlink(missing_ok=True)
 
 
-def _link(path: Path, target: str) -> None:
-    path.unlink(missing_ok=True)
-    path.symlink_to(target)
-
-
 def check() -> int:
     """Let every compiler that is here judge each C file, and the header as C++; return the worst exit status."""
     worst = 0
     # With CC of another platform, that one alone.
     other = bool(os.environ.get("LEEWARD_PLATFORM"))
     clang = None if other else next(filter(None, map(shutil.which, CLANG)), None)
-    compilers = [compiler(), *([[clang]] if clang else [])]
+    compilers = [_tool("cc"), *([[clang]] if clang else [])]
     for command in compilers:
         for stem in (*LIBRARY, *PROGRAM):
             worst = max(worst, subprocess.run([*command, "-c", "-o", os.devnull, "-O2", *LANGUAGE, *WARNINGS, "-Werror",

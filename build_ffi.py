@@ -46,10 +46,7 @@ HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "job",
 
 
 def declarations(header: str) -> str:
-    """
-    What cffi reads of a header: its declarations, its numbers, and the names of its computed constants. Not what it
-    defines only where the kernel's headers lack it.
-    """
+    """What cffi reads of a header: declarations, numbers, computed constants; not stand-ins for the kernel's headers."""
     lines, before = [], ""
     for line in re.sub(r"/\*.*?\*/", " ", header, flags=re.DOTALL).splitlines():
         constant = re.match(r"#define (\w+) +([^\s\"].*)", line)
@@ -63,16 +60,12 @@ def declarations(header: str) -> str:
 
 
 def compiler() -> list[str]:
-    """The C compiler's command."""
     own = shlex.split(os.environ.get("CC", ""))
     return own or shlex.split(sysconfig.get_config_var("CC") or "cc")[:1]  # after it come Python's own flags
 
 
 def uring() -> tuple[list[str], list[str]]:
-    """
-    What the compiler and the linker need for io_uring; nothing where liburing isn't there, as a static library,
-    with what we use of it (2.3).
-    """
+    """What compiler and linker need for io_uring: nothing where liburing 2.3 or newer isn't there as a static library."""
     flags = ["-DLW_URING"]
     library = ["-l:liburing.a"]
     if os.environ.get("LEEWARD_TRANSPORT") == "socket" or os.environ.get("LEEWARD_PLATFORM"):
@@ -91,9 +84,8 @@ def python_headers(folder: Path) -> Path:
     """
     Copy Python's headers to *folder*, for compilers of other machines; return it.
 
-    Debian's pyconfig.h leads to one for each architecture, where a cross compiler doesn't look. This
-    machine's own serves: what the limited API asks it for is the sizes of C's types, and x86_64
-    and aarch64 have the same.
+    Debian's pyconfig.h leads to one for each architecture, where a cross compiler doesn't look. This machine's own
+    serves: the limited API asks it for the sizes of C's types, which x86_64 and aarch64 share.
     """
     include = Path(sysconfig.get_path("include"))
     shutil.copytree(include, folder)
@@ -115,12 +107,7 @@ def uring_headers(folder: Path) -> list[str]:
 
 
 def ffibuilder(headers: Path | None = None) -> FFI:
-    """
-    The declarations and sources, ready to compile.
-
-    Args:
-        headers: Python's, where they aren't this machine's.
-    """
+    """The declarations and sources, ready to compile; *headers* are Python's, where they aren't this machine's."""
     ffi = FFI()
     flags, libraries = uring()
     for header in HEADERS:
@@ -143,10 +130,8 @@ def ffibuilder(headers: Path | None = None) -> FFI:
 
 def build(folder: Path = NATIVE, verbose: bool = False) -> Path:
     """
-    Compile into *folder*; return the extension's path.
-
-    Works in a folder of its own, so that a read-only checkout will do, and moves the
-    result into place: a process that has the old one mapped keeps it whole.
+    Compile into *folder*; return the extension's path. Works in a folder of its own, so that a read-only checkout will
+    do, and moves the result into place: a process that has the old one mapped keeps it whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="leeward-shim-") as work:

@@ -1,7 +1,4 @@
-"""
-Hatchling's hook: compiles the shim and libleeward into a wheel, or in place for an editable
-install, and the program `leeward` for both.
-"""
+"""Hatchling's hook: compiles the shim and libleeward into a wheel or in place, and the program `leeward` for both."""
 
 from __future__ import annotations
 
@@ -33,13 +30,7 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
     """Runs build_ffi.py and tells hatchling what came out of it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """
-        Build before hatchling collects files.
-
-        Args:
-            version: "editable", or "standard" for a wheel.
-            build_data: what the wheel builder will go by.
-        """
+        """Build before hatchling collects files; *version* is "editable", or "standard" for a wheel."""
         self._work = tempfile.mkdtemp(prefix="leeward-wheel-")
         client = runpy.run_path(str(Path(self.root) / "build_client.py"))
         sdk = Path(self.root) / client["SDK"] if version == "editable" else Path(self._work) / "sdk"
@@ -76,5 +67,4 @@ class ShimHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling picks
         return program
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was only needed for the wheel."""
         shutil.rmtree(self._work)

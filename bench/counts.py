@@ -5,9 +5,8 @@ Counts the page faults and system calls of the processes of a fresh job.
 
 Needs root, and perf(1) with tracepoints. Each TREE (this one unless told) is a folder with a `.venv` of its own, as for
 processor_pairs.py. Its daemon of four workers runs jobs of eight callers, so most runners are armed while jobs wait.
-The bench counts everything between two moments at which all workers are armed, and divides by the number of jobs. It
-also lists a runner's page faults by the system call before them, `NAME/N` for the N-th call of that name in the
-runner's life, which shows where a fault was added or has gone.
+All between two moments at which all workers are armed is counted, and divided by the number of jobs; a runner's page
+faults also by the system call before them, `NAME/N` for the N-th call of the runner's life.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.processor_pairs import Side, interpreter_of
+from bench.processor_pairs import Side
 from leeward_cli.bench.rounds import CALLERS
 from leeward_cli.bench.spent import children, zygotes
 
@@ -44,8 +43,6 @@ _NUMBER = re.compile(r"#define __NR_(\w+) (\d+)$", re.MULTILINE)
 
 @dataclass
 class Counts:
-    """The counts of all jobs together, by process."""
-
     faults: Counter[str] = field(default_factory=Counter)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: perf had no room for some.
@@ -54,21 +51,30 @@ class Counts:
     after: Counter[str] = field(default_factory=Counter)
 
 
-def count(script: Iterable[str], known: Mapping[int, str], names: Mapping[int, str]) -> Counts:
-    """
-    Args:
-        script: lines of `perf script`.
-        known: the known processes at the start, by pid. Processes that these start are counted as well; others are left
-            out.
-        names: the names of system calls, by number.
-    """
-    who, found = dict(known), Counts()
+def known(daemon: int) -> dict[int, str]:
+    """The processes of *daemon* that there are: itself, zygotes and keepers, by pid."""
+    makers = zygotes(daemon)
+    return {daemon: "daemon", **dict.fromkeys(makers, "zygote"),
+            **dict.fromkeys([each for zygote in makers for each in children(zygote)], "keeper")}
+
+
+def is_fork(line: str, who: dict[int, str]) -> bool:
+    """Whether perf's *line* tells of a fork; then the child is in *who*, if its parent is."""
+    fork = _FORK.search(line)
+    if fork is None:
+        return False
+    child, parent = int(fork[1]), int(fork[2])
+    if child != parent and parent in who:
+        who[child] = _CHILD.get(who[parent], who[parent])
+    return True
+
+
+def count(script: Iterable[str], at_first: Mapping[int, str], names: Mapping[int, str]) -> Counts:
+    """The counts in *script*, of the processes *at_first* and those that these start; *names* of system calls, by number."""
+    who, found = dict(at_first), Counts()
     last: dict[int, tuple[str, int]] = {}
     for line in script:
-        if fork := _FORK.search(line):
-            child, parent = int(fork[1]), int(fork[2])
-            if child != parent and parent in who:
-                who[child] = _CHILD.get(who[parent], who[parent])
+        if is_fork(line, who):
             continue
         found.lost |= _LOST.search(line) is not None
         event = _EVENT.search(line)
@@ -95,19 +101,14 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _names() -> dict[int, str]:
-    """Return the names of this architecture's system calls, as the C compiler knows them."""
+    """The names of this architecture's system calls, as the C compiler knows them."""
     said = subprocess.run(["cc", "-E", "-dM", "-x", "c", "-"], input="#include <sys/syscall.h>\n", text=True,
                           capture_output=True, check=True).stdout
     return {int(number): name for name, number in _NUMBER.findall(said)}
 
 
 def measured(side: Side, jobs: int) -> dict[str, Any]:
-    """
-    Return, per job of *side*, faults and calls by process, the calls by name, and a runner's faults by the call before.
-
-    Raises:
-        OSError: other load leaves perf no room for all events.
-    """
+    """Per job of *side*: faults and calls by process, the calls by name, and a runner's faults by the call before."""
     for _ in range(_TRIES):
         found = _counted(side, jobs)
         if not found.lost:
@@ -125,9 +126,7 @@ def measured(side: Side, jobs: int) -> dict[str, Any]:
 def _counted(side: Side, jobs: int) -> Counts:
     with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
         file = Path(folder, "perf.data")
-        makers = zygotes(side.pid)
-        who = {side.pid: "daemon", **dict.fromkeys(makers, "zygote"),
-               **dict.fromkeys([each for zygote in makers for each in children(zygote)], "keeper")}
+        who = known(side.pid)
         with _recording(file):
             side.work(jobs)
         return count(_lines(file), who, _names())
@@ -135,12 +134,7 @@ def _counted(side: Side, jobs: int) -> Counts:
 
 @contextlib.contextmanager
 def _recording(file: Path) -> Iterator[None]:
-    """
-    Record into *file*, from the first line of the block on.
-
-    Raises:
-        OSError: perf doesn't start to record.
-    """
+    """Record into *file*, from the first line of the block on."""
     orders, order = os.pipe()
     answer, answers = os.pipe()
     perf = subprocess.Popen(
@@ -162,8 +156,7 @@ def _recording(file: Path) -> Iterator[None]:
 
 
 def of_tree(tree: str, jobs: int) -> dict[str, Any]:
-    """Return the counts of a tree with a `.venv`."""
-    side = Side(interpreter_of(tree), CALLERS, ())
+    side = Side(tree, CALLERS, ())
     try:
         return {"tree": tree, **measured(side, jobs)}
     finally:

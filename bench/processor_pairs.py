@@ -3,12 +3,11 @@ The processor time of a fresh job in two trees, measured in pairs: what a change
 
     .venv/bin/python bench/processor_pairs.py TREE [OTHER] [--rounds R] [--jobs N] [--callers C] [--options O] [--json]
 
-TREE and OTHER (this tree unless told) are folders with a `.venv` of their own, made by `./dev setup`; a released or
-older commit is one by `git worktree add FOLDER COMMIT`. A daemon of each runs all the time, and each has a client
-of its own tree, whose time isn't counted. In a round both have their turn of so many jobs, the first one first in even
-rounds. The time of the daemon is its process's processor clock, in nanoseconds; that of its keepers and runners comes
-from their cgroup (leeward_cli/bench/spent.py says why), and is missing where no group counts it. A turn ends when as
-many runners are armed as before, so arming counts.
+TREE and OTHER (this tree unless told) are folders with a `.venv` of their own, made by `./dev setup`; an older commit is
+one by `git worktree add FOLDER COMMIT`. A daemon of each runs all the time, with a client of its own tree, whose time
+isn't counted. In a round both have their turn of so many jobs, the first one first in even rounds. A turn ends when as
+many runners are armed as before, so arming counts. leeward_cli/bench/spent.py says where the times come from; that of
+keepers and runners is missing where no group counts it.
 
 The result is the median of the rounds' ratios, OTHER over TREE, and the interval that holds the true median with
 95 % probability, by the rounds' order alone. Other load slows both turns of a round alike; where it changes between
@@ -24,12 +23,10 @@ import math
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from leeward_cli.bench.spent import children, group_of, unified, zygotes
+from leeward_cli.bench.spent import Spent, spent
 
 #: Run by each tree's own interpreter: the daemon's pid on standard output, then a line for each turn.
 _DRIVER = """
@@ -51,34 +48,14 @@ _WORKERS = 4
 _PARTS = ("daemon", "workers", "both")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessorTime:
-    """Processor seconds: of the daemon, and of its keepers and runners, None where no group counts them."""
-
-    daemon: float
-    workers: float | None
-
-    @property
-    def both(self) -> float | None:
-        return None if self.workers is None else self.daemon + self.workers
-
-
 class Side:
-    """
-    One daemon, and the client that gives it work.
+    """One daemon of a tree with a `.venv`, and the client that gives it work."""
 
-    Args:
-        python: an interpreter with leeward.
-
-    Attributes:
-        pid: the daemon's pid.
-    """
-
-    def __init__(self, python: str, callers: int, options: Sequence[str]) -> None:
+    def __init__(self, tree: str, callers: int, options: Sequence[str]) -> None:
+        python = Path(tree, ".venv/bin/python").absolute()
         self._client = subprocess.Popen([python, "-P", "-c", _DRIVER, str(callers), str(_WORKERS), *options],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid = int(self._answer())
-        self._group = _group(self.pid)
 
     def _answer(self) -> str:
         assert self._client.stdout is not None
@@ -87,49 +64,23 @@ class Side:
             raise ChildProcessError("a daemon or its client has ended; it has said why")
         return line
 
-    def _spent(self) -> ProcessorTime:
-        workers = None
-        if self._group is not None:
-            fields = dict(line.split() for line in (self._group / "cpu.stat").read_text().splitlines())
-            workers = int(fields["usage_usec"]) / 1e6
-        return ProcessorTime(_clock(self.pid), workers)
-
     def work(self, jobs: int) -> None:
-        """Have *jobs* run, until as many runners are armed as before."""
         assert self._client.stdin is not None
         self._client.stdin.write(f"{jobs}\n")
         self._client.stdin.flush()
         self._answer()
 
-    def turn(self, jobs: int) -> ProcessorTime:
-        """Run *jobs* jobs, and return the processor seconds for each."""
-        before = self._spent()
+    def turn(self, jobs: int) -> Spent:
+        """Run *jobs* jobs, and return the processor seconds of all."""
+        before = spent(self.pid)
         self.work(jobs)
-        after = self._spent()
-        workers = None if before.workers is None or after.workers is None else after.workers - before.workers
-        return ProcessorTime((after.daemon - before.daemon) / jobs, None if workers is None else workers / jobs)
+        after = spent(self.pid)
+        if before is None or after is None:
+            raise ChildProcessError(f"/proc doesn't tell the time of daemon {self.pid}")
+        return after.since(before)
 
     def close(self) -> None:
         self._client.communicate()
-
-
-def _clock(pid: int) -> float:
-    """Return the processor seconds of all threads of a process: CPUCLOCK_SCHED."""
-    return time.clock_gettime(~pid << 3 | 2)
-
-
-def _group(daemon: int) -> Path | None:
-    """The unified hierarchy's group above all workers' groups of *daemon*, if the daemon isn't in it as well."""
-    keepers = [keeper for zygote in zygotes(daemon) for keeper in children(zygote)]
-    mount = unified(Path("/proc/self/mountinfo").read_text())
-    if not keepers or mount is None:
-        return None
-    group = Path(group_of(Path(f"/proc/{keepers[0]}/cgroup").read_text()))
-    top = group.parent.parent  # a keeper is in a leaf of its worker's
-    own = group_of(Path(f"/proc/{daemon}/cgroup").read_text())
-    if group.name != "keeper" or str(top) == "/" or f"{own}/".startswith(f"{top}/"):
-        return None
-    return Path(f"{mount}{top}")
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -142,7 +93,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     return None
 
 
-def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[dict[str, object]]:
+def compared(pairs: Sequence[tuple[Spent, Spent]], jobs: int) -> Iterator[dict[str, object]]:
     """For the daemon, the workers and both: the median microseconds of either side, and their ratio with its interval."""
     for part in _PARTS:
         some = [(first, second) for a, b in pairs
@@ -150,13 +101,12 @@ def compared(pairs: Sequence[tuple[ProcessorTime, ProcessorTime]]) -> Iterator[d
         if not some:
             continue
         ratios = [second / first for first, second in some]
-        first, second = (round(1e6 * statistics.median(side)) for side in zip(*some, strict=True))
+        first, second = (round(1e6 * statistics.median(side) / jobs) for side in zip(*some, strict=True))
         yield {"part": part, "tree_us": first, "other_us": second, "ratio": round(statistics.median(ratios), 3),
                "interval": [round(end, 3) for end in interval(ratios) or ()], "rounds": len(some)}
 
 
-def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[ProcessorTime, ProcessorTime]]:
-    """Run *rounds* rounds, in each of which both sides have a turn."""
+def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[Spent, Spent]]:
     pairs = []
     for number in range(rounds):
         if number % 2 == 0:
@@ -166,10 +116,6 @@ def turns(one: Side, other: Side, rounds: int, jobs: int) -> list[tuple[Processo
             second = other.turn(jobs)
             pairs.append((one.turn(jobs), second))
     return pairs
-
-
-def interpreter_of(tree: str) -> str:
-    return str(Path(tree, ".venv/bin/python").absolute())
 
 
 def main() -> int:
@@ -185,9 +131,9 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         sides = []
         for tree in (options.tree, options.other):
-            sides.append(Side(interpreter_of(tree), options.callers, options.options.split()))
+            sides.append(Side(tree, options.callers, options.options.split()))
             stack.callback(sides[-1].close)
-        rows = list(compared(turns(sides[0], sides[1], options.rounds, options.jobs)))
+        rows = list(compared(turns(sides[0], sides[1], options.rounds, options.jobs), options.jobs))
     if options.json:
         print(json.dumps(rows))
         return 0

@@ -24,7 +24,6 @@ import os
 import re
 import resource
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -35,6 +34,7 @@ from leeward.client.link import Link
 from leeward.client.results import result_of
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT
+from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon, daemon_pid
 
 WORKERS = 2
@@ -50,7 +50,6 @@ SETTLED_S = 2.0
 
 
 def below(pid: int) -> list[int]:
-    """Return *pid* and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -76,7 +75,7 @@ def _field(path: str, name: str) -> int:
 
 
 def memory(pid: int) -> int:
-    """Return the MiB of the daemon and its descendants."""
+    """The MiB of the daemon and its descendants."""
     return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
 
 
@@ -90,7 +89,6 @@ def kernel() -> int:
 
 
 def there(pid: int) -> dict[str, int]:
-    """The resources that the daemon has now."""
     used, kept = groups(pid)
     workers = [place.partition(".")[0] for place in kept]
     return {"processes": len(below(pid)), "descriptors": descriptors(pid, kept), "groups": used,
@@ -101,9 +99,8 @@ def there(pid: int) -> dict[str, int]:
 
 def groups(pid: int) -> tuple[int, set[str]]:
     """
-    Return the number of groups below the daemon's own in all hierarchies, without the places that workers keep for
-    later, and the names of these. Such a place has one group of the same name in each hierarchy, and no process in any
-    of them.
+    The number of groups below the daemon's own in all hierarchies, without the places that workers keep for later, and
+    the names of these. Such a place has one group of the same name in each hierarchy, and no process in any of them.
     """
     places: list[str] = []
     occupied: set[str] = set()
@@ -123,7 +120,7 @@ def groups(pid: int) -> tuple[int, set[str]]:
 
 
 def descriptors(pid: int, without: set[str]) -> int:
-    """Return the number of the daemon's descriptors, without those of the places *without*."""
+    """The number of the daemon's descriptors, without those of the places *without*."""
     count = 0
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -132,8 +129,6 @@ def descriptors(pid: int, without: set[str]) -> int:
 
 
 class SandboxLink:
-    """A connection that opens and uses sandboxes."""
-
     def __init__(self, path: str) -> None:
         self._link = Link(path)
 
@@ -186,9 +181,7 @@ def at_once(link: SandboxLink, pid: int, count: int, wrong: list[str]) -> dict[s
 
 
 def _times(seconds: list[float]) -> dict[str, float]:
-    ranks = sorted(1000 * one for one in seconds)
-    return {"p50": round(statistics.median(ranks), 2), "p99": round(ranks[int(0.99 * (len(ranks) - 1))], 2),
-            "worst": round(ranks[-1], 2)}
+    return {name: round(1e3 * percentile(seconds, p), 2) for name, p in (("p50", 50), ("p99", 99), ("worst", 100))}
 
 
 def in_turn(link: SandboxLink, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
@@ -210,10 +203,7 @@ def in_turn(link: SandboxLink, pid: int, turns: int, wrong: list[str]) -> dict[s
 
 
 def rest(link: SandboxLink, pid: int) -> dict[str, int]:
-    """
-    What there is when the daemon has come to rest: as many workers as it is to have without a sandbox, each with the
-    runners that it keeps, for a second.
-    """
+    """What there is after a second in which the daemon had the workers of no sandbox, with the runners that they keep."""
     until, since = time.monotonic() + REST_S, time.monotonic()
     while time.monotonic() < min(until, since + 1.0):
         status = link.ask("status")
@@ -253,10 +243,7 @@ def main() -> int:
 
 
 def _alone() -> None:
-    """
-    Enter a mount namespace of our own, if that is allowed, so that mounts that others make meanwhile don't count as
-    leaks.
-    """
+    """Enter a mount namespace of our own, if allowed: mounts that others make meanwhile are no leaks."""
     unshare = shutil.which("unshare")
     if unshare is not None and not os.geteuid() and _ALONE not in os.environ:
         command = [unshare, "--mount", "--propagation", "private", sys.executable, "-P", *sys.argv]

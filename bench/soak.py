@@ -30,7 +30,6 @@ import os
 import random
 import signal
 import socket
-import statistics
 import sys
 import time
 from collections import Counter
@@ -40,12 +39,12 @@ from pathlib import Path
 from typing import Any
 
 import leeward
+from bench.sandboxes import below
 from leeward.wire.requests import Execute, encode_request
+from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon
 
-CLIENTS = 4
-AT_ONCE = 2
-WORKERS = 4
+CLIENTS, AT_ONCE, WORKERS = 4, 2, 4
 #: What there may be more of at the end than after the first tenth. The daemon's own memory is in KiB. Workers keep some
 #: empty groups for later jobs, with a few descriptors each; how many they need shows after thousands of jobs.
 ROOM = {"KiB of the daemon": 4 << 10, "groups": 4 * WORKERS, "descriptors": 14 * WORKERS}
@@ -97,15 +96,7 @@ for _ in range(100):
 
 @dataclass
 class Soak:
-    """
-    Counts of what has happened so far.
-
-    Attributes:
-        wrong: lines that say what should not have been.
-        times: seconds of ordinary jobs, from call to answer.
-        going: not paused.
-        pauses: seconds of all pauses.
-    """
+    """What has happened so far; `times` and `pauses` in seconds. `wrong` has lines that say what should not have been."""
 
     path: str
     rng: random.Random
@@ -117,7 +108,6 @@ class Soak:
     _since: float = 0.0
 
     def toggle(self) -> None:
-        """Toggle the pause."""
         if self.going.is_set():
             self.going.clear()
             self._since = time.monotonic()
@@ -214,14 +204,14 @@ def vanish(soak: Soak) -> None:
 
 
 def kill_one(soak: Soak, pid: int) -> None:
-    found = below(pid)
+    found = below(pid)[1:]
     if not found:
         return
     victim = soak.rng.choice(found)
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(victim)
         try:
-            if victim in below(pid):  # its number wasn't given to another process meanwhile
+            if victim in below(pid)[1:]:  # its number wasn't given to another process meanwhile
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
                 soak.counts["killed"] += 1
         finally:
@@ -231,25 +221,8 @@ def kill_one(soak: Soak, pid: int) -> None:
 # --- what is there ------------------------------------------------------------
 
 
-def below(pid: int) -> list[int]:
-    """Return every living process below *pid*."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                state, parent = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
-                    parents.setdefault(int(parent), []).append(int(entry))
-    found, todo = [], [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
-
-
 def there(pid: int) -> dict[str, int]:
-    """Return the resources in which a leak would show."""
+    """The resources in which a leak would show."""
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     targets = []
     for fd in os.listdir(f"/proc/{pid}/fd"):
@@ -258,13 +231,13 @@ def there(pid: int) -> dict[str, int]:
     groups = sum(1 for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()
                  for _ in groups_of(pid, line.split(":", 2)))
     return {"descriptors": len(targets), "memory files": sum("memfd:" in each for each in targets),
-            "processes": len(below(pid)), "groups": groups,
+            "processes": len(below(pid)) - 1, "groups": groups,
             "mounts": len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines()),
             "KiB of the daemon": int(status["RssAnon"].split()[0])}
 
 
 def groups_of(pid: int, fields: list[str]) -> list[Path]:
-    """Return the groups that the daemon has made below its own, in the hierarchy of these *fields* of /proc/PID/cgroup."""
+    """The groups that the daemon has made below its own, in the hierarchy of these *fields* of /proc/PID/cgroup."""
     mounts = [f"/sys/fs/cgroup/{name}" for name in (fields[1] or "unified").split(",")] + ["/sys/fs/cgroup"]
     for mount in mounts:
         folder = Path(mount + fields[2])
@@ -274,10 +247,7 @@ def groups_of(pid: int, fields: list[str]) -> list[Path]:
 
 
 async def at_rest(soak: Soak, client: leeward.AsyncClient) -> dict[str, int]:
-    """
-    What is there once nothing is under way: all workers idle, each with as many armed runners as it is to keep. One
-    that has a single job left before it is replaced keeps one.
-    """
+    """What is there once nothing is under way: all workers idle, each with as many armed runners as it is to keep."""
     until = time.monotonic() + REST_S
     last: tuple[int, ...] = ()
     since = time.monotonic()
@@ -338,12 +308,12 @@ async def soaked(soak: Soak, options: argparse.Namespace) -> dict[str, Any]:
                 soak.say(f"{name}: {before[name]} after the first tenth, {count} at the end")
         if soak.counts["lost"] > soak.counts["killed"]:
             soak.say(f"{soak.counts['lost']} jobs are lost, and {soak.counts['killed']} processes were killed")
-        times = sorted(soak.times) or [0.0]
+        times = soak.times or [0.0]
         status: Any = await client.status()
         return {"jobs": options.jobs, "seconds": round(time.monotonic() - start - soak.pauses, 1),
                 "a second": round((options.jobs - tenth) / seconds), **soak.counts,
-                "p50 ms": round(1e3 * statistics.median(times), 2),
-                "p99 ms": round(1e3 * times[int(0.99 * (len(times) - 1))], 1), "most ms": round(1e3 * times[-1]),
+                "p50 ms": round(1e3 * percentile(times, 50), 2),
+                "p99 ms": round(1e3 * percentile(times, 99), 1), "most ms": round(1e3 * max(times)),
                 "driver": status["layers"]["cgroup"].get("driver", "none"), "faults": status["faults"],
                 "after the first tenth": before, "at the end": after, "wrong": len(soak.wrong)}
 

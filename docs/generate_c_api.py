@@ -52,6 +52,11 @@ def _function(comment: str, prototype: str) -> str:
             paragraphs[-1] += " " + line.strip()
         else:
             paragraphs.append(line.strip())
+    errors = next((at for at, paragraph in enumerate(paragraphs) if paragraph.startswith("**Errors:")), None)
+    if errors is not None and prototype.startswith("int ") and "\n * Returns:" not in comment:
+        paragraphs.insert(errors, "**Returns:** LEEWARD_OK, or a negative leeward_error.")
+    if "\n * Threads:" not in comment and re.search(r"leeward_(handle|sandbox) \*\w+[,)]|leeward_free_", prototype):
+        paragraphs += ["", "**Threads:** any." if "leeward_free_" in prototype else "**Threads:** the handle's."]
     text = "\n\n".join(textwrap.fill(paragraph, 92, break_long_words=False, break_on_hyphens=False,
                                      subsequent_indent="  " if paragraph.startswith("* ") else "")
                        for paragraph in paragraphs if paragraph)

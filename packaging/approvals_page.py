@@ -1,16 +1,11 @@
-"""
-The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web.
-
-Runs in:   a developer's shell: `./dev generate`.
-"""
+"""The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from leeward.approvals.web.application import ROUTES
-from leeward.approvals.web.fields import WebField
-from leeward.approvals.web.routes import WebRoute
+from leeward.approvals.web.routes import WebField, WebRoute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "approvals.md"
 
@@ -18,7 +13,6 @@ BEGIN, END = "<!-- routes: made by ./dev generate -->\n", "<!-- end -->"
 
 
 def made() -> str:
-    """docs/approvals.md as it should be, made from what it is."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     rows = "".join(map(row, (each for each in ROUTES if not each.page)))
     return f"{before}{BEGIN}| route | for sandboxes | | fields |\n|---|---|---|---|\n{rows}{END}{rest.partition(END)[2]}"

@@ -3,10 +3,9 @@ Checks that a wheel holds what the tags in its name promise.
 
     python packaging/audit.py WHEEL...
 
-Runs in:   a developer's shell and the tests. Reads with `readelf` of GNU binutils, which knows every architecture.
-Why ours:  auditwheel looks at tags, abi3audit at Python's functions; this also looks at what is hardened, at the
-           program and the SDK, and at folders of the machine that built it. `./dev build --all` asks all three.
-Source:    PEP 600 (manylinux), PEP 656 (musllinux), PEP 427 (WHEEL)
+auditwheel looks at tags, abi3audit at Python's functions; this also looks at what is hardened, at the program and the
+SDK, and at folders of the machine that built it. `./dev build --all` asks all three. It reads with `readelf`, which
+knows every architecture. PEP 600 (manylinux), PEP 656 (musllinux), PEP 427 (WHEEL)
 """
 
 from __future__ import annotations
@@ -46,13 +45,11 @@ ARCHIVE = "leeward/_native/sdk/lib/libleeward.a"
 
 
 def readelf(path: Path, *options: str) -> str:
-    """Return the output of readelf about a file, in English."""
     return subprocess.run(["readelf", "-W", *options, path], check=True, capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}).stdout
 
 
 def audit(wheel: Path) -> list[str]:
-    """Return one line for each way in which *wheel* differs from what its name says."""
     _, _, python, abi, tag = wheel.stem.split("-")
     with zipfile.ZipFile(wheel) as archive, tempfile.TemporaryDirectory(prefix="leeward-audit-") as work:
         archive.extractall(work)

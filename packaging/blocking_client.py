@@ -1,10 +1,8 @@
 """
 Makes modules of the blocking client from those of the asyncio client.
 
-Runs in:   a developer's shell: `./dev generate`.
-
-leeward/client/aio_NAME.py gives leeward/client/NAME.py, and aio.py gives blocking.py. The words of WORDS are replaced, in
-code and in texts alike, and continued lines stay below their bracket. Besides, in the source:
+leeward/client/aio_NAME.py gives leeward/client/NAME.py, and aio.py gives blocking.py. The words of WORDS are replaced,
+in code and in texts alike, and continued lines stay below their bracket. Besides, in the source:
 
     a line that ends with `# asyncio`             is left out
     a comment `# blocking: CODE`                  gives the line CODE
@@ -44,14 +42,12 @@ _PARAGRAPH = re.compile(r"\n( *)With asyncio, .*(?:\n\1\S.*)*\n(?=\n|\1\"\"\")")
 
 
 def blocking(source: str) -> str:
-    """The blocking module for the asyncio module *source*."""
     kept = [marked.expand(r"\1\2").rstrip() if (marked := _MARKED.fullmatch(line)) else line
             for line in _PARAGRAPH.sub("", source).splitlines() if not line.endswith("  # asyncio")]
     return _with_sorted_imports(_replaced("\n".join(kept) + "\n"))
 
 
 def words(text: str) -> str:
-    """*text* with the words of WORDS replaced."""
     for word, by in WORDS.items():
         text = re.sub(word, by, text)
     return text
@@ -69,10 +65,7 @@ def _replaced(text: str) -> str:
 
 
 def _brackets(text: str) -> dict[int, tuple[int, int]]:
-    """
-    The innermost open bracket at the beginning of each continued line, by the line's number from 0: the bracket's line
-    and the column behind it. The column is 0 if nothing follows the bracket on its line.
-    """
+    """Of each continued line, from 0: the line of its innermost bracket, and the column behind it, 0 if none follows."""
     lines, found, opened, last = text.splitlines(), dict[int, tuple[int, int]](), list[tuple[int, int]](), -1
     for token in tokenize.generate_tokens(StringIO(text).readline):
         row = token.start[0] - 1

@@ -1,8 +1,4 @@
-"""
-What is made from the commands: their manual pages, the scripts by which shells complete them, and the C command's options.
-
-Runs in:   a developer's shell: `./dev generate`. `packaging/leeward.1` is written by hand.
-"""
+"""What is made from the commands: manual pages, the scripts by which shells complete them, and the C command's options."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ C_HEAD = """\
 
 
 def pages() -> dict[str, str]:
-    """Return a page for each command, with its subcommands, by file name."""
     found = {}
     for name, command in full.commands().items():
         if not command.hidden:
@@ -42,13 +37,11 @@ def pages() -> dict[str, str]:
 
 
 def completions() -> dict[str, str]:
-    """Return the script for each shell, by file name."""
     names = {"bash": "leeward.bash", "zsh": "_leeward", "fish": "leeward.fish"}
     return {name: script(shell, full.cli) + "\n" for shell, name in names.items()}
 
 
 def c_options() -> str:
-    """Return leeward/capi/command/options.h."""
     fields, rows = [], []
     for option in OPTIONS["exec"]:
         if option.in_c:
@@ -128,6 +121,6 @@ def _options(heading: str, path: str, command: click.Command) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return *text* with roff's special characters escaped."""
+    """*text* with roff's special characters escaped."""
     shown = text.strip("\n").replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
     return rf"\&{shown}" if shown.startswith((".", "'")) else shown

@@ -3,8 +3,6 @@ Files of the tree that programs make: `./dev generate` makes them anew, and `./d
 
     ./dev generate [PATH...]    those whose paths begin so; all unless told
     ./dev generate --check [PATH...]    say which aren't what would be made, and change nothing
-
-Runs in:   a developer's shell.
 """
 
 from __future__ import annotations
@@ -69,7 +67,6 @@ def _headed(path: Path, text: str) -> str:
 
 
 def surplus(kept: Iterable[Path]) -> list[Path]:
-    """Files in the folders of WHOLE that aren't made any more."""
     folders = (ROOT / path for path in WHOLE if path.endswith("/"))
     return sorted({path for folder in folders for path in folder.iterdir()} - set(kept))
 

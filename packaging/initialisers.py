@@ -1,8 +1,6 @@
 """
 What is in leeward/_generated_initialisers.py: the `__init__` of dataclasses.
 
-Runs in:   a developer's shell: `./dev generate`.
-
 A class gets the code of one with as many fields and the same of them with a factory: leeward/dataclass.py. Compiling
 them at a daemon's start took 7 ms of processor time; reading Python's compiled file of them takes less than one.
 """
@@ -34,10 +32,7 @@ Runs in:   anywhere; pure. `dataclass` gives the fields their names.
 
 
 def shapes(text: str) -> set[tuple[bool, str]]:
-    """
-    Return the shapes of the classes in the module *text* that leeward's `dataclass` decorates, and whether each is
-    frozen.
-    """
+    """The shapes of the classes in the module *text* that leeward's `dataclass` decorates, and whether each is frozen."""
     found: set[tuple[bool, str]] = set()
     if re.search(r"^from leeward(\.dataclass)? import .*\bdataclass\b", text, re.MULTILINE) is None:
         return found
@@ -54,20 +49,17 @@ def shapes(text: str) -> set[tuple[bool, str]]:
 
 
 def requests(kind: type[ClientRequest] = ClientRequest) -> set[tuple[bool, str]]:
-    """Return the shapes of *kind* and the requests that are based on it: leeward/wire/schema.py."""
     made = sorted(kind.fields.values(), key=lambda one: one.default is not MISSING)
     shape = "".join("-+"[type(one.default) is type(factory(dict))] for one in made)
     return {(True, shape)}.union(*map(requests, kind.__subclasses__()))
 
 
 def wanted() -> set[tuple[bool, str]]:
-    """Return the shapes of all classes in the tree."""
     sources = (path.read_text() for folder in ("leeward", "cli") for path in (ROOT / folder).rglob("*.py"))
     return requests().union(*map(shapes, sources))
 
 
 def written(of: Iterable[tuple[bool, str]]) -> str:
-    """Return the file's text for these shapes."""
     rows = sorted(of, key=lambda row: (row[0], len(row[1]), row[1]))
     made = [source(frozen, shape, f"_init_{number}") for number, (frozen, shape) in enumerate(rows)]
     table = "".join(f"    {row!r}: _init_{number}.__code__,\n" for number, row in enumerate(rows))

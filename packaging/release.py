@@ -1,8 +1,8 @@
 """
-`./dev release`: makes and checks what is published, and describes it, as docs/CONTRIBUTING.md says. It publishes nothing.
+`./dev release`: makes and checks what is published, and describes it; docs/CONTRIBUTING.md. It publishes nothing.
 
-Runs in:   a developer's shell, for hours. It ends at the first step that fails. Called again on the same commit, it goes on
-           with that step: build/released has those that are done.
+It takes hours, and ends at the first step that fails. Called again on the same commit, it goes on with that step:
+build/released has those that are done.
 """
 
 from __future__ import annotations
@@ -36,12 +36,7 @@ class Stop(Exception):
 
 
 def notes(version: str) -> str:
-    """
-    What the changelog says about *version*.
-
-    Raises:
-        Stop: it or the package for Debian is about another version, or the section has no date.
-    """
+    """What the changelog says about *version*; Stop if it or the package for Debian is about another, or there is no date."""
     section = re.search(rf"^## {re.escape(version)}, \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)",
                         (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE | re.DOTALL)
     if section is None:
@@ -56,12 +51,6 @@ def told(*command: str) -> str:
 
 
 def committed() -> str:
-    """
-    The commit that the tree is.
-
-    Raises:
-        Stop: there are other changes.
-    """
     changed = told("git", "status", "--porcelain")
     if changed:
         raise Stop(f"these have to be committed first:\n{changed}")
@@ -80,12 +69,7 @@ def sums(dist: Path, version: str) -> Iterator[str]:
 
 
 def release(version: str) -> None:
-    """
-    Carry out each step that isn't done on this commit, and print what is left for a person.
-
-    Raises:
-        Stop: something fails.
-    """
+    """Carry out each step that isn't done on this commit, and print what is left for a person; Stop if one fails."""
     text, commit, done = notes(version), committed(), ROOT / "build/released"
     if os.geteuid():
         raise Stop("only root's run tests both as root and as an ordinary user")

@@ -1,16 +1,15 @@
 """
-Builds leeward's wheels for every platform that leeward runs on, and audits each.
+Builds leeward's wheels for every platform that leeward runs on, and audits each: `./dev build --all`.
 
     python packaging/wheels.py DIST TOOLS [PLATFORM...]
 
-Runs in:   a developer's shell, by `./dev build --all`.
-Needs:     TOOLS, a virtual environment with the extra `wheels` of pyproject.toml: ziglang as compiler and linker,
-           auditwheel and abi3audit; GNU binutils for each architecture, by the names that Debian gives them
-           (binutils-aarch64-linux-gnu).
+TOOLS is a virtual environment with the extra `wheels` of pyproject.toml: ziglang as compiler and linker, auditwheel and
+abi3audit. GNU binutils for each architecture are found by the names that Debian gives them
+(binutils-aarch64-linux-gnu).
 
-One zig compiles for glibc of any version and for musl. The program `leeward` is linked statically with
-musl in every wheel: it is the same program whatever the host's C library is. liburing for another platform
-isn't at hand, so these wheels have the socket transport only, and the build says so.
+One zig compiles for glibc of any version and for musl. The program `leeward` is linked statically with musl in every
+wheel. liburing for another platform isn't at hand, so these wheels have the socket transport only, and the build says
+so.
 """
 
 from __future__ import annotations
@@ -37,17 +36,11 @@ PLATFORMS = {
 
 
 def architecture(tag: str) -> str:
-    """Return the machine that a platform tag is for."""
     return next(name for name in ("x86_64", "aarch64") if tag.endswith(f"_{name}"))
 
 
 def binutil(name: str, arch: str) -> str:
-    """
-    Return a program of GNU binutils that reads and writes objects of *arch*.
-
-    Raises:
-        SystemExit: the program isn't installed.
-    """
+    """The path of a program of GNU binutils that reads and writes objects of *arch*."""
     found = shutil.which(f"{arch}-linux-gnu-{name}") or (shutil.which(name) if platform.machine() == arch else None)
     if not found:
         sys.exit(f"leeward: no {arch}-linux-gnu-{name}: apt-get install binutils-{arch.replace('_', '-')}-linux-gnu")
@@ -55,7 +48,7 @@ def binutil(name: str, arch: str) -> str:
 
 
 def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
-    """Return the environment in which the build compiles for *tag*, and takes nothing from this machine."""
+    """The environment in which the build compiles for *tag*, and takes nothing from this machine."""
     arch = architecture(tag)
     compiler = f"'{zig}' cc -target {PLATFORMS[tag]}"
     kept = {name: value for name, value in os.environ.items()
@@ -75,7 +68,6 @@ def environment(tag: str, zig: Path, cache: Path) -> dict[str, str]:
 
 
 def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
-    """Build the wheel for *tag* in *into*; return its path."""
     with tempfile.TemporaryDirectory(prefix="leeward-wheels-") as work:
         done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", work], cwd=HERE,
                               env=environment(tag, zig, cache), check=False, capture_output=True, text=True)
@@ -88,7 +80,6 @@ def build(tag: str, zig: Path, into: Path, cache: Path) -> Path:
 
 
 def second_opinions(made: Path, tools: Path) -> list[str]:
-    """Return the complaints of auditwheel and abi3audit about a wheel, one line each."""
     faults = []
     done = subprocess.run([tools / "bin/abi3audit", "--strict", "--report", made], check=False, capture_output=True,
                           text=True)
@@ -103,7 +94,6 @@ def second_opinions(made: Path, tools: Path) -> list[str]:
 
 
 def main(into: Path, tools: Path, *tags: str) -> int:
-    """Build and audit; return the exit status."""
     (zig,) = tools.resolve().glob("lib/python3*/site-packages/ziglang/zig")
     # Beside TOOLS, which is made anew for new versions: two C libraries for two architectures take minutes.
     cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or tools.resolve().with_name(".venv-zig-cache"))

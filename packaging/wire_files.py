@@ -1,8 +1,6 @@
 """
 What documents and other languages say of the wire, from leeward/wire/schema.py.
 
-Runs in:   a developer's shell: `./dev generate`.
-
 In docs/wire.md it is what stands between the marks: the table of all operations, and each one's table of fields. An
 operation that the page hasn't gets a section. The client for Node has the types of all fields and answers, by which it
 checks answers.
@@ -16,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from leeward.dataclass import MISSING
+from leeward.wire import fields
 from leeward.wire.answers import RESULT
 from leeward.wire.file_answers import FAILURE
 from leeward.wire.file_requests import FileRequest
 from leeward.wire.requests import OPERATIONS
-from leeward.wire.schema import ANYTHING, Field, Operation
+from leeward.wire.schema import Field, Operation
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "wire.md"
@@ -38,13 +37,15 @@ TYPES = {
 }
 
 
+def annotation(operation: Operation, name: str) -> str:
+    """That of the field *name*, without None."""
+    found = [vars(kind).get("__annotations__", {}).get(name) for kind in operation.kind.__mro__]
+    return str(next(filter(None, found))).removesuffix(" | None")
+
+
 def type_of(operation: Operation, name: str) -> str:
     """The type on the wire of the field *name*."""
-    for kind in operation.kind.__mro__:
-        text = vars(kind).get("__annotations__", {}).get(name)
-        if text is not None:
-            return operation.fields[name].type or TYPES[text.removesuffix(" | None")]
-    raise KeyError(name)
+    return operation.fields[name].type or TYPES[annotation(operation, name)]
 
 
 def types_of(answer: Mapping[str, str | Callable[..., Any]]) -> Mapping[str, str]:
@@ -54,7 +55,6 @@ def types_of(answer: Mapping[str, str | Callable[..., Any]]) -> Mapping[str, str
 
 
 def default_of(one: Field) -> str:
-    """What the documentation says of a field's default."""
     if one.shown is not None or one.absent is MISSING:
         return one.shown or ""
     value = one.absent
@@ -94,7 +94,6 @@ def comment(text: str) -> str:
 
 
 def declarations() -> str:
-    """lib/wire.d.ts: what each operation takes and answers."""
     lines = ["/// <reference types=\"node\" />", "", comment("By operation: the fields of its request."),
              "export interface Requests {"]
     for operation in SORTED:
@@ -105,8 +104,7 @@ def declarations() -> str:
         lines.append("  };")
     lines += ["}", "", comment("By operation: the fields of its answer."), "export interface Answers {"]
     for operation in SORTED:
-        found = ("ResultFields" if operation.answers is RESULT else
-                 "Record<string, any>" if operation.answers is ANYTHING else shape(types_of(operation.answers)))
+        found = "ResultFields" if operation.answers is RESULT else shape(types_of(operation.answers))
         if issubclass(operation.kind, FileRequest):
             found += " | Failure"
         lines.append(f"  {operation.name}: {found};")
@@ -116,13 +114,11 @@ def declarations() -> str:
 
 
 def shape(answer: Mapping[str, str]) -> str:
-    """The fields of an answer as a type of TypeScript."""
     found = "; ".join(f"{name}: {typescript(kind)}" for name, kind in answer.items())
     return f"{{ {found} }}" if found else "{}"
 
 
 def script() -> str:
-    """lib/wire.js: the fields of answers, by which they are checked."""
     lines = ["'use strict';", "",
              f"const RESULT = {types(RESULT)};", comment("The answer to an operation on files that failed."),
              f"const FAILURE = {types(types_of(FAILURE))};", "",
@@ -135,20 +131,30 @@ def script() -> str:
 
 
 def types(answer: Mapping[str, str]) -> str:
-    """The fields of an answer as an object of JavaScript."""
     found = ", ".join(f"{repr(name) if '?' in name else name}: '{kind}'" for name, kind in answer.items())
     return f"{{ {found} }}" if found else "{}"
 
 
 # --- the client in C ------------------------------------------------------------------
 
-#: The member of a struct and its kind (`enum lw_kind`), by the type on the wire.
-C = {"bool": ("bool", "LW_FLAG"), "int": ("uint64_t", "LW_WHOLE"), "int or float": ("double", "LW_SECONDS"),
-     "text": ("struct lw_bytes", "LW_AS_TEXT"), "binary": ("struct lw_bytes", "LW_AS_BINARY")}
+#: By a field's annotation: the member of a struct and its kind (`enum lw_kind`). libleeward has no other fields.
+C = {
+    "bool": ("bool", "LW_FLAG"), "int": ("uint64_t", "LW_WHOLE"), "float": ("double", "LW_SECONDS"),
+    "str": ("struct lw_bytes", "LW_AS_TEXT"), "bytes": ("struct lw_bytes", "LW_AS_BINARY"),
+    "bytes | memoryview": ("struct lw_bytes", "LW_AS_BINARY"), "tuple[str, ...]": ("struct lw_texts", "LW_TEXTS"),
+    "Mapping[str, str]": ("struct lw_texts", "LW_SETTINGS"), "tuple[int, int]": ("struct lw_pair", "LW_PAIR"),
+    "Mapping[str, bytes | memoryview]": ("struct lw_files", "LW_FILES"),
+    "tuple[Folder, ...]": ("const struct lw_folders *", "LW_MOUNTS"),
+}
+LIMITS = ("struct lw_limits", "LW_LIMITS")
+
+#: The same by the type on the wire, of answers.
+C_ANSWERS = {"bool": C["bool"], "int": C["int"], "float": C["float"], "text": C["str"], "binary": C["bytes"],
+             "array": ("struct lw_value", "LW_LIST"), "map": ("struct lw_value", "LW_TABLE")}
 
 C_HEAD = '''\
-/* Requests by their operations: lw_request_write writes them. A field that must be given is written in any case, others if
- * they aren't 0, false or NULL. An operation with an array or a map is written by hand, in request.c and by its senders. */
+/* Operations: the fields of their requests and of their answers. lw_request_write writes a request: a field that must be
+ * given in any case, others if they aren't 0, false, empty or NULL. LW_READ reads an answer. */
 #pragma once
 
 #include "request.h"
@@ -158,31 +164,43 @@ C_HEAD = '''\
 
 def c_header() -> str:
     """leeward/capi/operations.h."""
-    return C_HEAD + "\n".join(c_operation(one) for one in SORTED
-                              if one.fields and {type_of(one, name) for name in one.fields} <= set(C))
+    answers = [c_struct(f"{one.name}_answer", "", [
+        (name.rstrip("?"), C_ANSWERS.get(kind.split(" of ")[0], ("struct lw_value", "LW_ANYTHING")),
+         "?" not in name and " or " not in kind, "")
+        for name, kind in types_of(one.answers).items()])
+        for one in SORTED if one.answers and (one.answers is not RESULT or one.name == "execute")]
+    return C_HEAD + "\n".join([*filter(None, map(c_operation, SORTED)), *answers])
 
 
 def c_operation(operation: Operation) -> str:
-    """The struct of an operation's fields, and their table."""
-    assert operation.kind.__doc__ is not None
-    members, rows = [], []
+    """The request of an operation; "" if libleeward can't have one, or it has no fields."""
+    rows = []
     for name, one in operation.fields.items():
-        member, kind = C[type_of(operation, name)]
+        found = LIMITS if one.check is fields.limits else C.get(annotation(operation, name))
         if isinstance(one.absent, int) and one.absent < 0:  # 0 is a value like others
-            member, kind = "struct lw_some", "LW_SOME"
-        own = f"{name}_" if name in ("stdin", "stdout", "stderr") else name  # macros, in some libraries
-        members.append(f"\t{member} {own}; /* {one.doc} */")
-        given = "true" if one.absent is MISSING else "false"
-        rows.append(f'\t{{"{name}", {kind}, {given}, offsetof(struct lw_{operation.name}, {own})}},')
-    return "\n".join([f"/* {operation.kind.__doc__.strip().replace('*', '')} */", f"struct lw_{operation.name} {{",
-                      *members, "};", f"static const struct lw_field lw_fields_{operation.name}[] = {{", *rows, "};", ""])
+            found = "struct lw_some", "LW_SOME"
+        if found is not None:
+            rows.append((name, found, one.absent is MISSING, f" /* {one.doc} */"))
+        elif one.absent is MISSING:
+            return ""
+    assert operation.kind.__doc__ is not None
+    return c_struct(operation.name, f"/* {operation.kind.__doc__.strip().replace('*', '')} */\n", rows) if rows else ""
+
+
+def c_struct(name: str, head: str, rows: list[tuple[str, tuple[str, str], bool, str]]) -> str:
+    """A struct of fields, each with its name, member, kind, whether it must be given, and a comment; and their table."""
+    lines, table = [f"{head}struct lw_{name} {{"], [f"static const struct lw_field lw_fields_{name}[] = {{"]
+    for field, (member, kind), given, comment in rows:
+        own = f"{field}_" if field in ("stdin", "stdout", "stderr") else field  # macros, in some libraries
+        lines.append(f"\t{member}{'' if member.endswith('*') else ' '}{own};{comment}")
+        table.append(f'\t{{"{field}", {kind}, {str(given).lower()}, offsetof(struct lw_{name}, {own})}},')
+    return "\n".join([*lines, "};", *table, "};", ""])
 
 
 # --- docs/wire.md -------------------------------------------------------------------
 
 
 def table(operation: Operation) -> str:
-    """The table of an operation's fields. Fields that are alike share a row."""
     rows = [(f"`{name}`", type_of(operation, name), default_of(one), one.doc)
             for name, one in operation.fields.items()]
     wide = any(one.absent is not MISSING for one in operation.fields.values())
@@ -196,8 +214,6 @@ def table(operation: Operation) -> str:
 def answer_text(operation: Operation) -> str:
     if operation.answers is RESULT:
         return "[a result](#execute)"
-    if operation.answers is ANYTHING:
-        return f"[a map](#{operation.name})"
     found = ", ".join(f'"{name}": {kind}' for name, kind in types_of(operation.answers).items())
     return f"`{{{found}}}`" if len(found) < 100 else f"[a map](#{operation.name})" if found else "empty"
 
@@ -219,12 +235,7 @@ def marked(name: str, text: str) -> str:
 
 
 def page(text: str) -> str:
-    """
-    docs/wire.md as it should be, made from what it is.
-
-    Raises:
-        ValueError: it lacks marks.
-    """
+    """docs/wire.md as it should be, made from what it is; ValueError if it lacks marks."""
     for operation in OPERATIONS.values():
         if title(operation.name) not in text:
             before, behind = text.split("\n## Replies\n")

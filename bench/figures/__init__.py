@@ -1,10 +1,8 @@
 """
 `./dev figures`: measures the project's goals, most of them as ratios to a floor.
 
-Runs in:   a developer's shell.
-
-A group is a module here with a function `measure(settings) -> rows`: it starts the daemons that it needs, and takes
-turns with its floor. To add one, write the module and name it in GROUPS.
+A group is a function that takes the settings and returns rows: it starts the daemons that it needs, and takes turns with
+its floor. To add one, write it and name it in GROUPS.
 """
 
 from __future__ import annotations
@@ -15,42 +13,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import (
-    command,
-    crowd,
-    denied,
-    egress,
-    fresh,
-    live,
-    memory,
-    output,
-    processor,
-    rates,
-    sessions,
-    start,
-    throughput,
-    workdir,
-)
+from bench.figures import agent, egress, jobs, overload, processes, sandboxes
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
-from leeward_cli.bench import compiled, machine
-from leeward_cli.bench.plot import duration
+from leeward_cli.bench import floors
+from leeward_cli.bench.figures import Watch, described
+from leeward_cli.bench.report import duration, origin
 
 GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
-    "fresh": fresh.measure,
-    "rates": rates.measure,
-    "throughput": throughput.measure,
-    "sessions": sessions.measure,
-    "live": live.measure,
-    "workdir": workdir.measure,
-    "processor": processor.measure,
-    "memory": memory.measure,
-    "command": command.measure,
-    "start": start.measure,
-    "output": output.measure,
-    "denied": denied.measure,
+    "fresh": jobs.measure_fresh,
+    "rates": jobs.measure_rates,
+    "throughput": jobs.measure_throughput,
+    "sessions": jobs.measure_sessions,
+    "live": sandboxes.measure_live,
+    "workdir": sandboxes.measure_workdir,
+    "processor": processes.measure_processor,
+    "memory": processes.measure_memory,
+    "command": processes.measure_command,
+    "agent": agent.measure_agent,
+    "start": processes.measure_start,
+    "output": jobs.measure_output,
+    "denied": jobs.measure_denied,
     "egress": egress.measure,
-    "crowd": crowd.measure,
+    "crowd": jobs.measure_crowd,
+    "overload": overload.measure_overload,
 }
 
 ROUNDS = 40
@@ -60,30 +46,21 @@ _WINDOWS = 5
 
 
 def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
-    """
-    Measure the rows of *groups* and print them.
-
-    Raises:
-        LeewardError: a daemon didn't start, or a subject gives a wrong answer.
-    """
-    watch = machine.Watch()
+    watch = Watch()
     rows: dict[str, Sequence[Row]] = {}
-    with compiled.floors() as program:
-        for name in groups:
+    with floors.compiled() as program:
+        for name in (*groups, ""):
             if not as_json and sys.stderr.isatty():
                 print(f"\r\033[K{name}", end="", file=sys.stderr, flush=True)
             for _ in range(_WINDOWS):
                 watch.window()
-            rows[name] = GROUPS[name](FigureSettings(program, rounds or ROUNDS))
-        for _ in range(_WINDOWS):
-            watch.window()
-        if not as_json and sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            if name:
+                rows[name] = GROUPS[name](FigureSettings(program, rounds or ROUNDS))
         stir = watch.stir()
         found = {
             "leeward": __version__,
             "date": time.strftime("%Y-%m-%d %H:%M:%S%z"),
-            "machine": machine.described(program is not None),
+            "machine": described(program is not None),
             "noise": {"steal": stir.steal, "others": stir.others, "noisy": stir.noisy},
             "figures": [{"group": name, **row.as_object()} for name, some in rows.items() for row in some],
         }
@@ -91,12 +68,9 @@ def run(groups: Sequence[str], rounds: int | None, as_json: bool) -> None:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """The findings as text: each row, and below it the figures that it is computed from."""
-    host = found["machine"]
     stirred = found["noise"]
-    who = "root" if host["root"] else "an ordinary user"
-    lines = [(f"leeward {found['leeward']}, {found['date']}, Linux {host['kernel']} {host['arch']},"
-              f" {host['processors']} processors, Python {host['python']}, {who}"),
+    who = "root" if found["machine"]["root"] else "an ordinary user"
+    lines = [f"{origin(found)}, {who}",
              (f"The machine was {'noisy' if stirred['noisy'] else 'quiet'}: the host took {100 * stirred['steal']:.1f}"
              f" % of the processors for others, other processes {100 * stirred['others']:.0f} %."), ""]
     for each in found["figures"]:
@@ -107,7 +81,6 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """The value, its target, and whether it was met."""
     value = "-" if row["value"] is None else f"{row['value']:g} {row['unit']}"
     if row["target"] is None:
         return value
@@ -116,9 +89,6 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def shown(made: Mapping[str, Any]) -> str:
-    """The figures that a row is computed from, as a line."""
-    if made["unit"] == "us":
-        values = [duration(made[key]) for key in ("p50", "p90", "p99")]
-    else:
-        values = [f"{made[key]:g} {made['unit']}" for key in ("p50", "p90", "p99")]
+    values = [duration(made[key]) if made["unit"] == "us" else f"{made[key]:g} {made['unit']}"
+              for key in ("p50", "p90", "p99")]
     return "p50 {}  p90 {}  p99 {}  n {}".format(*values, made["n"])

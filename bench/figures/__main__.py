@@ -1,8 +1,4 @@
-"""
-The command line of `./dev figures`.
-
-Runs in:   a developer's shell.
-"""
+"""The command line of `./dev figures`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """
 Connections through the broker, beside the same client without it: bytes, connections one by one, many at once; and the
-cost of a policy for the jobs that have none.
-
-Runs in:   a developer's shell. The client is the same Python on both sides, a job of ours and a process outside; the
-           server is another process on loopback.
+cost of a policy for the jobs that have none. The client is the same Python on both sides, a job of ours and a process
+outside; the server is another process on loopback.
 """
 
 from __future__ import annotations
@@ -13,18 +11,17 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import beside, in_turn, quotient
+from bench.figures.row import FigureSettings, Row, compared, in_turn, missing, quotient, times
 from leeward.client.blocking import Client
 from leeward.errors import LeewardError
 from leeward.pool.broker import check
 from leeward_cli.bench.figures import percentile
-from leeward_cli.bench.ours import LeewardSubject, daemon, daemon_pid, good, rate
-from leeward_cli.bench.rounds import CALLERS, GAP_S
+from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good, rate
+from leeward_cli.bench.rounds import CALLERS
+from leeward_cli.bench.spent import clock
 
 _BYTES = 1 << 30
 _CONNECTIONS, _AT_ONCE, _PROCESSES = 200, 1000, 5
@@ -158,7 +155,7 @@ def _throughput(settings: FigureSettings, client: Client, port: int) -> Row:
     ours, outside = _in_turn(settings, client, _TAKE, port, 10)
     rates = [[_BYTES / seconds / 1e6 for (seconds,) in each] for each in (ours, outside)]
     return Row(_WORDS, quotient(rates[0], rates[1]), "x", 0.5, at_most=False,
-               measured=[times("through the broker", 0, ours), times("without it", 0, outside)],
+               measured=[times("through the broker", ours), times("without it", outside)],
                note=f"medians of {percentile(rates[0], 50):.0f} and {percentile(rates[1], 50):.0f} MB/s")
 
 
@@ -166,7 +163,7 @@ def _connections(settings: FigureSettings, client: Client, port: int) -> Row:
     ours, outside = _in_turn(settings, client, _CONNECT, port, 10)
     added = [(percentile(one, 50) - percentile(other, 50)) * 1e3 for one, other in zip(ours, outside, strict=True)]
     return Row("a connection and an answer of one byte, more than without the broker", round(percentile(added, 50), 3),
-               "ms", 1.5, measured=[times("through the broker", 0, ours), times("without it", 0, outside)])
+               "ms", 1.5, measured=[times("through the broker", ours), times("without it", outside)])
 
 
 def _crowd(client: Client, port: int) -> Row:
@@ -180,29 +177,23 @@ def _crowd(client: Client, port: int) -> Row:
 
 def _idle_processor(settings: FigureSettings, beside_policy: str, without: str) -> Row:
     """Compare the daemons' own processor clocks, on which other processes have little effect; turns of callers, in pairs."""
-    paths = (beside_policy, without)
+    paths, pids = (beside_policy, without), (daemon_pid(beside_policy), daemon_pid(without))
     for path in paths:
         rate(path, CALLERS, _JOBS)
     spent: tuple[list[float], list[float]] = ([], [])
     for number in range(settings.some(20)):
         for at in (0, 1) if number % 2 else (1, 0):
-            before = _processor(paths[at])
+            before = clock(pids[at])
             rate(paths[at], CALLERS, _JOBS)
-            spent[at].append((_processor(paths[at]) - before) / _JOBS)
+            spent[at].append((clock(pids[at]) - before) / _JOBS)
     ours, other = (percentile(each, 50) * 1e6 for each in spent)
     return Row("processor time of the daemon for a job without egress, beside a policy over without any",
                quotient(*spent), "x", 1.05, note=f"medians of {ours:.0f} and {other:.0f} us, {_JOBS} jobs a turn,"
                                                   f" {len(spent[0])} pairs")
 
 
-def _processor(path: str) -> float:
-    """Return the processor seconds of all threads of the daemon on *path*."""
-    return time.clock_gettime(~daemon_pid(path) << 3 | 2)  # CPUCLOCK_SCHED
-
-
 def _idle(settings: FigureSettings, client: Client, plain: Client) -> Row:
     """Measure a job without egress while the broker and a worker with egress are there."""
-    ours, other = LeewardSubject(client, "beside a policy"), LeewardSubject(plain, "without any policy")
-    found = in_turn([ours, other], settings.rounds, 10, GAP_S)
-    return Row("a job without egress, in a daemon with a broker over one without", beside(found, ours.name, other.name),
-               "x", 1.05, measured=[times(each.name, GAP_S, found[each.name]) for each in (ours, other)])
+    ours, other = fresh(client, "beside a policy"), fresh(plain, "without any policy")
+    return compared("a job without egress, in a daemon with a broker over one without",
+                    in_turn([ours, other], settings.rounds, 10), ours.name, other.name, 1.05)

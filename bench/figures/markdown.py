@@ -4,8 +4,6 @@ The table of goals in docs/measurements, from what `./dev figures --json` has pr
     ./dev figures --json >figures.json
     .venv/bin/python -m bench.figures.markdown figures.json ...
 
-Runs in:   a developer's shell.
-
 Of several files the later one's groups take the place of the earlier one's: a group may be measured again by itself.
 """
 
@@ -20,7 +18,7 @@ from bench.figures import shown
 
 
 def merged(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return all rows, in the order of the groups' first appearance."""
+    """All rows, in the order of the groups' first appearance."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for found in files:
         new: dict[str, list[dict[str, Any]]] = {}

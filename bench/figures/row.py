@@ -1,16 +1,20 @@
-"""
-A row of the table: the measured value, its target, and whether it was met.
-
-Runs in:   a developer's shell; pure.
-"""
+"""Rows of the table (the measured value, its target, whether it was met), and the turns in which they are measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from leeward_cli.bench.figures import figure
+from leeward_cli.bench.figures import figure, percentile, ratio
+from leeward_cli.bench.floors import Subject
+from leeward_cli.bench.rounds import GAP_S, no_collections, row
+
+#: Seconds of each call, by subject and round.
+Found = Mapping[str, Sequence[Sequence[float]]]
+
+#: Calls of each subject before the calls that count.
+_WARM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,6 @@ class Row:
     One figure.
 
     Attributes:
-        figure: the description of the figure.
         value: the measured value; None if it couldn't be measured, and then `note` has the reason.
         unit: "x" for a ratio, else the unit of the value.
         target: None if the figure has no target.
@@ -44,37 +47,59 @@ class Row:
         return self.value <= self.target if self.at_most else self.value >= self.target
 
     def as_object(self) -> dict[str, Any]:
-        """Return the row as an object for `--json`."""
-        return {"figure": self.figure, "value": self.value, "unit": self.unit, "target": self.target,
-                "at_most": self.at_most, "met": self.met, "measured": [dict(each) for each in self.measured],
-                "note": self.note}
+        return {**asdict(self), "met": self.met}
 
 
 @dataclass(slots=True)
 class FigureSettings:
-    """
-    The arguments of every group.
-
-    Attributes:
-        program: the floors in C; None without a compiler.
-        rounds: how often each pair takes turns, where a turn is short; a long one has fewer.
-    """
+    """The arguments of every group: the floors in C (None without a compiler), and how often a pair takes short turns."""
 
     program: str | None
     rounds: int
 
     def some(self, of: int) -> int:
-        """Return the number of rounds for turns that take long: *of* of 40 rounds, in proportion, and at least one."""
+        """The number of rounds for turns that take long: *of* of 40 rounds, in proportion, and at least one."""
         return max(1, self.rounds * of // 40)
 
 
+def in_turn(subjects: Sequence[Subject], rounds: int, calls: int, gap_s: float = GAP_S) -> dict[str, list[list[float]]]:
+    found: dict[str, list[list[float]]] = {subject.name: [] for subject in subjects}
+    for subject in subjects:
+        for _ in range(_WARM):
+            subject.call()
+    with no_collections():
+        for number in range(rounds):
+            # The order alternates, because a subject finds colder caches after another one.
+            for subject in subjects if number % 2 else reversed(subjects):
+                found[subject.name].append(row(subject.call, calls, gap_s))
+    return found
+
+
+def quotient(over: Sequence[float], under: Sequence[float]) -> float:
+    """The median over the rounds of the ratio of two values, for rates and other figures with one number per round."""
+    return round(percentile([a / b for a, b in zip(over, under, strict=True)], 50), 3)
+
+
+def compared(words: str, found: Found, over: str, under: str, target: float | None, *, at_most: bool = True,
+             gap_s: float = GAP_S, note: str = "") -> Row:
+    return Row(words, ratio(found[over], found[under]), "x", target, at_most,
+               [times(name, found[name], gap_s) for name in (over, under)], note)
+
+
+def absolute(words: str, rounds: Sequence[Sequence[float]], unit: str, target: float | None, note: str) -> Row:
+    middle = percentile([each for row in rounds for each in row], 50) * {"ms": 1e3, "us": 1e6}[unit]
+    return Row(words, round(middle, 2), unit, target, measured=[times(words, rounds)], note=note)
+
+
 def missing(words: str, target: float | None, why: str, at_most: bool = True) -> Row:
-    """Return a row that can't be measured on this machine."""
     return Row(words, None, "x", target, at_most, note=f"not measured: {why}")
 
 
-def times(subject: str, gap_s: float, rounds: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return the figures of all calls of all rounds, in microseconds."""
-    made = figure(subject, gap_s, [each for row in rounds for each in row])
-    return {"subject": made.subject, "gap_ms": made.gap_ms, "unit": "us", "n": made.n, "p50": made.p50, "p90": made.p90,
-            "p99": made.p99}
+def times(subject: str, rounds: Sequence[Sequence[float]], gap_s: float = 0.0) -> dict[str, Any]:
+    return {"unit": "us", **asdict(figure(subject, gap_s, [each for row in rounds for each in row]))}
+
+
+def spread(subject: str, unit: str, values: Sequence[float], digits: int, *, at_most: bool = True) -> dict[str, Any]:
+    """The figures of *values* in another unit; percentiles go from good to bad."""
+    return {"subject": subject, "unit": unit, "n": len(values),
+            **{f"p{p}": round(percentile(values, p if at_most else 100 - p), digits) for p in (50, 90, 99)}}

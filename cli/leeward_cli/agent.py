@@ -1,53 +1,55 @@
-"""
-`leeward agent`: agents' command lines, each in a sandbox of its own.
-
-Runs in:   the CLI, by click.
-
-`start` is in a module of its own, which `main` runs without this one.
-"""
+"""`leeward agent`: agents' command lines, each in a sandbox. `main` runs `start`, which is elsewhere, without this."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import tempfile
 import time
 from contextlib import suppress
 from typing import Any
 
 import click
 
+from leeward.agents.definition import AgentDefinition, load_definition
+from leeward.agents.entries import parse_entry
 from leeward.agents.instances import Instance, InstanceRegistry
-from leeward.agents.places import state_home
+from leeward.agents.places import config_home, state_home
+from leeward.agents.programs import AgentProgram
+from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.running import sandboxes_of
+from leeward.agents.settings import AgentSettings
 from leeward.client.sandbox import Sandbox
+from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError
+from leeward.outcome import Outcome
+from leeward.spec.egress import AGENT
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli import agent_doctor, agent_ends, egress_log
+from leeward_cli import agent_start, egress_log
 from leeward_cli import logs as shown
+from leeward_cli.agent_ends import registry, set_home
 from leeward_cli.agent_start_command import known_agents, start
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL
+from leeward_cli.egress import verdict
 from leeward_cli.messages import complain
 from leeward_cli.rows import plain
-from leeward_cli.sandbox_command import in_sandbox
+from leeward_cli.sandbox_command import attached, in_sandbox
 
 #: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0
+#: Seconds that a program may take to print its version.
+_VERSION_S = 30.0
 
 
 @click.group()
 def agent() -> None:
     """Run the agents that people use, each in a sandbox with one project, the hosts it needs, and nothing else."""
-    agent_ends.set_home()
-
-
-def registry() -> InstanceRegistry:
-    return agent_ends.registry()
+    set_home()
 
 
 def _running(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Names of instances that begin with *begun*, for a shell's completion."""
     try:
         return [one.name for one in InstanceRegistry(state_home(os.environ)).running() if one.name.startswith(begun)]
     except LeewardError:
@@ -59,7 +61,7 @@ agent.add_command(start)
 
 @agent.command("list")
 @SOCKET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def list_(socket: str | None, as_json: bool) -> None:
     """Show the agents that run: instance, agent, time, memory, project, hosts."""
     running = _with_rows(socket)
@@ -89,9 +91,8 @@ def _with_rows(socket: str | None) -> list[tuple[Instance, dict[str, Any]]]:
 
 @agent.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
-@click.option("--terminal/--no-terminal", default=None,
-              help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+@TERMINAL
+@RAW
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, command: tuple[str, ...]) -> int:
@@ -99,19 +100,10 @@ def attach(socket: str | None, terminal: bool | None, raw: bool, name: str, comm
     found = registry().find(name)
     if not found.sandbox:
         raise BadRequest(f"{found.name} has no sandbox yet")
-    return in_sandbox(found.sandbox, socket, {}, list(command), _inside(found, socket), terminal, raw)
-
-
-def _inside(instance: Instance, socket: str | None) -> str | None:
-    """The project's path in the sandbox of *instance*; None if the sandbox doesn't mount it."""
-    box = Sandbox.attach(instance.sandbox, socket=socket)
-    try:
-        for mount in box.info().get("mounts", ()):
-            if mount["path"] == instance.project:
-                return str(mount["target"])
-    finally:
-        box.detach()
-    return None
+    with attached(found.sandbox, socket) as box:
+        inside = next((str(mount["target"]) for mount in box.info().get("mounts", ())
+                       if mount["path"] == found.project), None)
+    return in_sandbox(found.sandbox, socket, {}, list(command), inside, terminal, raw)
 
 
 @agent.command()
@@ -154,7 +146,7 @@ def _signal(running: InstanceRegistry, found: Instance) -> None:
 
 @agent.command()
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+@FOLLOW
 @click.option("--network", is_flag=True, help="Show the hosts that the agent tried to reach, and the decisions.")
 @click.argument("name", metavar="INSTANCE", shell_complete=_running)
 def logs(socket: str | None, follow: bool, network: bool, name: str) -> None:
@@ -180,9 +172,75 @@ def doctor(socket: str | None, name: str) -> int:
 
     The exit status is 1 if something is missing.
     """
-    return agent_doctor.doctor(name, socket)
+    definition = load_definition(name, config_home(os.environ))
+    found = [_program(definition), _account(definition), *_hosts(definition), _sandbox(definition, socket)]
+    for good, what, said in found:
+        click.echo(f"{'ok' if good else 'missing':8} {what:9} {said}")
+    return 0 if all(good for good, _, _ in found) else 1
 
 
 def _lasted(seconds: float) -> str:
     whole = max(0, int(seconds))  # the clock may have been set back
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+Row = tuple[bool, str, str]
+
+
+def _program(definition: AgentDefinition) -> Row:
+    try:
+        program = agent_start.program_of(definition)
+    except LeewardError as error:
+        return False, "program", str(error)
+    return True, "program", "a shell of the host's" if program is None else ascii(" ".join(program.argv))[1:-1]
+
+
+def _account(definition: AgentDefinition) -> Row:
+    """Whether the agent has an account, as a file or a variable shows."""
+    for sign in definition.signed_in:
+        if sign.startswith("$"):
+            if os.environ.get(sign[1:]):
+                return True, "account", sign
+        elif os.path.exists(os.path.expanduser(sign)):
+            return True, "account", sign
+    if not definition.signed_in:
+        return True, "account", "not needed"
+    return False, "account", f"none of {', '.join(definition.signed_in)} exists: sign in outside of the sandbox first"
+
+
+def _hosts(definition: AgentDefinition) -> list[Row]:
+    """For each host of *definition*, the decision of the policy that bounds agents."""
+    policy = load(None).egress.get(AGENT.name, AGENT)
+    rows = []
+    for number, entry in enumerate(definition.hosts):
+        for rule in parse_entry(entry, definition.file, f"hosts[{number}]"):
+            name = rule.name if rule.name and not rule.text.startswith("*.") else f"any.{rule.name}" if rule.name \
+                else rule.text.partition("/")[0].partition(":")[0]
+            said = verdict(policy, f"tcp://{name}:{rule.port}" if rule.port else f"https://{name}/", "GET", None, False)
+            rows.append((said["verdict"] == "allow", "host", rule.text if said["verdict"] == "allow" else
+                         f"{rule.text}: {said['reason']}"))
+    return rows
+
+
+def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
+    try:
+        program: AgentProgram | None = agent_start.program_of(definition)
+        with tempfile.TemporaryDirectory(prefix="leeward-doctor-") as folder:
+            request = request_of(definition, AgentSettings(), AgentOptions(), os.path.realpath(folder), program, (),
+                                 os.environ)
+            options = {**request.options, "mounts": [mount for mount in request.options["mounts"]
+                                                     if not mount.writable or mount.source == folder]}
+            with Sandbox(socket=socket, held=True, **options) as box:
+                argv = [*program.argv, "--version"] if program is not None else ["/bin/sh", "-c", "echo a shell"]
+                got = box.run(argv, cwd=request.cwd, timeout=_VERSION_S)
+    except (LeewardError, OSError) as error:
+        return False, "sandbox", str(error)
+    said = (got.stdout_text or got.stderr_text).strip().splitlines()
+    text = ascii(said[0] if said else "it runs")[1:-1]
+    if got.ok:
+        return True, "sandbox", text
+    # If the program has exited by itself, it runs, and only lacks the option. It doesn't run if a limit or a signal
+    # ended it, or it couldn't be executed.
+    if Outcome.FINISHED is got.outcome and got.exit_code < 126:
+        return True, "sandbox", f"it runs; --version ends with status {got.exit_code}: {text}"
+    return False, "sandbox", f"{text}: {got!r:.200}"

@@ -1,8 +1,4 @@
-"""
-The end of `leeward agent`: its exit statuses, the signals that end it, and the clean-up after starts that were killed.
-
-Runs in:   the CLI. This module doesn't import click, which `start` doesn't need.
-"""
+"""The end of `leeward agent`: exit statuses, signals, the clean-up after starts that were killed. Doesn't import click."""
 
 from __future__ import annotations
 
@@ -29,10 +25,10 @@ FAILED, TIMED_OUT = 1, 124
 
 
 def registry() -> InstanceRegistry:
-    """The registry of this user's agents. Cleans up first after starts that were killed."""
+    """The registry of this user's agents, after a clean-up after starts that were killed."""
     from leeward.agents.instances import InstanceRegistry
     from leeward.agents.places import state_home
-    from leeward.agents.reaping import reap
+    from leeward.agents.running import reap
 
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain):
@@ -44,11 +40,9 @@ def registry() -> InstanceRegistry:
 
 def set_home() -> None:
     """
-    Set HOME from the system's list of users, as shells do, if it is missing or relative.
-
-    Raises:
-        BadRequest: HOME is another user's, as `su -p` and some settings of sudo leave it: that user's settings would
-            be obeyed, and the state of agents made there.
+    Set HOME from the system's list of users, as shells do, if it is missing or relative. BadRequest if HOME is another
+    user's, as `su -p` and some settings of sudo leave it: that user's settings would be obeyed, and the state of agents
+    made there.
     """
     if not os.environ.get("HOME", "").startswith("/"):
         os.environ.pop("HOME", None)
@@ -64,17 +58,17 @@ def set_home() -> None:
 
 
 @contextmanager
-def ending_by_signals() -> Iterator[Callable[[], None]]:
+def ending_by_signals(*numbers: int) -> Iterator[Callable[[], None]]:
     """
-    A context in which signals that ask this process to end raise `AskedToEnd`. Its value is a function: once it was
-    called, the signals are ignored.
+    A context in which *numbers*, by default all signals that ask this process to end, raise `AskedToEnd`, unless they
+    are ignored, as by nohup. Its value is a function: once it was called, the signals are ignored.
     """
     def end(number: int, _frame: FrameType | None) -> None:
         raise AskedToEnd(number)
 
     before: dict[int, Any] = {}
-    for number in (SIGINT, SIGTERM, SIGHUP, SIGQUIT):
-        if getsignal(number) != SIG_IGN:  # nohup
+    for number in numbers or (SIGINT, SIGTERM, SIGHUP, SIGQUIT):
+        if getsignal(number) != SIG_IGN:
             before[number] = signal(number, end)
 
     def ignore() -> None:

@@ -1,9 +1,4 @@
-"""
-The parts of a project that concern an agent: its settings, which the user has to accept if they widen the agent's
-rights, and the files that are hidden.
-
-Runs in:   the CLI.
-"""
+"""What of a project concerns an agent: settings, which the user accepts if they widen its rights, and hidden files."""
 
 from __future__ import annotations
 
@@ -26,11 +21,9 @@ from leeward_cli.messages import complain
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[tuple[str, int]]:
     """
-    A context with a project's real path, and a descriptor of its folder. Settings, hiding and mounts all use this
-    folder, even if another folder gets its name meanwhile.
-
-    Raises:
-        BadRequest: *path* isn't a folder, or leads through a link of another user's.
+    A context with a project's real path, and a descriptor of its folder, which settings, hiding and mounts all use,
+    even if another folder gets its name meanwhile. BadRequest if it isn't a folder, or leads through another user's
+    link.
     """
     try:
         named = open_own(path)
@@ -55,17 +48,7 @@ def opened(path: str) -> Iterator[tuple[str, int]]:
 
 
 def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
-    """
-    The settings for *project*.
-
-    Args:
-        fd: a descriptor of the project's folder, which the caller closes.
-        project: the project's real path.
-        trusted: accept everything that the project's own file asks for.
-
-    Raises:
-        BadRequest: the user doesn't accept the settings, or a file can't be used.
-    """
+    """The settings for *project*, whose folder is *fd*; BadRequest if the user doesn't accept them."""
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
         from leeward.agents.state_files import own_folder
@@ -86,7 +69,6 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
 
 
 def hidden_in(fd: int, project: str, settings: AgentSettings) -> HidingPlan:
-    """The files of *project* to hide; *fd* is a descriptor of its folder."""
     return hiding_plan(fd, rules_of(settings.exclude, settings.include), project)
 
 

@@ -1,7 +1,7 @@
 """
 `leeward agent start`: from a command line to an agent's exit status.
 
-Runs in:   the CLI, while the user waits. So modules that only some starts need are imported where they are needed.
+The user waits meanwhile, so modules that only some starts need are imported where they are needed.
 
 Theory of operation. From the first step on SIGTERM, SIGHUP and SIGQUIT raise exceptions, and so does Ctrl-C if no other
 code handles it. So every end passes through `AgentRun.__exit__`, which ignores these signals. The agent's process is on
@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, load_definition
 from leeward.agents.hiding import rules_of
-from leeward.agents.libraries import LibraryFolder, parse_library
 from leeward.agents.places import cache_home, config_home
 from leeward.agents.programs import AgentProgram, find
-from leeward.agents.settings import AgentSettings
+from leeward.agents.settings import AgentSettings, LibraryFolder, parse_library
 from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
 from leeward.spec.sizes import parse_size
 from leeward_cli import agent_ends, agent_project
@@ -35,7 +34,7 @@ from leeward_cli.terminal_size import size
 # Imported in functions: what not every start needs; 110 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.agents.layer import Layer
+    from leeward.agents.layers import Layer
     from leeward.agents.request import AgentOptions
     from leeward.agents.running import AgentRun
     from leeward.client.changes import Changes
@@ -51,13 +50,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
           applied: bool | None, approved: bool, profile: str, rebuild: bool, unrestricted_network: bool,
           dump_network_access: str | None, libraries: tuple[str, ...], egress: str, trust_project: bool,
           timeout: float | None, memory: str, terminal: bool | None, raw: bool) -> int:
-    """
-    Start an agent, and wait for its end; `leeward_cli.agent_start_command.start` describes the options. Returns the
-    exit status.
-
-    Raises:
-        UsageError: the options contradict each other, or a value isn't valid. Nothing was started.
-    """
+    """Start an agent, and wait for its end; `agent_start_command.start` describes the options. Returns the exit status."""
     agent_ends.set_home()
     here = os.isatty(0) and os.isatty(1)
     on_terminal = here if terminal is None else terminal
@@ -69,8 +62,10 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
         raise UsageError("--apply and --no-apply need --overlay")
     if approved and (overlay or profile):
         raise UsageError("--approved has a copy and a profile of its own: it takes neither --overlay nor --profile")
-    if memory:
-        _check_size(memory)
+    try:
+        parse_size(memory or "1")
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
     options = (arguments, debug, overlay or approved, unrestricted_network, tuple(map(library_of, libraries)), memory,
                egress, "approved" if approved else profile, approved)
     dump = None if dump_network_access is None else _NamesFile(dump_network_access)
@@ -95,20 +90,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
             return 128 + int(ended.args[0])
 
 
-def _check_size(memory: str) -> None:
-    try:
-        parse_size(memory)
-    except ValueError as error:
-        raise UsageError(f"--memory: {error}") from None
-
-
 def library_of(text: str) -> LibraryFolder:
-    """
-    The folder that *text* describes as PATH[:MOUNT][:rw].
-
-    Raises:
-        UsageError: *text* has another form.
-    """
     home = os.environ.get("HOME") or "/"
     try:
         return parse_library(text, os.getcwd(), home)
@@ -117,15 +99,7 @@ def library_of(text: str) -> LibraryFolder:
 
 
 def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> AgentProgram | None:
-    """
-    The agent's program on this host; None if the agent's definition names no program.
-
-    Args:
-        written: real paths of folders to which agents can write.
-
-    Raises:
-        BadRequest: the program isn't installed, or an agent could replace its files.
-    """
+    """The agent's program on this host, if it has one; BadRequest if it is missing, or where agents have *written*."""
     if not definition.command:
         return None
     from leeward.agents.request import shown_programs
@@ -141,13 +115,7 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
 
 def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trust_project: bool, rebuild: bool,
               socket: str | None, held: contextlib.ExitStack, ignore: Callable[[], None]) -> AgentRun:
-    """
-    Prepare the run of an agent, without starting anything.
-
-    Args:
-        asked: the values of AgentOptions.
-        ignore: called before the run is undone, so that a second Ctrl-C doesn't interrupt that.
-    """
+    """Prepare the run, without a start; *asked* are values of AgentOptions, *ignore* is called before the run is undone."""
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
     from leeward.agents.request import AgentOptions, check_home, request_of, written_by
@@ -190,12 +158,8 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
     found = layers.get(settings.dependencies, rebuild=rebuild, said=lambda data: os.write(2, data) and None)
     if found.made:
         complain(f"dependencies: {len(found.packages)} packages were unpacked, and are kept for the next start:"
-                 f" {', '.join(map(_plain, found.packages))[:500]}")
+                 f" {ascii(', '.join(found.packages))[1:-1][:500]}")
     return found
-
-
-def _plain(text: str) -> str:
-    return ascii(text)[1:-1]
 
 
 def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout: float | None, *, keep: bool) -> int:
@@ -238,10 +202,7 @@ def _end(process: Process, late: threading.Event) -> None:
 
 
 def _changes(run: AgentRun, applied: bool | None) -> int:
-    """
-    Show the changes in an overlay, and apply them to the host if the user wants that. Returns 1 if they can't be
-    applied, else 0. Then the copy stays for some minutes, as it does when the question has no answer.
-    """
+    """Show the changes in an overlay, and apply them if wanted. Returns 1 if they can't be: then the copy stays."""
     try:
         status = _shown_and_applied(run, applied)
     except (LeewardError, OSError, AskedToEnd, KeyboardInterrupt):
@@ -319,10 +280,7 @@ def _shown_and_applied(run: AgentRun, applied: bool | None) -> int:
 
 
 def _warn_of_files(run: AgentRun) -> None:
-    """
-    Warn about changed files that programs of the host execute or read on their own, and about files that didn't stay
-    hidden.
-    """
+    """Warn about changed files that programs of the host execute or read on their own, and files that didn't stay hidden."""
     seen = run.no_longer_hidden()
     if seen:
         complain("these names should be hidden, but were made or replaced while the agent ran, and it could read them"
@@ -342,10 +300,7 @@ def _some(names: list[str]) -> str:
 class _NamesFile:
     """
     The file of --dump-network-access, in a folder that is opened before the agent can put a link in its place; a
-    context.
-
-    Raises:
-        UsageError: the file can't be made, which a person hears before the agent runs rather than after hours.
+    context. UsageError if it can't be made, which a person hears before the agent runs rather than after hours.
     """
 
     def __init__(self, file: str) -> None:

@@ -1,9 +1,4 @@
-"""
-The command line of `leeward agent start`.
-
-Runs in:   the CLI, by click, while the user waits for the agent. So this module defines no other command, and
-           `leeward_cli.agent_start`, which starts the agent, is imported when the line has been parsed.
-"""
+"""The command line of `leeward agent start`. A user waits: the rest is imported when it is parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from typing import Any
 
 import click
 
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import RAW, SOCKET
 from leeward_cli.options import UsageError
 
 # Imported in functions: what not every start needs; 6 ms of processor time for all of it.
@@ -30,7 +25,6 @@ class _Start(click.Command):
 
 
 def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Names of agents that begin with *begun*, for a shell's completion."""
     from leeward.agents.definition import definition_names
     from leeward.agents.places import config_home
 
@@ -59,7 +53,7 @@ def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> li
 @click.option("--memory", metavar="SIZE", default="", help="Memory of the whole sandbox, such as 2G.")
 @click.option("--terminal/--no-terminal", default=None,
               help="Give the agent a terminal.  [default: if standard input and output are terminals]")
-@click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+@RAW
 @click.argument("name", metavar="AGENT", shell_complete=known_agents)
 @click.argument("path", metavar="[PATH]", default=".", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")

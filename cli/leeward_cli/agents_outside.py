@@ -1,8 +1,4 @@
-"""
-`leeward shell-prefix`: runs the shell lines of an agent in a sandbox, while the agent itself runs outside of it.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward shell-prefix`: runs the shell lines of an agent in a sandbox, while the agent itself runs outside of it."""
 
 from __future__ import annotations
 
@@ -56,6 +52,5 @@ def shell_prefix(hook: bool, approve: bool, line: str | None) -> int:
 
 
 def program() -> str:
-    """The path of the program PROGRAM."""
     beside = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), PROGRAM)
     return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM) or PROGRAM

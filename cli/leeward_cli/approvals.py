@@ -1,7 +1,6 @@
 """
-`leeward approvals`: the service for approvals, and the operator's commands.
+`leeward approvals`: the service for approvals, and the operator's commands, which talk to it over a socket.
 
-Runs in:   the CLI, by click. All commands except `serve` talk to the service over the operator's socket.
 Trust:     none in the descriptions, paths and commands that are shown, which come from a sandbox. They are escaped.
 """
 
@@ -15,15 +14,15 @@ from typing import Any
 
 import click
 
-from leeward.approvals.durations import parse_duration
+from leeward.approvals.durations import duration_text, parse_duration
 from leeward.approvals.link import OperatorLink
 from leeward.approvals.places import state_folder
-from leeward.approvals.queue.rules import CATEGORIES
+from leeward.approvals.queue.rules import CATEGORIES, MODES
 from leeward.approvals.queue.store import recover as recovered
 from leeward.errors import BadRequest
-from leeward_cli.approvals_text import line_of, lines_of
+from leeward_cli.approvals_watch import attend, line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
-from leeward_cli.click_options import socket_option
+from leeward_cli.click_options import JSON_LINES, socket_option
 from leeward_cli.messages import complain
 from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import in_sandbox, split_words
@@ -31,7 +30,7 @@ from leeward_cli.sandbox_command import in_sandbox, split_words
 SOCKET = socket_option("The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
 #: Requests that the service returns in one answer at most.
 _PAGE = 500
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+_DAEMON = click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
 
 
 @click.group()
@@ -50,7 +49,7 @@ def _lasting(ctx: click.Context, param: click.Parameter, given: str | None) -> f
 
 @approvals.command()
 @SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@_DAEMON
 @click.option("--max-uptime", "lasts", metavar="TIME", callback=_lasting,
               help="End after this time, such as 4h or 1h30m.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", is_flag=False, flag_value=3700,
@@ -73,16 +72,13 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[web]'")
         return 1
-    return run(ServeOptions(project, socket, daemon, lasts, port, head, config), _ready)
-
-
-def _ready(path: str) -> None:
-    click.echo(f"leeward approvals: process {os.getpid()} decides on {path}", err=True)
+    return run(ServeOptions(project, socket, daemon, lasts, port, head, config), lambda path: click.echo(
+        f"leeward approvals: process {os.getpid()} decides on {path}", err=True))
 
 
 @approvals.command("list")
 @SOCKET
-@JSON
+@JSON_LINES
 @click.option("--recent", is_flag=True, help="Show the newest 50, decided ones included.")
 @click.option("--category", type=click.Choice(CATEGORIES), help="Only rows of this category.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
@@ -95,7 +91,6 @@ def list_(socket: str | None, as_json: bool, recent: bool, category: str | None)
 
 
 def _requests(link: OperatorLink, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
-    """All pending requests, page by page, or the newest of any status."""
     if recent:
         newest: list[dict[str, Any]] = link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
         return [row for row in newest if category in (None, row["category"])]
@@ -110,7 +105,7 @@ def _requests(link: OperatorLink, recent: bool = False, category: str | None = N
 
 @approvals.command()
 @SOCKET
-@JSON
+@JSON_LINES
 @click.option("--color/--no-color", default=None, help="Colours.  [default: on a terminal]")
 @click.argument("number", metavar="ID", type=int)
 def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
@@ -160,7 +155,6 @@ def _places(text: str) -> list[int]:
 
 
 def resolved(found: Mapping[str, Any]) -> int:
-    """Print the results of a decision. Returns the exit status."""
     for row in found.get("decided", []):
         click.echo(f"{row['id']:>5}  {row['status']}")
     for row in found.get("before", []):
@@ -173,17 +167,17 @@ def resolved(found: Mapping[str, Any]) -> int:
 
 
 def _where(row: Mapping[str, Any]) -> str:
-    """The projects for which a rule holds, as text."""
     return f"in {row['project']}" if row.get("project") else "everywhere"
 
 
+_ALL = click.option("--all", "category", type=click.Choice(CATEGORIES), help="All pending requests of this category.")
 _ALWAYS = click.option("--always", is_flag=True, help="Also store a rule for requests like it, in this project.")
 _EVERYWHERE = click.option("--everywhere", is_flag=True, help="With --always: the rule holds in all projects.")
 
 
 @approvals.command()
 @SOCKET
-@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All pending requests of this category.")
+@_ALL
 @_ALWAYS
 @_EVERYWHERE
 @click.option("--profile", metavar="NAME", help="Run this command in a new sandbox of profile NAME; '' for the one "
@@ -198,7 +192,7 @@ def approve(socket: str | None, category: str | None, always: bool, everywhere: 
 
 @approvals.command()
 @SOCKET
-@click.option("--all", "category", type=click.Choice(CATEGORIES), help="All pending requests of this category.")
+@_ALL
 @_ALWAYS
 @_EVERYWHERE
 @click.argument("numbers", metavar="[ID...]", type=int, nargs=-1)
@@ -209,7 +203,7 @@ def deny(socket: str | None, category: str | None, always: bool, everywhere: boo
 
 @approvals.command()
 @SOCKET
-@JSON
+@JSON_LINES
 def rules(socket: str | None, as_json: bool) -> None:
     """Show the rules with where they hold, and each category's mode."""
     found = OperatorLink(socket).call("GET", "/api/rules")
@@ -293,8 +287,6 @@ def recover(without_rules: bool) -> None:
 @SOCKET
 def watch(socket: str | None) -> int:
     """Show pending requests as they come, and decide by keys: ? shows which."""
-    from leeward_cli.approvals_watch import attend  # which imports this module
-
     return attend(OperatorLink(socket))
 
 
@@ -313,7 +305,7 @@ def page(socket: str | None) -> int:
 
 @approvals.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
-@click.option("--daemon", metavar="PATH", help="The daemon's socket; else LEEWARD_SOCKET, else the default.")
+@_DAEMON
 @click.option("--profile", metavar="NAME", help="Another profile than `approved`.")
 @click.option("--egress", metavar="NAME", help="The policy of egress, by its name in the daemon's configuration.")
 @click.option("--environment", metavar="NAME", help="Another interpreter and its packages.")
@@ -348,7 +340,7 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
 
 @approvals.command()
 @SOCKET
-@JSON
+@JSON_LINES
 def sandboxes(socket: str | None, as_json: bool) -> None:
     """Show the sandboxes that can ask, and what live sync has written and held back."""
     for row in OperatorLink(socket).call("GET", "/api/sandboxes")["sandboxes"]:
@@ -361,3 +353,62 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
         click.echo(plain(f"{row['sandbox']}  {row['project']}  {row['age']:.0f} s{flow}"))
         for line in note_lines(row):
             click.echo(f"    {line}")
+
+
+@approvals.command()
+@SOCKET
+@JSON_LINES
+def status(socket: str | None, as_json: bool) -> None:
+    """Show since when the service decides and how long it has left, what waits, and whether the record is written."""
+    found = OperatorLink(socket).call("GET", "/api/status")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    left = "no end" if found["remaining"] is None else f"{duration_text(round(found['remaining']))} left"
+    waiting = ", ".join(f"{count} {category}" for category, count in found["pending_by_category"].items())
+    lost = f"lacks {found['lost']} lines" if found["lost"] else "written"
+    rows = {"up": f"{duration_text(round(found['uptime']))}, {left}",
+            "page": "none" if found["port"] is None else f"port {found['port']}",
+            "pending": f"{found['pending']}{f' ({waiting})' if waiting else ''}", "sandboxes": str(found["sandboxes"]),
+            "record": lost + (f": {found['trouble']}" if found["trouble"] else "")}
+    if found["asks"]:
+        rows["connections"] = f"not heard of: {found['asks']}"
+    for name, text in rows.items():
+        click.echo(plain(f"{name:9}  {text}"))
+
+
+@approvals.command("mode")
+@SOCKET
+@click.argument("category", type=click.Choice(CATEGORIES))
+@click.argument("mode", type=click.Choice(MODES))
+def set_mode(socket: str | None, category: str, mode: str) -> int:
+    """Set what happens to requests of CATEGORY that no rule decides, and decide by it what is pending."""
+    return resolved(OperatorLink(socket).call("PUT", "/api/modes", {"category": category, "mode": mode}))
+
+
+@approvals.command()
+@SOCKET
+@JSON_LINES
+@click.argument("key", metavar="[KEY]", default="")
+@click.argument("value", metavar="[VALUE]", default=None, required=False)
+def config(socket: str | None, as_json: bool, key: str, value: str | None) -> None:
+    """Show the configuration, or one KEY of it; with VALUE, set it."""
+    link = OperatorLink(socket)
+    found = (link.call("GET", "/api/config") if value is None
+             else link.call("PUT", "/api/config", {"key": key, "value": _value(value)}))
+    if key and key not in found:
+        raise BadRequest(f"no such key; these are: {', '.join(found)}")
+    if key:
+        found = {key: found[key]}
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for name, each in found.items():
+        click.echo(plain(f"{name} = {f'{each:g}' if isinstance(each, float) else each}"))
+
+
+def _value(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,39 +1,138 @@
 """
-`leeward approvals watch`: shows pending requests as they arrive, and decides by keys.
+Requests as text for a terminal, and `leeward approvals watch`, which shows pending ones as they arrive and decides by
+keys.
 
-Runs in:   the CLI. A thread listens for the service's events; after each event the main thread fetches the table again.
-           The main thread also draws and reads keys.
-Trust:     none in the texts, which are escaped. A key decides about the request that was on the screen when the key was
-           pressed, by the request's id, and a request's content never changes. A sandbox can withdraw its own request
-           by making a new one, and so move the mark to another request at a moment of its choice. So a request that
-           gets the mark in this way must be shown for a while before a key decides about it.
+A thread listens for the service's events; after each the main thread, which also draws and reads keys, fetches the
+table.
+
+Trust:     none in the texts. A line from a sandbox stays one line, without control characters; invisible characters are
+           shown as escapes, in another colour than the text around them. A key decides about the request that was on
+           the screen when the key was pressed, by the request's id, and a request's content never changes. A sandbox
+           can withdraw its own request by making a new one, and so move the mark to another request at a moment of its
+           choice. So a request that gets the mark in this way must be shown for a while before a key decides about it.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import shlex
 import shutil
-import sys
-import termios
 import threading
 import time
-import tty
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.errors import LeewardError
-from leeward_cli.approvals_text import line_of, lines_of
 from leeward_cli.rows import plain
+from leeward_cli.screen import alternate_screen, draw
 
-#: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
-#: the screen.
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
-_REVERSE, _BOLD, _OFF = "\x1b[7m", "\x1b[1m", "\x1b[0m"
+_RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
+#: The greatest number of lines, and the lines of context around a change.
+MOST_LINES, AROUND = 2000, 3
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    state = _state(row)
+    words = [f"{row['id']:>5}", f"{row['category']:10}", f"{row['action']:8}", f"{state:10}", row["title"]]
+    if row.get("repeats"):
+        words.append(f"(+{row['repeats']})")
+    if row.get("reason"):
+        words.append(f"- {row['reason']}")
+    if row.get("note") and row["status"] != "pending":
+        words.append(f"- {row['note']}")
+    return plain("  ".join(words))[:500]
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["status"] == "pending":
+        left = None if row.get("expires") is None else max(0, round(row["expires"] - time.time()))
+        return "pending" if left is None else f"{left} s left"
+    return str({"applied": "done", "failed": "failed"}.get(row.get("stage", ""), row["status"]))
+
+
+def lines_of(request: Mapping[str, Any], detail: Mapping[str, Any], color: bool) -> list[str]:
+    """Lines for a terminal about a request and the action that it would carry out, both as the service sends them."""
+    found = list[str]()
+    for line in _all(request, detail):
+        if len(found) == MOST_LINES:
+            found.append("... there is more: --json has all of it")
+            break
+        code, text = line
+        found.append(f"{code}{_marked(text, code)}{_OFF}" if color else plain(text))
+    return found
+
+
+def _marked(text: str, code: str) -> str:
+    return "".join(one if one.isprintable() else f"{_YELLOW}{ascii(one)[1:-1]}{_OFF}{code}" for one in text)
+
+
+def _all(request: Mapping[str, Any], detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield _BOLD, f"request {request['id']}: {request['category']} {request['action']}, {request['status']}"
+    for name in ("sandbox", "asker", "reason", "decided_by", "rule", "note", "digest"):
+        if request.get(name):
+            yield "", f"{name:11} {request[name]}"
+    yield "", f"{'asked':11} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(request['created']))}"
+    metadata = request.get("metadata") or {}
+    remarks = metadata.get("remarks") if isinstance(metadata, Mapping) else None
+    for remark in remarks if isinstance(remarks, list) else ():
+        yield _YELLOW, f"mind        {remark}"
+    kind = detail.get("kind")
+    if kind == "file":
+        yield from _file(detail)
+    elif kind == "command":
+        yield "", f"command     {detail['line'] or shlex.join(detail['argv'])}"
+        yield "", f"in          {detail['cwd'] or '/workspace'}, for {detail['timeout']:g} s at most"
+        yield "", f"where       {'a new sandbox of ' + detail['profile'] if detail['profile'] else 'the one that asks'}"
+    elif kind == "config":
+        yield "", f"sets        {detail['key']} = {detail['value']!r}"
+    elif kind == "push":
+        yield "", f"pushes      {detail['commit']} to {detail['branch']} of {detail['remote']}"
+        for commit in detail["commits"]:
+            yield "", f"  {commit}"
+        for line in detail["diff"].split("\n"):
+            yield {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], ""), line
+    else:
+        for line in str(request.get("description", "")).split("\n"):
+            yield "", line
+
+
+def _file(detail: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "", f"file        {detail['path']}"
+    if detail["stale"]:
+        yield _YELLOW, f"stale       {detail['stale']}"
+    if detail["type"] != "file" or detail["base_type"] not in ("file", "none"):
+        yield "", f"becomes     {detail['type']} {detail['link']}, was {detail['base_type']} {detail['base_link']}"
+    if detail["mode"] != detail["base_mode"] and "none" not in (detail["base_type"], detail["type"]):
+        yield "", f"mode        {detail['base_mode']:o} becomes {detail['mode']:o}"
+    before = (detail["before"] or "").split("\n")
+    for place, hunk in enumerate(detail["hunks"], 1):
+        start = hunk["old_start"] - 1
+        yield _CYAN, f"@@ hunk {place}: line {hunk['old_start']} @@"
+        for line in before[max(0, start - AROUND):start]:
+            yield "", f" {line}"
+        for sign, code, lines in (("-", _RED, hunk["old"]), ("+", _GREEN, hunk["new"])):
+            for line in lines:
+                yield code, sign + line.removesuffix("\n") + ("" if line.endswith("\n") else "  (no newline)")
+        end = start + len(hunk["old"])
+        for line in before[end:end + AROUND]:
+            yield "", f" {line}"
+    if detail["hunks"] or detail["type"] != "file":
+        return
+    if detail["after"] is None:
+        yield "", "its content isn't text, or too long to be shown"
+    elif detail["after"] != detail["before"]:
+        yield _CYAN, "@@ decided as a whole; the new content @@"
+        for line in detail["after"].split("\n"):
+            yield _GREEN, f"+{line}"
+
+
+# --- the screen ---------------------------------------------------------------
+
+_REVERSE = "\x1b[7m"
 #: The greatest time between the two keys of "aa", and the time between two drawings of countdowns, in seconds.
 _SECOND_S, _DRAW_S = 0.4, 1.0
 
@@ -52,13 +151,9 @@ class WatchState:
     The state of the screen.
 
     Attributes:
-        rows: the pending requests, the oldest first.
-        selected: the id of the marked request; 0 for none.
-        shown: the id of the request in the view "one".
+        selected, shown: the id of the marked request, and of the one in the view "one"; 0 for none.
         marked: when the mark last moved to another request by itself, in seconds of `time.monotonic`.
-        view: "pending", "recent", "help" or "one".
-        lines: the lines of a view that isn't the table.
-        message: the message about the last action.
+        view: "pending", "recent", "help" or "one"; `lines` are those of a view that isn't the table.
     """
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
@@ -86,7 +181,6 @@ class WatchState:
             self.selected = self.rows[max(0, min(len(self.rows) - 1, self._place() + by))]["id"]
 
     def screen(self, height: int, width: int) -> list[str]:
-        """Lines for a terminal of this size."""
         head = f"{_BOLD}{len(self.rows)} pending{_OFF}   ? for help"
         if self.view == "pending":
             first = max(0, self._place() - height + 5)
@@ -101,13 +195,6 @@ class WatchState:
 
 
 class WatchDesk:
-    """
-    Carries out the actions of keys.
-
-    Args:
-        link: the connection to the service.
-    """
-
     def __init__(self, link: OperatorLink) -> None:
         self._link, self.state = link, WatchState()
 
@@ -118,12 +205,7 @@ class WatchDesk:
             self.state.marked = time.monotonic()
 
     def press(self, key: str) -> bool:
-        """
-        Carry out the action of *key*; "aa" is one key.
-
-        Returns:
-            False if the key ends the command.
-        """
+        """Carry out the action of *key* ("aa" is one key). Returns False if it ends the command."""
         state = self.state
         if key == "q":
             if state.view == "pending":
@@ -171,7 +253,6 @@ _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d
 
 
 def attend(link: OperatorLink) -> int:
-    """Show pending requests and decide by keys, until q or the end of the service. Returns the exit status."""
     desk = WatchDesk(link)
     desk.reload()
     if not (os.isatty(0) and os.isatty(1)):
@@ -180,15 +261,8 @@ def attend(link: OperatorLink) -> int:
         return 0
     woken, wake = os.pipe()
     threading.Thread(target=_listen, args=(link.path, wake), daemon=True).start()
-    before = termios.tcgetattr(0)
-    try:
-        tty.setcbreak(0)
-        sys.stdout.write(_ENTER)
+    with alternate_screen():
         return _loop(desk, woken)
-    finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-        termios.tcsetattr(0, termios.TCSAFLUSH, before)
 
 
 def _listen(path: str, wake: int) -> None:
@@ -233,20 +307,12 @@ def _keys(desk: WatchDesk) -> bool:
     if data in _ARROWS:
         return desk.press(_ARROWS[data])
     keys = [letter for letter in data.decode("latin-1") if letter != "\x1b"]
-    return all(desk.press(key) for key in paired(keys, _second))
-
-
-def _second() -> str:
-    return os.read(0, 1).decode("latin-1") if select.select([0], [], [], _SECOND_S)[0] else ""
+    return all(desk.press(key) for key in paired(keys, lambda: os.read(0, 1).decode("latin-1") if select.select(
+        [0], [], [], _SECOND_S)[0] else ""))
 
 
 def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
-    """
-    *keys*, with two successive "a" combined to "aa". After a single "a" at the end, wait a moment for the next key.
-
-    Args:
-        second: returns the next key if it is pressed within a moment, else "".
-    """
+    """*keys*, with two successive "a" combined to "aa". Behind a last "a", *second* waits a moment for the next."""
     found = list[str]()
     while keys:
         key = keys.pop(0)
@@ -262,6 +328,4 @@ def paired(keys: list[str], second: Callable[[], str]) -> list[str]:
 
 def _draw(state: WatchState) -> None:
     width, height = shutil.get_terminal_size()
-    text = "".join(f"{line}{_END_OF_LINE}\r\n" for line in state.screen(height, width))
-    sys.stdout.write(_HOME + text.removesuffix("\r\n") + _END_OF_SCREEN)
-    sys.stdout.flush()
+    draw(state.screen(height, width))

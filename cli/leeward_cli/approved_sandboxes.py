@@ -1,8 +1,7 @@
 """
-Sandboxes that are registered with the service for approvals, of `leeward agent start --approved` and `leeward approvals
-run`: their processes ask before anything leaves the sandbox, and a person decides; at the end, too.
+Sandboxes of `leeward agent start --approved` and `leeward approvals run`, registered with the service for approvals:
+their processes ask before anything leaves the sandbox, and a person decides; at the end, too.
 
-Runs in:   the CLI.
 Holds:     without the service no agent is started, since nobody would decide. When the service ends, it ends the
            sandbox.
 """
@@ -27,16 +26,7 @@ _SHOWN_IDS = 100
 
 
 class ApprovedAgent:
-    """
-    The registration of an agent's sandbox with the service.
-
-    Args:
-        project: the real path of the project. The agent works on a copy of it.
-        socket: the daemon's; None for the default.
-
-    Raises:
-        LeewardError: the service for approvals doesn't answer.
-    """
+    """The registration of an agent's sandbox, over a copy of *project*; LeewardError if the service doesn't answer."""
 
     def __init__(self, project: str, socket: str | None) -> None:
         self._project, self._link, self._socket = project, OperatorLink(), socket
@@ -44,7 +34,6 @@ class ApprovedAgent:
         self._sandbox, self._git = "", False
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables that the agent gets in addition to *env*."""
         own = environment_of(self._project)
         if env.get("PYTHONPATH"):
             own["PYTHONPATH"] = f"{own['PYTHONPATH']}:{env['PYTHONPATH']}"
@@ -65,10 +54,7 @@ class ApprovedAgent:
 
 
 def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -> bool:
-    """
-    Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps the sandbox for a
-    while, if that fails.
-    """
+    """Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps it, if that fails."""
     try:
         tell_sync("files", link.collect_files(box))
         if git:

@@ -1,17 +1,17 @@
 """
-`leeward audit show`, `verify` and `mend`: the record of decisions.
+`leeward audit show`, `verify` and `mend`, which alone writes: the record of decisions.
 
-Runs in:   the CLI, by click. Only `mend` writes.
 Trust:     none in a line: its texts may come from a sandbox, and are shown escaped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from leeward.audit.journal import default_folder
 from leeward.audit.record import mend_record, read_record, verify_record
 from leeward.audit.rows import ReadLine
 from leeward.errors import BadRequest, quoted
+from leeward_cli.click_options import JSON_LINES
 from leeward_cli.rows import plain
 
 _FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
@@ -30,29 +31,33 @@ def audit() -> None:
     """Show the record of decisions, and verify it."""
 
 
-def _unreadable(error: OSError) -> BadRequest:
-    if isinstance(error, FileNotFoundError):
-        return BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
-                          " --folder names another folder")
-    return BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}")
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """A context in which what can't be read is a BadRequest."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BadRequest(f"there is no record in {quoted(error.filename)}: `leeward approvals serve` writes it, and"
+                         " --folder names another folder") from None
+    except OSError as error:
+        raise BadRequest(f"the record: {(error.strerror or 'an error').lower()}: {quoted(error.filename)}") from None
 
 
 @audit.command("show")
 @_FOLDER
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Lines at most.")
 @click.option("--sandbox", metavar="ID", help="Only rows of this sandbox.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def show(folder: str | None, limit: int, sandbox: str | None, as_json: bool) -> None:
     """Show the record, the newest line first. A bad line is shown as bad, and skipped."""
     found: deque[ReadLine] = deque(maxlen=limit)
-    try:
+    with _readable():
         for line in read_record(folder or default_folder(os.environ)):
             if sandbox is None or line.row is None or line.row.get("sandbox") == sandbox:
                 found.append(line)
-    except OSError as error:
-        raise _unreadable(error) from None
     for line in reversed(found):
-        click.echo(_as_json(line) if as_json else plain(text_of(line)))
+        bad = {"bad": line.fault, "line": line.number} if line.fault else {}
+        click.echo(json.dumps({**(line.row or {}), **bad}) if as_json else plain(text_of(line)))
 
 
 @audit.command("verify")
@@ -64,10 +69,8 @@ def check(folder: str | None, head: str | None) -> int:
 
     The exit status is 1 if it isn't; the first line that doesn't fit is named.
     """
-    try:
+    with _readable():
         found = verify_record(folder or default_folder(os.environ), head)
-    except OSError as error:
-        raise _unreadable(error) from None
     if found.fault is not None:
         click.echo(plain(f"line {found.fault.number}, in {found.fault.file}: {found.fault.fault}"))
         if found.fault.row is None:
@@ -88,15 +91,12 @@ def mend(folder: str | None, head: str | None) -> None:
 
     Their bytes are kept in `audit.torn`. Any other fault is named, and stays.
     """
-    try:
+    with _readable():
         count = mend_record(folder or default_folder(os.environ), head)
-    except OSError as error:
-        raise _unreadable(error) from None
     click.echo(f"{count} half-written lines were taken out" if count else "the record has no half-written line")
 
 
 def text_of(line: ReadLine) -> str:
-    """A line of the record as text for a person."""
     if line.row is None:
         return f"BAD line {line.number}, in {line.file}: {line.fault}"
     row = line.row
@@ -116,8 +116,3 @@ def _when(seconds: Any) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(seconds)))
     except (TypeError, ValueError, OverflowError, OSError):
         return "without a time"
-
-
-def _as_json(line: ReadLine) -> str:
-    row = {} if line.row is None else dict(line.row)
-    return json.dumps({**row, **({"bad": line.fault, "line": line.number} if line.fault else {})})

@@ -1,14 +1,11 @@
 """
 `leeward daemon start`, and a daemon for the length of one command.
 
-Runs in:   the CLI.
-
-Theory of operation. `start` runs `daemon run` in a session of its own, with this
-command's standard error and one end of a pipe. So errors of the start are shown on the
-terminal. Where systemd runs, the daemon starts in a scope of its own, in which it may make
-cgroups; elsewhere it uses the best cgroup driver that it can, and `leeward status` names it. When the
-daemon is ready, it redirects its output to a log file and writes a byte to the pipe. If the pipe ends
-without that byte, the start has failed.
+Theory of operation. `start` runs `daemon run` in a session of its own, with this command's standard error and one end
+of a pipe. So errors of the start are shown on the terminal. Where systemd runs, the daemon starts in a scope of its
+own, in which it may make cgroups; elsewhere it uses the best cgroup driver that it can, and `leeward status` names it.
+When the daemon is ready, it redirects its output to a log file and writes a byte to the pipe. If the pipe ends without
+that byte, the start has failed.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from leeward.errors import LeewardError
 from leeward_cli.daemon import log_file
@@ -38,17 +36,26 @@ ALONE_S = 120
 _SYSTEMD = "/run/systemd/system"
 
 
-def start(arguments: list[str], socket: str) -> int:
-    """Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status."""
+def _begun(before: list[str], *arguments: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """`daemon run` with *arguments*, behind the words *before*; and a pipe, of the caller, that says whether it is ready."""
     read, written = os.pipe()
     # -P: no module may be imported from the current folder.
-    command = [*scope(), sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}",
-               *arguments]
+    command = [*before, sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}", *arguments]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
-                              start_new_session=True, cwd="/")
+                              cwd="/", **options)
     os.close(written)
+    return daemon, read
+
+
+def _is_ready(read: int) -> bool:
+    return bool(select.select([read], [], [], START_S)[0]) and os.read(read, 1) == b"+"
+
+
+def start(arguments: list[str], socket: str) -> int:
+    """Start `daemon run` with *arguments*, and wait until the daemon is ready. Returns the exit status."""
+    daemon, read = _begun(scope(), *arguments, start_new_session=True)
     try:
-        ready = bool(select.select([read], [], [], START_S)[0]) and os.read(read, 1) == b"+"
+        ready = _is_ready(read)
     except KeyboardInterrupt:
         daemon.terminate()
         raise
@@ -73,27 +80,12 @@ def start(arguments: list[str], socket: str) -> int:
 
 @contextlib.contextmanager
 def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
-    """
-    A context in which a daemon with these *options* runs. Its value is the path of the daemon's socket, which is in a
-    new folder.
-
-    Args:
-        purpose: the command that needs the daemon, for error messages.
-        env: the daemon's environment; by default that of this process.
-
-    Raises:
-        LeewardError: the daemon wasn't ready in time; it has written the reason to standard error.
-    """
+    """A context with the path of the socket, in a new folder, of a daemon with these *options*, for the command *purpose*."""
     folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
     path = f"{folder}/leeward.sock"
-    read, write = os.pipe()
-    command = [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={write}", f"--socket={path}",
-               f"--idle-exit={ALONE_S}", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(write,), cwd="/",
-                               env=env)
-    os.close(write)
+    process, read = _begun([], f"--socket={path}", f"--idle-exit={ALONE_S}", *options, env=env)
     try:
-        if not select.select([read], [], [], START_S)[0] or os.read(read, 1) != b"+":
+        if not _is_ready(read):
             raise LeewardError(f"{purpose}: its daemon didn't start; `leeward daemon run` says why")
         yield path
     finally:
@@ -111,8 +103,8 @@ def scope() -> list[str]:
     """
     The words to put before a command, so that it runs in a systemd scope of its own; empty if that isn't possible.
 
-    systemd-run registers the scope and then executes the command in the same process, with the same descriptors. This
-    tries it with a command that does nothing, since there may be no manager for this user, or no bus.
+    systemd-run registers the scope and executes the command in the same process, with the same descriptors. This tries
+    it with a command that does nothing, since there may be no manager for this user, or no bus.
     """
     program = shutil.which("systemd-run") if os.path.isdir(_SYSTEMD) else None
     if program is None:
@@ -125,5 +117,3 @@ def scope() -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [] if tried.returncode else words
-
-

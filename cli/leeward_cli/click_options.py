@@ -1,25 +1,24 @@
-"""
-The options of `leeward_cli.options` as click's: for help, completion and usage errors.
-
-Runs in:   the CLI, by click.
-"""
+"""What this command adds to click: options of the table `leeward_cli.options`, shared options, messages of errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import io
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from leeward.errors import LeewardError
 from leeward_cli import options
+from leeward_cli.interrupts import die_by
+from leeward_cli.messages import FULL, complain, complain_of_system, encoded, escape
 from leeward_cli.options import OPTIONS, USAGE, Option, UsageError, parse
 
 
 class Tabled(click.Command):
-    """
-    A command whose options are in the table. They are parsed as where the command runs without click; click shows the
-    help.
-    """
+    """A command whose options are in the table: parsed as where it runs without click; click shows the help."""
 
     def __init__(self, command: str, **settings: Any) -> None:
         self._command = command
@@ -54,3 +53,47 @@ def socket_option(about: str = options.SOCKET.help) -> Callable[[Callable[..., A
 
 
 SOCKET = socket_option()
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+JSON_LINES = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+FOLLOW = click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
+TERMINAL = click.option("--terminal/--no-terminal", default=None,
+                        help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
+RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
+
+
+# --- running ------------------------------------------------------------------
+
+
+def run_group(group: click.Group, argv: Sequence[str]) -> int:
+    try:
+        status = group.main(args=list(argv), prog_name="leeward", standalone_mode=False)
+    except click.ClickException as error:
+        _show(error)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return die_by("SIGINT")
+    except LeewardError as error:
+        complain(str(error))
+        return 1
+    except OSError as error:
+        complain_of_system(error)
+        if error.errno in FULL and error.filename is None:
+            # At its end the interpreter writes what is still buffered, which would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """Show a mistake in the command line as click does, without what a terminal would interpret."""
+    said = io.StringIO()
+    error.show(said)
+    with contextlib.suppress(OSError):  # standard error is closed, or full
+        click.echo(escape(encoded(said.getvalue())), err=True, nl=False)
+
+
+def run_alone(command: click.Command, argv: Sequence[str]) -> int:
+    """Run *command*, the first word of *argv*, as if `leeward` had no other. Returns the exit status."""
+    group = click.Group("leeward", {command.name or "": command},
+                        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    return run_group(group, argv)

@@ -1,8 +1,4 @@
-"""
-`leeward run`: one job without a daemon, with the same isolation.
-
-Runs in:   the CLI, which does the daemon's work itself.
-"""
+"""`leeward run`: one job without a daemon, with the same isolation, in this process, which does the daemon's work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""
-`leeward cp`: copies files and folders into a live sandbox, out of one, and within one.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward cp`: copies files and folders into a live sandbox, out of one, and within one."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.click_options import SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Counted, Progress
+from leeward_cli.sandbox_command import attached
 
 _INSIDE = re.compile(rf"([{ID_ALPHABET}]{{{ID_LENGTH}}}):(.*)", re.DOTALL)
 
-#: Texts for the reasons in `Transfer.left_out`.
 _WHY = {
     "special": "neither a file, a folder nor a link", "link": "a link that could lead out of the folder",
     "gone": "it vanished meanwhile", "changed": "it changed meanwhile", "name": "its name leads out of the folder",
@@ -52,16 +48,12 @@ def cp(socket: str | None, source: str, target: str) -> int:
         raise click.UsageError("one of A and B must be in a sandbox: ID:PATH, with an id of `leeward sandbox list`")
     if from_id and to_id and from_id != to_id:
         raise click.UsageError("A and B are in two sandboxes: copy to this host first")
-    box = None
     try:
-        box = Sandbox.attach(from_id or to_id, socket=socket)
-        done = _copy(box, path, to, out=not to_id, within=bool(from_id and to_id))
+        with attached(from_id or to_id, socket) as box:
+            done = _copy(box, path, to, out=not to_id, within=bool(from_id and to_id))
     except (OSError, LeewardError, ValueError) as error:
         complain(_message(error))
         return 1
-    finally:
-        if box is not None:
-            box.detach()
     for name, why in done.left_out:
         complain(f"left out: {name}: {_WHY.get(why, why)}")
     return int(bool(done.left_out))

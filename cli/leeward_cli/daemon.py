@@ -1,8 +1,4 @@
-"""
-`leeward daemon run`: the start of the daemon, and how its process becomes one of the background.
-
-Runs in:   the CLI, which becomes the daemon; `log_file` in other commands as well.
-"""
+"""`leeward daemon run`: the start of the daemon, and how its process becomes one of the background."""
 
 from __future__ import annotations
 
@@ -35,16 +31,11 @@ def configuration(pool_size: int | None, socket: str | None, config_file: str | 
 
 
 def run(argv: Sequence[str]) -> int:
-    """
-    Run the daemon until it is stopped, or print its configuration. Returns the exit status.
-
-    Raises:
-        UsageError: there is a mistake in *argv*.
-    """
+    """Run the daemon until it is stopped, or print its configuration. Returns the exit status."""
     options = parse("daemon run", argv).parameters()
     ready_fd = options.pop("ready_fd")
     if options.pop("print_config"):
-        from leeward.daemon.config_print import print_config
+        from leeward.daemon.config_sources import print_config
         from leeward.daemon.descriptors import in_force, limit
 
         config = configuration(**options)

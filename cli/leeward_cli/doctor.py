@@ -1,8 +1,4 @@
-"""
-`leeward doctor`: the host's features as text and as JSON; also the causes of a failed start.
-
-Runs in:   the CLI. leeward.host examines the host.
-"""
+"""`leeward doctor`: the host's features, which leeward.host examines, as text and JSON; and causes of a failed start."""
 
 from __future__ import annotations
 
@@ -28,24 +24,14 @@ _TOLD = ("name", "state", "have", "without", "cure")
 
 
 def causes(features: Iterable[Feature], allowed: Iterable[str] = ()) -> list[str]:
-    """
-    A line, with the cure, for each feature whose absence prevents a start.
-
-    Args:
-        allowed: layers that may be missing.
-    """
+    """A line, with the cure, for each feature whose absence prevents a start; layers that are *allowed* may be missing."""
     gone_without = set(allowed)
     return [f"{feature.name}: {feature.have}; to get it: {feature.cure}" for feature in features
             if feature.stops and feature.layer not in gone_without and not feature.cure.startswith("see ")]
 
 
 def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
-    """
-    Print *error*, which prevented a start, and the missing features of this host that explain it.
-
-    Args:
-        allowed: layers that may be missing.
-    """
+    """Print *error*, which prevented a start, and what of this host explains it."""
     complain(str(error))
     if isinstance(error, (BadRequest, DaemonError)):
         return  # the error's cause isn't the host
@@ -59,16 +45,12 @@ def complain_of_host(error: LeewardError, allowed: Iterable[str] = ()) -> None:
 
 
 def as_object(features: Iterable[Feature], record: Record) -> dict[str, Any]:
-    """
-    The object that `--json` prints: for each feature name, state, have, without and cure; and the record of the host
-    from which the features are derived.
-    """
+    """The object that `--json` prints: the features, and the record of the host from which they are derived."""
     return {"features": [{key: str(getattr(feature, key)) for key in _TOLD} for feature in features],
             "record": dataclasses.asdict(record)}
 
 
 def as_text(features: Iterable[Feature]) -> str:
-    """Lines about each feature: its state, the effect of its absence, and the commands that enable it."""
     lines = []
     for feature in features:
         lines.append(f"{feature.state!s:<8} {feature.name:<21} {feature.have}")

@@ -1,9 +1,4 @@
-"""
-`leeward egress test`, which shows the rule of a policy that decides, without a query or a connection; and `leeward
-egress log`.
-
-Runs in:   the CLI, by click; `test` reads the configuration as a daemon of this user would, `log` asks the daemon.
-"""
+"""`leeward egress test`, which shows the rule of a policy that decides, without a query or a connection; and `log`."""
 
 from __future__ import annotations
 
@@ -12,14 +7,14 @@ import json
 import click
 
 from leeward.daemon.config_sources import load
-from leeward.egress.addresses import parse_host, parse_url
+from leeward.egress.addresses import parse_url
 from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
 from leeward.errors import BadRequest
 from leeward.spec.egress import Policy
-from leeward.spec.hosts import InvalidHost
+from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 
 #: The protocol of a connection, by the URL's scheme. The broker passes TLS through; `tcp` stands for anything else.
 _PROTOCOLS = {"http": "http", "https": "tls", "tcp": "tcp"}
@@ -32,8 +27,8 @@ def egress() -> None:
 
 @egress.command("log")
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@FOLLOW
+@JSON_LINES
 @click.option("--names", "file", metavar="FILE", help="Write the names that were allowed and denied to FILE, sorted,"
               " each once, in place of the rows.")
 @click.argument("job", metavar="[ID]", default="")
@@ -58,7 +53,7 @@ def log(socket: str | None, follow: bool, as_json: bool, file: str | None, job: 
 @click.option("--method", metavar="METHOD", default="GET", show_default=True, help="The method of requests by http.")
 @click.option("--address", metavar="ADDRESS", help="The address that the names resolve to; default: a public one.")
 @click.option("--fetch", is_flag=True, help="Decide as for `fetch`, which sees methods and paths by https too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 def test(policy: str, config_file: str | None, method: str, address: str | None, fetch: bool, as_json: bool,
          urls: tuple[str, ...]) -> int:
@@ -79,19 +74,7 @@ def test(policy: str, config_file: str | None, method: str, address: str | None,
 
 
 def verdict(policy: object, text: str, method: str, address: str | None, fetch: bool) -> dict[str, str]:
-    """
-    The decision of *policy* about one URL.
-
-    Args:
-        policy: a `spec.egress.Policy`.
-        text: the URL.
-        method: the method of the request, if the broker sees it.
-        address: the address to which the name resolves; None stands for a public address.
-        fetch: decide as for a request by `fetch`.
-
-    Raises:
-        BadRequest: *text* isn't a URL, or *address* not an address.
-    """
+    """The decision of *policy* about a URL whose name leads to *address* (None: a public one); BadRequest if it is none."""
     assert isinstance(policy, Policy)
     try:
         url = parse_url(text)
@@ -117,7 +100,6 @@ def verdict(policy: object, text: str, method: str, address: str | None, fetch: 
 
 
 def line(found: dict[str, str]) -> str:
-    """One decision as a line of text."""
     by = f" by {found['rule']!r}" if found["rule"] and found["verdict"] == "allow" else ""
     why = f": {found['reason']}" if found["reason"] else ""
     would = f"; allow = [\"{found['would']}\"] would allow it" if "would" in found else ""

@@ -1,7 +1,6 @@
 """
 `leeward egress log`: the hosts that sandboxes tried to reach, and the rules that would have allowed it.
 
-Runs in:   the CLI.
 Trust:     none in the names and other texts of a row, which jobs choose: they are shown escaped.
 """
 
@@ -9,73 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from leeward.client.link import Link
-from leeward.errors import BadReply, BadRequest, quoted
+from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain
-from leeward_cli.rows import matches, plain
+from leeward_cli.rows import RowLog, matches, plain
 from leeward_cli.rows import show as show_rows
 
-_ANSWER_S = 5.0
-#: Seconds that one request waits for more rows.
-_WAIT_S = 60.0
-#: The greatest number of answers that are read without --follow: the daemon keeps fewer rows.
-_MOST_PAGES = 2000
 _TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
 _NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")
 
 #: The greatest number of rows of one job that `leeward explain` shows.
 _MOST_EXPLAINED = 20
-
-
-class DecisionLog:
-    """
-    The daemon's record of this user's sandboxes; for the operator, of all users' sandboxes.
-
-    Attributes:
-        forgotten: the number of rows that the daemon has dropped.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.forgotten = 0
-
-    def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
-        """The existing rows, the oldest first; then new ones, if *follow*."""
-        link = Link(self._path)
-        try:
-            after, wait, pages = 0, 0.0, 0
-            while True:
-                reply, _ = link.call("egress_log", {"after": after, "wait": wait},
-                                     time.monotonic() + wait + _ANSWER_S)
-                found = self._checked(reply.ok)
-                if found:
-                    yield found
-                    after, wait, pages = found[-1]["number"], 0.0, pages + 1
-                    if pages >= _MOST_PAGES and not follow:
-                        return  # a sandbox may add rows as fast as they are read
-                elif follow:
-                    wait = _WAIT_S
-                else:
-                    return
-        finally:
-            link.close()
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [row for page in self.pages(False) for row in page]
-
-    def _checked(self, answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        answer = answer or {}
-        found, forgotten = answer.get("events"), answer.get("forgotten")
-        if not isinstance(found, list) or type(forgotten) is not int or not all(
-                isinstance(row, dict) and _fits(row) for row in found):
-            raise BadReply("the daemon's rows are malformed")
-        self.forgotten = forgotten
-        return found
 
 
 def _fits(row: Mapping[str, Any]) -> bool:
@@ -85,30 +32,29 @@ def _fits(row: Mapping[str, Any]) -> bool:
             and all(type(row.get(name)) is int for name in _NUMBERS))
 
 
+def decisions(path: str) -> RowLog:
+    """The record of this user's sandboxes; for the operator, of all users' sandboxes."""
+    return RowLog(path, "egress_log", _fits)
+
+
 def subject_of(row: Mapping[str, Any]) -> str:
-    """The job or sandbox of a row."""
     if row.get("sandbox"):
         return str(row["sandbox"])
     return f"job {row['job']}" if row.get("job") is not None else f"{row['kind']} {row['lease']}"
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
-    host = row["name"] or row["address"]
-    target = f"[{host}]" if ":" in host and row["port"] else host
-    target += f":{row['port']}" if row["port"] else ""
     more = [f"({row['address']})"] if row["name"] and row["address"] else []
     more += [f"rule {row['rule']!r}"] if row["rule"] else []
     if row["verdict"] == "closed":
         more.append(f"sent {size_text(row['sent'])}, received {size_text(row['received'])}")
     more += [row["reason"]] if row["reason"] else []
-    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", target, *more))
+    return "  ".join((when, subject_of(row), f"{row['verdict']:7}", _target(row), *more))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
-    """Print the rows of the job or sandbox *asked*, or all rows if it is ""."""
-    show_rows(DecisionLog(path).pages(follow), line, asked, as_json,
+    show_rows(decisions(path).pages(follow), line, asked, as_json,
               "the daemon remembers no connection" + (f" of {asked}" if asked else ""))
 
 
@@ -119,17 +65,8 @@ def names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def write_names(path: str, asked: str, file: str, folder: int | None = None) -> None:
-    """
-    Write the `names` of the job or sandbox *asked* to *file*, one on each line.
-
-    Args:
-        folder: a descriptor of the folder of *file*, opened before the sandbox could put a link in its place; None to
-            open *file* by its path.
-
-    Raises:
-        BadRequest: the file can't be written.
-    """
-    log = DecisionLog(path)
+    """Write the `names` of *asked* to *file*, in *folder*, opened before the sandbox could put a link in its place."""
+    log = decisions(path)
     text = "".join(plain(each) + "\n" for each in names(row for row in log.rows() if matches(row, asked)))
     if log.forgotten:
         complain(f"the daemon has forgotten {log.forgotten} older rows, whose names may be missing")
@@ -151,11 +88,8 @@ def _written(path: str, flags: int, folder: int | None) -> int:
 
 
 def explained(path: str, event: Mapping[str, Any]) -> list[str]:
-    """
-    Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused, and about the
-    rules that would allow them.
-    """
-    found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in DecisionLog(path).rows()
+    """Lines about the connections that the job or sandbox of *event*, a row of `leeward logs`, was refused."""
+    found = {(row["name"], row["address"], row["port"], row["reason"]): row for row in decisions(path).rows()
              if row["user"] == os.geteuid() and row["verdict"] in ("denied", "failed") and _is_of(row, event)}
     lines = []
     for row in list(found.values())[:_MOST_EXPLAINED]:
@@ -191,11 +125,11 @@ def would_allow(row: Mapping[str, Any]) -> str:
         return f"in {place}: addresses = [\"{address}\"]"
     if cause in ("domain not in allowlist", "port not allowed", "protocol not allowed", "private IP blocked") or (
             about == "" and "waits for approval" in cause):
-        return f"in {place}: allow = [\"{_rule(row)}\"]"
+        return f"in {place}: allow = [\"{_target(row)}\"]"
     return ""
 
 
-def _rule(row: Mapping[str, Any]) -> str:
+def _target(row: Mapping[str, Any]) -> str:
     host = row["name"] or row["address"]
     if ":" in host and row["port"]:
         host = f"[{host}]"

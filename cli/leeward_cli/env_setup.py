@@ -28,7 +28,7 @@ from urllib.parse import urljoin, urlsplit
 
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest
-from leeward.spec.socket_key import SYSTEM_FILE, USER_FILE
+from leeward.spec.paths import SYSTEM_FILE, USER_FILE
 
 #: The policy's name.
 POLICY = "packages"

@@ -1,8 +1,4 @@
-"""
-`leeward env`: makes, lists and removes the environments that requests can name.
-
-Runs in:   the CLI, by click, as the user whose daemon is to use them.
-"""
+"""`leeward env`: makes, lists and removes the environments that requests can name, as the user whose daemon uses them."""
 
 from __future__ import annotations
 
@@ -22,8 +18,8 @@ from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.click_options import socket_option
 from leeward_cli.messages import EscapedStream, complain
+from leeward_cli.rows import fields
 
-#: A further configuration file of the daemon.
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -38,7 +34,6 @@ def _size(count: int) -> str:
 
 
 def _open(config_file: str | None) -> tuple[Environments, Any]:
-    """The environments in the folder that the configuration names, and the configuration."""
     config = load(config_file)
     return Environments(config.environments_folder or default_folder(os.environ, os.geteuid())), config
 
@@ -104,12 +99,7 @@ def create(name: str, requirements: tuple[str, ...], files: tuple[str, ...], egr
 
 
 def _lines(file: str) -> list[str]:
-    """
-    The requirements in a file. Options of pip are refused, because they could name another index or another file.
-
-    Raises:
-        BadRequest: the file can't be read, or has an option.
-    """
+    """The requirements in a file. Options of pip are refused, because they could name another index or another file."""
     try:
         with open(file, encoding="utf-8") as text:
             lines = [line.split(" #")[0].strip() for line in text.read().replace("\\\n", " ").splitlines()]
@@ -215,11 +205,8 @@ def show(name: str, config_file: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(found))
         return 0
-    for key, value in found.items():
-        lines = [f"{package} {version}" for package, version in value.items()] if isinstance(value, dict) else (
-            [str(each) for each in value] if isinstance(value, list) else [str(value)])
-        for number, line in enumerate(lines or ["none"]):
-            click.echo(f"{'' if number else key:<12}  {line}")
+    shown = {**found, "packages": [f"{package} {version}" for package, version in dict(manifest.packages).items()]}
+    click.echo("\n".join(fields(shown, 12)))
     return 0
 
 

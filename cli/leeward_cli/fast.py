@@ -1,8 +1,8 @@
 """
 The commands `exec`, `ping` and `status`, which use the daemon's socket directly.
 
-Runs in:   the CLI. A `leeward exec` is one short process, so this module imports neither
-           click nor dataclasses, and the process exits without finalizing the interpreter.
+A `leeward exec` is one short process, so this module imports neither click nor dataclasses, and the process exits
+without finalizing the interpreter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from leeward.wire.replies import Reply
 
-#: Seconds that a daemon may take to answer a ping or a status.
 ANSWER_S = 5.0
 
 
@@ -81,7 +80,6 @@ def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
 
 
 def ping(argv: Sequence[str]) -> int:
-    """Ask whether the daemon answers. Returns the exit status."""
     parsed = parse("ping", argv)
     Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
     write(1, b"Pong!\n")
@@ -89,7 +87,6 @@ def ping(argv: Sequence[str]) -> int:
 
 
 def status(argv: Sequence[str]) -> int:
-    """Print the daemon's workers, jobs and layers. Returns the exit status."""
     parsed = parse("status", argv)
     reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
     assert reply.ok is not None

@@ -1,8 +1,4 @@
-"""
-`leeward fetch`: sends one request by a policy of the daemon, as `Sandbox.fetch` does.
-
-Runs in:   the CLI, by click. The broker resolves, connects and decides; this process sends nothing to the host.
-"""
+"""`leeward fetch`: one request by a policy. The broker resolves, connects and decides; this process does nothing of it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """
 `--put` and `--collect`: copies files of the host into a job, and a job's files to the host.
 
-Runs in:   the CLI.
 Trust:     none in the names and contents that come back. Each file is made below the folder that the user named,
-           without following a link there, nor another user's link on the way to it, and has the mode of any new file
-           of this process, not its mode in the job.
-Source:    openat(2), rename(2)
+           without following a link there, nor another user's link on the way to it, and has the mode of any new file of
+           this process, not its mode in the job.
 """
 
 from __future__ import annotations
@@ -38,10 +36,6 @@ def put(words: Iterable[str]) -> dict[str, bytes]:
     The contents of the files that *words*, each HOST or HOST:INSIDE, name, by the names below /workspace.
 
     A folder stands for every regular file in it. Links in it are left out, so that no file outside of it is read.
-
-    Raises:
-        UsageError: a path can't be read or is neither a file nor a folder, two files have one name, or there are too
-            many files.
     """
     files: dict[str, bytes] = {}
     total = 0
@@ -107,17 +101,9 @@ def _content(path: str, word: str, room: int) -> bytes:
 
 def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> list[str]:
     """
-    Write *files* below the folder *into*, which is made if it is missing.
+    Write *files*, whose names and contents the job chooses, below the folder *into*, which is made if it is missing.
 
-    Args:
-        files: contents by name. The job chooses both.
-        replace: replace regular files that exist; if False, they stay.
-
-    Returns:
-        A line for each file that wasn't written, with the reason.
-
-    Raises:
-        OSError, RequestRejected: the folder itself can't be used.
+    Regular files that exist stay unless *replace*. Returns a line for each file that wasn't written.
     """
     top = open_folder(into, make=True)
     left = []
@@ -135,12 +121,7 @@ def bring(files: Mapping[str, bytes | memoryview], into: str, replace: bool) -> 
 
 
 def left_out(names: Sequence[tuple[str, str]]) -> str:
-    """
-    One line about the files that `collect` has left out.
-
-    Args:
-        names: pairs of a name, which the job chooses, and a reason, as in a result's `left_out`; not empty.
-    """
+    """One line about files that `collect` has left out, of which there are some: the name, which the job chooses, and why."""
     named = [f"{quoted(name)} ({_WHY.get(reason, reason)})" for name, reason in names[:_NAMED] if reason != "more"]
     rest = ", and more: --json lists them" if len(named) < len(names) else ""
     return f"not collected: {', '.join(named)}{rest}"
@@ -179,12 +160,7 @@ def _must_be_plain(parent: int, name: str) -> None:
 
 
 def _parent(top: int, folders: list[str]) -> int:
-    """
-    A descriptor of the folder *folders* below *top*; missing folders are made. The caller owns it.
-
-    Raises:
-        OSError: a component is a link, or can't be opened.
-    """
+    """A descriptor, the caller's, of the folder *folders* below *top*; missing ones are made, and no link is followed."""
     at = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
     try:
         for name in folders:

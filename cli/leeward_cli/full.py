@@ -1,8 +1,4 @@
-"""
-The commands that needn't start fast; and all help.
-
-Runs in:   the CLI, by click. The file of a command is imported when the command is run, or help lists all of them.
-"""
+"""The commands that needn't start fast, each imported when it is run; and all help."""
 
 from __future__ import annotations
 
@@ -13,12 +9,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from leeward import __version__
-from leeward_cli.click_options import Tabled
-from leeward_cli.groups import run_group
+from leeward_cli.click_options import Tabled, run_group
 
 #: The file of each command; the function has the command's name.
 FILES = {
-    "agent": "agent", "apply": "overlays", "approvals": "approvals_config", "audit": "audit", "bench": "bench.command",
+    "agent": "agent", "apply": "overlays", "approvals": "approvals", "audit": "audit", "bench": "bench.report",
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",
@@ -72,7 +67,6 @@ def completion(shell: str) -> None:
 
 
 def script(shell: str, command: click.Command) -> str:
-    """The script by which *shell* completes *command*, which is `leeward`."""
     made = get_completion_class(shell)
     if made is None:
         raise click.ClickException(f"this click has no completion for {shell}")
@@ -80,11 +74,9 @@ def script(shell: str, command: click.Command) -> str:
 
 
 def commands() -> dict[str, click.Command]:
-    """All commands, by name."""
     ctx = click.Context(cli)
     return {name: command for name in cli.list_commands(ctx) if (command := cli.get_command(ctx, name)) is not None}
 
 
 def app(argv: Sequence[str]) -> int:
-    """Run the command in *argv*; return the exit status."""
     return run_group(cli, argv)

@@ -1,7 +1,6 @@
 """
 `leeward daemon install` and `uninstall`: writes, enables and removes the units of systemd.
 
-Runs in:   the CLI.
 Trust:     files without leeward's mark were made by others: they are neither overwritten nor removed.
 """
 
@@ -29,13 +28,7 @@ USER_FOLDER = ".config/systemd/user"
 
 
 class Place:
-    """
-    The folder to which units are written.
-
-    Args:
-        user: True for the user's own folder, False for the system's.
-        root: "/", or a folder that becomes the root of an image: then nothing is started.
-    """
+    """The folder for units: the *user*'s own or the system's. Below another *root* than "/" nothing is started."""
 
     def __init__(self, *, user: bool, root: str = "/") -> None:
         self.user = user
@@ -51,28 +44,21 @@ class Place:
         self.runtime = Path(runtime, "leeward") if user else self.root / os.path.dirname(SYSTEM_SOCKET).lstrip("/")
 
     def manager(self, *words: str, check: bool = True) -> None:
-        """
-        Run systemctl.
-
-        Raises:
-            Unsupported: systemctl isn't installed, or failed.
-        """
-        program = shutil.which("systemctl")
-        if program is None:
-            raise Unsupported("systemd", have="no systemctl", need="systemd as service manager",
-                              cure="leeward daemon start does without")
-        done = subprocess.run([program, *(["--user"] if self.user else []), *words], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)
-        if check and done.returncode:
-            why = done.stderr.strip().splitlines()
-            command = " ".join(("systemctl", *(["--user"] if self.user else []), *words))
-            raise Unsupported("systemd", have=f"a failure of `{command}`: "
-                                              f"{why[-1] if why else f'exit status {done.returncode}'}",
-                              need="systemd as service manager", cure="leeward daemon start does without")
+        """Run systemctl; Unsupported if it isn't installed, or failed."""
+        program, have = shutil.which("systemctl"), "no systemctl"
+        if program is not None:
+            options = [*(["--user"] if self.user else []), *words]
+            done = subprocess.run([program, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  check=False)
+            if not (check and done.returncode):
+                return
+            why = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            have = f"a failure of `{' '.join(('systemctl', *options))}`: {why[-1]}"
+        raise Unsupported("systemd", have=have, need="systemd as service manager",
+                          cure="leeward daemon start does without")
 
 
 def program() -> list[str]:
-    """The command that runs this installation's daemon."""
     # -P: no module may be imported from the current folder.
     return [sys.executable, "-P", "-m", "leeward_cli", "daemon", "run"]
 
@@ -94,12 +80,7 @@ def unreachable(path: str) -> str:
 
 
 def check_reachable() -> None:
-    """
-    Check that the system's service, which has a user of its own, can run this installation.
-
-    Raises:
-        BadRequest: that user can't read a part of the installation.
-    """
+    """Raise BadRequest if the system's service, which has a user of its own, can't read a part of this installation."""
     for path in (sys.executable, *(os.path.dirname(str(package.__file__)) for package in (leeward, leeward_cli))):
         if os.path.realpath(path).startswith(("/tmp/", "/var/tmp/")):
             raise BadRequest(f"the service has a private /tmp, and wouldn't find {quoted(path)} in it: install leeward"
@@ -112,13 +93,7 @@ def check_reachable() -> None:
 
 
 def install(place: Place, group: str = "") -> list[Path]:
-    """
-    Write, enable and start the units. Returns their paths.
-
-    Raises:
-        BadRequest: another file has the name of a unit, or the service's user can't run this installation.
-        Unsupported: systemctl isn't installed, or failed; the units are removed again.
-    """
+    """Write, enable and start the units; if that fails they are removed again. Returns their paths."""
     command = program()
     if not place.user:
         check_reachable()
@@ -135,7 +110,10 @@ def install(place: Place, group: str = "") -> list[Path]:
             place.manager("daemon-reload")
             place.manager("enable", "--now", SOCKET, SERVICE)
         else:
-            _enable(place)
+            for link in _wanted(place):
+                link.parent.mkdir(exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(f"../{link.name}")
     except OSError as error:
         uninstall(place)
         raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
@@ -146,12 +124,7 @@ def install(place: Place, group: str = "") -> list[Path]:
 
 
 def uninstall(place: Place) -> list[Path]:
-    """
-    Stop and disable the units, and remove the files that `install` has written. Returns the removed paths.
-
-    Raises:
-        BadRequest: a file doesn't have leeward's mark.
-    """
+    """Stop and disable the units, and remove the files that `install` has written. Returns the removed paths."""
     paths = [place.folder / name for name in (SERVICE, SOCKET)]
     for path in paths:
         _check_ours(path)
@@ -179,7 +152,6 @@ def uninstall(place: Place) -> list[Path]:
 
 
 def clients_start_one() -> bool:
-    """Whether this user's clients start a daemon by themselves where none answers."""
     try:
         return autostart.may_start(client_socket(None))
     except BadRequest:  # of a configuration, with which no client runs
@@ -187,16 +159,8 @@ def clients_start_one() -> bool:
 
 
 def _wanted(place: Place) -> list[Path]:
-    """The links by which the units are enabled."""
     target = "default.target" if place.user else "multi-user.target"
     return [place.folder / f"{target}.wants" / SERVICE, place.folder / "sockets.target.wants" / SOCKET]
-
-
-def _enable(place: Place) -> None:
-    for link in _wanted(place):
-        link.parent.mkdir(exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(f"../{link.name}")
 
 
 def _check_ours(path: Path) -> None:

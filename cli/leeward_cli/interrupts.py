@@ -1,8 +1,6 @@
 """
 Ctrl-C while a job runs: the first one interrupts the job, the second one ends it; and the end by a signal.
 
-Runs in:   the CLI.
-
 Theory of operation. The handler sends a request for an interrupt, and the command goes on waiting for the job's result,
 which has all of its output. While the command waits for no job, Ctrl-C has its usual effect. So has the third Ctrl-C,
 because the daemon may not answer.
@@ -18,12 +16,11 @@ from _signal import SIGINT, default_int_handler, getsignal, signal  # type: igno
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 #: The exit status after a job that was ended by Ctrl-C: 128 + SIGINT, as in a shell.
 INTERRUPTED = 130
 
-#: The action of the first and of the second Ctrl-C.
 _HOW = ("interrupt", "kill")
 
 
@@ -32,15 +29,7 @@ class AskedToEnd(BaseException):
 
 
 class CtrlC:
-    """
-    A context in which SIGINT calls *job*.
-
-    Args:
-        job: called with "interrupt" or "kill"; returns whether there is a job to which it can do that.
-
-    Attributes:
-        killed: whether *job* was called with "kill".
-    """
+    """A context in which SIGINT calls *job* with "interrupt", then "kill"; it returns whether there is a job for that."""
 
     def __init__(self, job: Callable[[str], bool]) -> None:
         self._job = job
@@ -71,8 +60,7 @@ class CtrlC:
         finally:
             self._serving = False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._ours:
             signal(SIGINT, default_int_handler)
 

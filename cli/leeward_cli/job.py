@@ -1,8 +1,4 @@
-"""
-Makes a job from a command line, and output and an exit status from a result.
-
-Runs in:   the CLI. `exec` and `run` share this module, so that they can't differ.
-"""
+"""Makes a job from a command line, and output and an exit status from a result; for `exec` and `run`."""
 
 from __future__ import annotations
 
@@ -34,7 +30,6 @@ ENDS = {
     "signalled": "the job was ended",
 }
 
-#: The limit that each option sets.
 LIMITS = {"--timeout": "time", "--memory": "memory", "--output": "output", "--processes": "processes"}
 
 #: The message for a failed job that asked for the network, which may be the reason.
@@ -50,12 +45,6 @@ def _read(fd: int) -> bytes:
 
 
 def _standard_input() -> bytes:
-    """
-    Standard input to its end.
-
-    Raises:
-        OSError: it can't be read; the text says so.
-    """
     try:
         return _read(0)
     except OSError as error:
@@ -74,22 +63,13 @@ def _read_file(path: str) -> bytes:
 
 
 def is_path(word: str) -> bool:
-    """
-    Whether *word*, given as code, is probably the name of a file: it names an existing file, or ends as a Python file's
-    name does.
-    """
+    """Whether *word*, given as code, is probably the name of a file: an existing one, or one of Python's."""
     if not word or len(word) > 4096 or any(char in word for char in " \t\n\0()=\"'"):
         return False
     return word.endswith(".py") or os.path.isfile(word)
 
 
 def request(parsed: Parsed) -> dict[str, Any]:
-    """
-    The fields of the execute request that the command line describes.
-
-    Raises:
-        UsageError: there isn't exactly one source of code, or a file can't be read.
-    """
     path, module = parsed.value("--file"), parsed.value("-m")
     sources = len(parsed.words) + (path is not None) + (module is not None)
     if sources != 1:
@@ -124,12 +104,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
 
 
 def common_fields(parsed: Parsed) -> dict[str, Any]:
-    """
-    The request's fields other than the code: standard input, variables, limits and the label.
-
-    Raises:
-        OSError: standard input can't be read.
-    """
+    """The request's fields other than the code: standard input, variables, limits and the label."""
     fields: dict[str, Any] = {}
     if parsed.flag("--stdin"):
         fields["stdin"] = _standard_input()
@@ -158,13 +133,7 @@ def print_end(result: Mapping[str, Any]) -> None:
 
 def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed,
          shown: ShownOutput | None = None) -> int:
-    """
-    Print a result as the options say. Returns the exit status.
-
-    Args:
-        result: the fields that leeward.wire.replies.parse_result returns.
-        shown: the output that was shown while the job ran; None if none was.
-    """
+    """Print a result, of which *shown* was shown while the job ran, as the options say. Returns the exit status."""
     stdout, stderr = (piece(result[name], arenas) for name in ("stdout", "stderr"))
     if parsed.flag("--json"):
         import json

@@ -1,8 +1,4 @@
-"""
-Saves what a sandbox has changed in its copy of a folder before the sandbox ends, when nobody has decided about it.
-
-Runs in:   the CLI. This module doesn't import click.
-"""
+"""Saves what a sandbox has changed in its copy of a folder when it ends and nobody has decided. Doesn't import click."""
 
 from __future__ import annotations
 
@@ -28,13 +24,7 @@ _SHOWN = 50
 
 
 def save_changes(overlay: Overlay, found: list[FolderChange], name: str, goal: str, hint: str = "") -> None:
-    """
-    Save *found*, what `overlay.diff` has returned, to a new folder of the user's state, and say how it gets from there
-    to *goal*. *name* is in the folder's name; *hint* ends the message.
-
-    Raises:
-        LeewardError, OSError: it can't be saved.
-    """
+    """Save *found*, of `overlay.diff`, to a new folder for *name* in the user's state, and say how it gets to *goal*."""
     folder = kept_changes(os.environ, name)
     own_folder(os.path.dirname(folder))
     left = overlay.save(found, folder)

@@ -1,8 +1,4 @@
-"""
-The compiler and linker flags for libleeward and its header; copies both below a prefix.
-
-Runs in:   the CLI, as `leeward config`.
-"""
+"""`leeward config`: compiler and linker flags for libleeward and its header; copies both below a prefix."""
 
 from __future__ import annotations
 
@@ -23,12 +19,7 @@ SONAME = "libleeward.so.0"
 
 
 def flags(cflags: bool, libs: bool, static: bool) -> str:
-    """
-    Arguments for a compiler, quoted for a shell.
-
-    Args:
-        static: link the archive, so that the program needs no library when it runs.
-    """
+    """Arguments for a compiler, quoted for a shell; *static*: link the archive, so that the program needs no library."""
     _must_be_here()
     words = [f"-I{SDK / 'include'}"] if cflags else []
     if libs and static:
@@ -39,20 +30,12 @@ def flags(cflags: bool, libs: bool, static: bool) -> str:
 
 
 def library() -> str:
-    """The shared library's path, for languages that load it by themselves."""
     _must_be_here()
     return str(SDK / "lib" / SONAME)
 
 
 def install(prefix: Path) -> list[Path]:
-    """
-    Copy the header and the libraries below *prefix*, where compilers look. Returns the paths of the copies.
-
-    An existing file is replaced in one step, so that a program that uses it keeps the old one.
-
-    Raises:
-        OSError: *prefix* can't be written.
-    """
+    """Copy header and libraries below *prefix*, each in one step, since programs use old ones. Returns their paths."""
     _must_be_here()
     made = []
     for source in sorted(path for path in SDK.rglob("*") if path.is_file()):

@@ -1,8 +1,8 @@
 """
 `leeward exec --profile NAME -- LINE`: runs one shell line in a sandbox of its own.
 
-Runs in:   the CLI. The line's output is shown as it arrives, and its end as that of a job. The first Ctrl-C interrupts
-           the line, and the second one ends it. Any other end of this command ends the sandbox, by its connection.
+The line's output is shown as it arrives, and its end as that of a job. The first Ctrl-C interrupts the line, and the
+second one ends it. Any other end of this command ends the sandbox, by its connection.
 """
 
 from __future__ import annotations
@@ -27,14 +27,7 @@ _CODES = ("--file", "-m", "--put", "--collect", "--into")
 
 
 def run_line(parsed: Parsed) -> int:
-    """
-    Run the words after `--`: one word is a line for the shell, several are a program and its arguments. Returns the
-    exit status.
-
-    Raises:
-        UsageError: there are no words, or an option is only for Python code.
-        LeewardError: the daemon refuses the request.
-    """
+    """Run the words after `--`: one is a line for the shell, several are a program and its arguments."""
     for name in _CODES:
         if parsed.flag(name):
             raise UsageError(f"{name} is for Python code, and --profile for a line of the shell")

@@ -1,7 +1,6 @@
 """
-Shows a job's output while the job runs, and the rest of it at the end.
+Shows a job's output while the job runs, and the rest at the end; leeward/capi/exchange.c does the same in C.
 
-Runs in:   the CLI. leeward/capi/await.c and command/exec_job.c do the same in C.
 Trust:     none in the output; a malformed answer ends the connection.
 
 Theory of operation. Most jobs end before a user would notice a delay of their output. So the first request for output
@@ -28,26 +27,19 @@ LOOK_S = 0.05
 
 
 class ShownOutput:
-    """
-    Shows the output of one job, and knows how much of it was shown.
-
-    Args:
-        raw: write control characters to a terminal as they are.
-    """
+    """Shows the output of one job, and knows how much was shown; *raw*: control characters go to a terminal as they are."""
 
     def __init__(self, raw: bool) -> None:
         self._streams = EscapedStream(1, raw), EscapedStream(2, raw)
         self.sizes = [0, 0]
 
     def add(self, out: bytes, err: bytes) -> None:
-        """Show new output of both streams."""
         for number, data in enumerate((out, err)):
             if data:
                 self.sizes[number] += len(data)
                 self._streams[number].write(data)
 
     def finish(self, out: bytes | memoryview, err: bytes | memoryview) -> None:
-        """Show the rest of the whole output *out* and *err*."""
         for number, data in enumerate((out, err)):
             rest = memoryview(data)[self.sizes[number]:]
             if rest:
@@ -62,13 +54,7 @@ class LiveJob:
         self._shown = shown
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
-        """
-        Show output of the job of request *number* until its answer arrives, and return that answer.
-
-        Args:
-            answer: a function that waits for the answer and returns it. Meanwhile it passes replies to other requests
-                to the function that is its argument.
-        """
+        """Show output of the job of request *number* until *answer*, which gets a function for other replies, returns."""
         taking = _TakenOutput(link, number, self._shown)
         try:
             taking.later()
@@ -101,7 +87,6 @@ class _TakenOutput:
                 pass  # the next read raises the error, or finds the answer
 
     def on_other_reply(self, reply: Reply) -> None:
-        """Handle a reply to another request than the job's."""
         with self._link.sending:  # the timer's thread may not have stored its request's number yet
             number = self._number
         if reply.id != number or reply.ok is None:

@@ -1,37 +1,64 @@
 """
-`leeward logs`, and `leeward explain`: how and why jobs and sandboxes of the user ended.
+`leeward logs`, and `leeward explain`: how and why jobs and sandboxes of the user ended, and what they were denied.
 
-Runs in:   the CLI, by click.
 Trust:     none in titles and in names of refused calls: they are shown escaped.
 """
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Any
 
 import click
 
-from leeward.client.link import Link
-from leeward.errors import BadReply, BadRequest
+from leeward.errors import BadRequest
 from leeward.hints import LIMITS
+from leeward.isolation.seccomp.rules import NOTIFY, Needs, Rule
+from leeward.isolation.seccomp.syscalls import NUMBERS
+from leeward.isolation.seccomp.table import RULES
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
-from leeward_cli.explain import explain as explain_name
-from leeward_cli.rows import matches, plain
+from leeward_cli.rows import RowLog, matches, plain
 from leeward_cli.rows import show as show_rows
 
-_ANSWER_S = 5.0
-#: Seconds that one request waits for more rows.
-_WAIT_S = 60.0
 _TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
 _NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")
 
 _CEILING = "up to the ceiling of the daemon's configuration (`leeward daemon run --print-config`)"
+
+_NETWORK = """\
+network: the job asked for a socket that isn't a Unix socket, or to resolve a name. There is no network in the sandbox,
+unless a policy of egress is named.
+  to allow it     a policy of the daemon's configuration, `[egress.NAME]`, and `--egress NAME` with the request
+  instead         give the job what it needs as files or standard input
+  for servers     `loopback = true` in the daemon's configuration lets a job use TCP and UDP on 127.0.0.1 and ::1, for
+                  servers and their clients within the job
+"""
+
+_LOOPBACK = """\
+loopback: the job asked for TCP or UDP, and a sandbox has neither until the operator says so, not even within itself.
+  to allow it     `loopback = true` in the daemon's configuration, or a profile that has it (`leeward profiles`):
+                  servers and their clients within the job, on 127.0.0.1 and ::1
+  instead         Unix sockets, pipes, multiprocessing.Pipe and socket.socketpair() work as they are
+  what it costs   a part of the kernel more in the reach of jobs; nothing leaves the sandbox by it
+"""
+
+_TERMINAL = """\
+terminal: the job asked for a terminal of its own making (pty, pexpect, script, tmux), and may not have one.
+  to allow it     `terminal = true` in the daemon's configuration: a devpts of the job's own, 16 terminals at most
+  instead         pipes; `leeward shell` and a sandbox's terminal are made outside, and need no such right
+  what it costs   a part of the kernel more in the reach of jobs
+"""
+
+_TOPICS = {"network": _NETWORK, "loopback": _LOOPBACK, "terminal": _TERMINAL}
+
+_NAMES = sorted({name for numbers in NUMBERS.values() for name in numbers})
 
 _OUTCOMES = {
     "finished": "ran to its end",
@@ -44,35 +71,16 @@ _OUTCOMES = {
 }
 
 
-def rows(path: str, follow: bool) -> Iterator[list[dict[str, Any]]]:
-    """The rows that the daemon remembers; then new ones, if *follow*."""
-    link = Link(path)
-    try:
-        after, wait = 0, 0.0
-        while True:
-            reply, _ = link.call("recall", {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
-            found = _checked(reply.ok)
-            yield found
-            if not follow:
-                return
-            after, wait = max([after, *(row["number"] for row in found)]), _WAIT_S
-    finally:
-        link.close()
-
-
-def _checked(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    events = (answer or {}).get("events")
-    if not isinstance(events, list) or not all(isinstance(row, dict) and _fits(row) for row in events):
-        raise BadReply("the daemon's rows are malformed")
-    return events
-
-
 def _fits(row: Mapping[str, Any]) -> bool:
     denied = row.get("denied", {})
     return (isinstance(denied, dict) and all(type(one) is str and type(count) is int for one, count in denied.items())
             and type(row.get("number")) is int and type(row.get("time")) is float and type(row.get("kind")) is str
             and all(type(row.get(name)) in (str, type(None)) for name in _TEXTS)
             and all(type(row.get(name)) in (int, float, type(None)) for name in _NUMBERS))
+
+
+def ends(path: str) -> RowLog:
+    return RowLog(path, "recall", _fits)
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -83,7 +91,6 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """One row as a line of text."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
     how = [str(row.get("outcome") or row.get("reason") or "")]
     if row.get("exit_code"):
@@ -98,34 +105,47 @@ def line(row: Mapping[str, Any]) -> str:
     return f"{when}  {name_of(row)}  {'  '.join(how)}"
 
 
+def explained_name(name: str) -> str:
+    """The explanation of *name*: a system call, or "network", "loopback" or "terminal"; BadRequest if it is neither."""
+    if name in _TOPICS:
+        return _TOPICS[name]
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, [*_TOPICS, *_NAMES], 1)
+        raise BadRequest(f"there is no system call {name!r:.80}" + (
+            f"; did you mean {near[0]!r}?" if near else "; a job's number, a sandbox's id and the words"
+            f" {', '.join(_TOPICS)} can be explained as well"))
+    rules = [rule for rule in RULES if name == rule.name]
+    lines = [f"{name}: refused with EACCES, and counted in `denied`, " +
+             ("where no row below applies" if any(rule.action != NOTIFY for rule in rules) else "in any case"),
+             *(line for _, rows in groupby(rules, key=lambda rule: (rule.action, rule.reason, rule.needs))
+               for line in _rule_lines(list(rows)))]
+    return "\n".join(lines) + "\n"
+
+
+def _rule_lines(rules: list[Rule]) -> list[str]:
+    rule = rules[0]
+    tests = ", ".join(" and ".join(test.text for test in each.tests) for each in rules if each.tests)
+    only = "" if Needs.NOTHING is rule.needs else f", {rule.needs.value}"
+    return [f"  {rule.action.text}{only}", *([f"    with {tests}"] if tests else []), f"    {rule.reason}"]
+
+
 def is_end(asked: str) -> bool:
     """Whether *asked* has the form of a job's number or a sandbox's id."""
     return asked.isdecimal() or (len(asked) == ID_LENGTH and not asked.strip(ID_ALPHABET))
 
 
 def show(path: str, asked: str, follow: bool, as_json: bool) -> None:
-    """
-    Print the rows of the job or sandbox *asked*, or all rows if it is "".
-
-    Raises:
-        BadRequest: *asked* is neither a job's number nor a sandbox's id.
-    """
+    """Print the rows of the job or sandbox *asked*, or all rows if it is ""; BadRequest if it is neither."""
     if asked and not is_end(asked):
         raise BadRequest(f"{asked!r:.80} is neither a job's number nor a sandbox's id of {ID_LENGTH} characters;"
                          " `leeward logs` without it shows both")
-    show_rows(rows(path, follow), line, asked, as_json,
+    show_rows(ends(path).pages(follow), line, asked, as_json,
               f"the daemon remembers no end of {asked}" if asked else "no job or sandbox of yours has ended yet")
 
 
 def of(path: str, asked: str) -> str:
-    """
-    A text with all that is known about the job or sandbox *asked*; "" stands for the last one that didn't end normally.
-
-    Raises:
-        BadRequest: the daemon remembers no such job or sandbox.
-    """
-    [found] = rows(path, False)
-    wanted = [row for row in found if (matches(row, asked) if asked else not _is_fine(row))]
+    """All that is known about the job or sandbox *asked*, as text; "" stands for the last one that didn't end normally."""
+    wanted = [row for row in ends(path).rows() if (matches(row, asked) if asked else not _is_fine(row))]
     if not wanted:
         raise BadRequest(f"the daemon remembers no job or sandbox {asked!r} of yours: `leeward logs` lists what it does"
                          if asked else "nothing that the daemon remembers of you ended by a limit, a signal or a fault,"
@@ -169,7 +189,7 @@ def _summary(row: Mapping[str, Any]) -> list[str]:
     for call, count in sorted(denied.items()):
         lines.append(f"  {'denied':14}  {call}, {count} times:")
         try:
-            lines += [f"    {text}" for text in explain_name(call).splitlines()]
+            lines += [f"    {text}" for text in explained_name(call).splitlines()]
         except BadRequest:  # a number without a name
             lines.append("    refused with EACCES: no row of the table allows it")
     return lines
@@ -187,13 +207,13 @@ def explain(socket: str | None, names: tuple[str, ...]) -> None:
     `denied` and the security log have it.
     """
     for name in names or ("",):
-        click.echo(of(client_socket(socket), name) if not name or is_end(name) else explain_name(name), nl=False)
+        click.echo(of(client_socket(socket), name) if not name or is_end(name) else explained_name(name), nl=False)
 
 
 @click.command()
 @SOCKET
-@click.option("-f", "--follow", is_flag=True, help="Follow: show what is added, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@FOLLOW
+@JSON_LINES
 @click.argument("job", metavar="[JOB]", default="")
 def logs(socket: str | None, follow: bool, as_json: bool, job: str) -> None:
     """

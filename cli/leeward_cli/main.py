@@ -1,11 +1,8 @@
 """
 The `leeward` command: chooses between the fast path and click, and returns the exit status.
 
-Runs in:   the CLI.
-
-Exit status: the job's own, with 124 for its time limit, 137 for its memory limit, 153 for
-its output limit, 128 + n for signal n; 1 if the daemon doesn't answer or refuses, 2 for a
-mistake in the command line.
+That is the job's own, with 124 for its time limit, 137 for its memory limit, 153 for its output limit, 128 + n for
+signal n; 1 if the daemon doesn't answer or refuses, 2 for a mistake in the command line.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ _OWN = ("exec", "ping", "run", "status")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command in *arguments*, or in sys.argv; return the exit status."""
     try:
         return _run(arguments)
     except (OSError, MemoryError) as error:  # a limit of this process, or of the host
@@ -63,7 +59,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _agent(argv: list[str]) -> int:
     """Run `leeward agent` by click, without the other groups; `agent start` also without the other commands."""
-    from leeward_cli.groups import run_alone
+    from leeward_cli.click_options import run_alone
 
     if argv[1:2] != ["start"]:
         from leeward_cli.agent import agent

@@ -1,8 +1,4 @@
-"""
-`leeward mcp`: a server of the Model Context Protocol, which gives an agent a sandbox as tools.
-
-Runs in:   the CLI, as a child of an agent outside.
-"""
+"""`leeward mcp`: a server of the Model Context Protocol, which gives an agent outside, its parent, a sandbox as tools."""
 
 from __future__ import annotations
 

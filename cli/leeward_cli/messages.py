@@ -1,14 +1,14 @@
 """
 What this command writes: messages on standard error, and output without the characters that a terminal interprets.
 
-Runs in:   the CLI. The start of an agent imports this module before it does anything else, so it imports
-           only `errno` and `os`.
+The start of an agent imports this module before it does anything else, so it imports little.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from codecs import getincrementaldecoder
 
 # Imported in functions: what not every start needs; 7 ms of processor time for all of it.
 
@@ -21,15 +21,15 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 def escape(content: bytes | memoryview) -> bytes:
     """*content* with control characters as \\xNN, and invisible or reordering characters as \\uNNNN."""
-    text = str(content, "utf-8", "backslashreplace")
-    return (text.translate(_CONTROLS) if text.isascii() else text.translate(_all())).encode()
+    return _escaped(str(content, "utf-8", "backslashreplace"))
+
+
+def _escaped(text: str) -> bytes:
+    return text.translate(_CONTROLS if text.isascii() else _all()).encode()
 
 
 def _all() -> dict[int, str]:
-    """
-    The escapes of all characters that aren't shown as they are. Those of characters outside of ASCII are added when the
-    first text needs them: most jobs print ASCII.
-    """
+    """The escapes of all characters that aren't shown as they are; those outside of ASCII are made when they are needed."""
     if 0xad not in _CONTROLS:
         from leeward.errors import HIDING
 
@@ -39,9 +39,9 @@ def _all() -> dict[int, str]:
 
 
 def encoded(text: str) -> bytes:
-    """
+    r"""
     *text* in UTF-8. Bytes that aren't UTF-8, as words of the command line may have them, are these bytes again, and
-    \\xNN where repr() has shown them as halves of surrogate pairs.
+    \xNN where repr() has shown them as halves of surrogate pairs.
     """
     if "\\udc" in text:
         import re
@@ -75,10 +75,7 @@ def complain(message: str) -> None:
 
 
 def complain_of_system(error: OSError | MemoryError) -> None:
-    """
-    Write a message about *error*, with the limit to raise, if one was reached. A failed write, for example to a full
-    disk, names no file by itself.
-    """
+    """Write a message about *error*, with the limit to raise, if one was reached. A failed write names no file by itself."""
     from leeward.errors import LIMITS, quoted
 
     number = errno.ENOMEM if isinstance(error, MemoryError) else error.errno
@@ -103,41 +100,17 @@ def keep_standard_descriptors() -> None:
 
 
 class EscapedStream:
-    """
-    Writes a stream, piece by piece.
-
-    Args:
-        fd: the descriptor to which the stream is written.
-        raw: don't escape control characters on a terminal.
-    """
+    """Writes a stream to *fd*, piece by piece; *raw*: without escapes for a terminal."""
 
     def __init__(self, fd: int, raw: bool) -> None:
-        self._fd, self._escaped = fd, not raw and os.isatty(fd)
-        self._cut = b""
+        self._fd = fd
+        self._decoder = None if raw or not os.isatty(fd) else getincrementaldecoder("utf-8")("backslashreplace")
 
     def write(self, data: bytes | memoryview) -> None:
         """Write *data*. An incomplete character at its end is held back until the next piece."""
-        if not self._escaped:
-            write(self._fd, data)
-            return
-        data = self._cut + bytes(data)
-        whole = len(data) - cut(data)
-        self._cut = data[whole:]
-        write(self._fd, escape(data[:whole]))
+        write(self._fd, data if self._decoder is None else _escaped(self._decoder.decode(data)))
 
     def close(self) -> None:
         """Write the bytes that were held back, at the end of the stream."""
-        rest, self._cut = self._cut, b""
-        write(self._fd, escape(rest))
-
-
-def cut(data: bytes) -> int:
-    """The number of bytes at the end of *data* that may be an incomplete UTF-8 character."""
-    for back in range(1, min(4, len(data) + 1)):
-        byte = data[-back]
-        if byte >= 0xc0:
-            need = 2 if byte < 0xe0 else 3 if byte < 0xf0 else 4 if byte < 0xf8 else 0
-            return back if back < need else 0
-        if byte < 0x80:
-            return 0
-    return 0
+        if self._decoder is not None:
+            write(self._fd, _escaped(self._decoder.decode(b"", True)))

@@ -1,12 +1,8 @@
-"""
-Runs one job in an engine that exists only for this job. `leeward run` imports this module while its zygote warms up.
-
-Runs in:   the CLI, which does the daemon's work itself.
-"""
+"""Runs one job in an engine of its own. `leeward run` imports this module while its zygote warms up."""
 
 from __future__ import annotations
 
-from leeward.daemon.signals import Signals
+from leeward.daemon.ending import Signals
 from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Reactor
 from leeward.pool.begin import Bootstrap, Settings
@@ -33,16 +29,7 @@ class Quiet:
 
 def perform(one: Job, settings: Settings, bootstrap: Bootstrap,
             shown: ShownOutput | None = None) -> tuple[Report, bool]:
-    """
-    Run the job *one* in an engine that exists only for this job. Returns the job's report, and whether Ctrl-C has ended
-    the job.
-
-    Args:
-        shown: shows the job's output while the job runs; None to show none.
-
-    Raises:
-        LeewardError: a layer can't be set.
-    """
+    """Run the job *one*, whose output is *shown* meanwhile. Returns its report, and whether Ctrl-C has ended it."""
     reactor = NativeReactor("socket", fast_path=False)
     asked = Asked(reactor)
     signals = Signals(reactor, asked.arrived)
@@ -93,14 +80,7 @@ class EndedBySignal(BaseException):
 
 
 class Asked:
-    """
-    Records the signal that asked this process to end. The first SIGINT interrupts the job, the second one kills it.
-
-    Attributes:
-        name: the name of that signal; "" before it.
-        job: the job to interrupt; None before it was submitted.
-        interrupts: the number of SIGINT that have arrived.
-    """
+    """Records the *name* of the signal that asked this process to end. The first SIGINT interrupts, the second kills."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor

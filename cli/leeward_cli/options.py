@@ -1,10 +1,9 @@
 """
 The options of `exec`, `run`, `ping`, `status` and of the commands that start a daemon, and their parser.
 
-Runs in:   the CLI. It doesn't use click, whose import takes longer than a whole `leeward exec` and a third of a daemon's
-           imports. `leeward_cli.click_options` prints the help from this table, and `./dev generate` makes
-           `leeward/capi/command/options.h` of it.
-Tests:     tests/unit/cli/test_option_tables.py compares it with the configuration's keys and the clients' options.
+It doesn't use click, whose import takes longer than a whole `leeward exec` and a third of a daemon's imports.
+`leeward_cli.click_options` prints the help from this table, and `./dev generate` makes `leeward/capi/command/options.h`
+of it. tests/unit/cli/test_option_tables.py compares it with the configuration's keys and the clients' options.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def count(value: str) -> int:
 
 def layer(value: str) -> str:
     if value != "landlock":
-        from leeward.daemon.config_checks import degradable  # here, since it is needed only for the error
+        from leeward.daemon.config_keys import degradable  # here, since it is needed only for the error
 
         try:
             degradable(value)
@@ -96,12 +95,9 @@ class Option:
     One option.
 
     Args:
-        name: the option as it is typed, such as "--json".
         value: the name of its value in the help; "" for a flag, or if the help lists the choices.
         about: the help text; "" if help doesn't show the option.
-        many: whether the option may be repeated.
         kind: by default `text`, or `flag` if *value* is "".
-        short: one letter for the same.
         off: for a flag: whether `--no-NAME` exists, too.
         in_c: whether the C command reads it as well.
         parameter: the name of the parameter, and of the field in C; by default the option's name with "_".
@@ -117,12 +113,7 @@ class Option:
         self.parameter = parameter or name.lstrip("-").replace("-", "_")
 
     def read(self, value: str) -> Any:
-        """
-        What *value* stands for.
-
-        Raises:
-            UsageError: the option doesn't take it.
-        """
+        """What *value* stands for; UsageError if the option doesn't take it."""
         if isinstance(self.kind, tuple):
             if value not in self.kind:
                 raise UsageError(f"{self.name}: {quoted(value)} is not one of {', '.join(self.kind)}")
@@ -251,13 +242,7 @@ class Parsed:
 
 
 def parse(command: str, argv: Sequence[str]) -> Parsed:
-    """
-    Parse *argv*, the words after the command.
-
-    Raises:
-        UsageError: an option is unknown, lacks its value, has a value that it doesn't take, or is repeated (of a daemon's
-            options the last one counts); or there are words where the command takes none.
-    """
+    """Parse *argv*, the words after the command. Of a daemon's options that are repeated the last one counts."""
     options = OPTIONS[command]
     known = {name: option for option in options for name in (option.name, option.short) if name}
     off = {f"--no-{option.name[2:]}": option for option in options if option.off}

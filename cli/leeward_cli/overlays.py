@@ -1,9 +1,4 @@
-"""
-`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: show a sandbox's changes in its copy of a folder, apply
-them to the host, undo them, keep a copy of them, and restore such a copy.
-
-Runs in:   the CLI, by click.
-"""
+"""`leeward diff`, `apply`, `discard`, `checkpoint` and `restore`: a sandbox's changes in its copy of a folder."""
 
 from __future__ import annotations
 
@@ -14,12 +9,12 @@ import click
 
 from leeward.client.applying import finish_interrupted
 from leeward.client.changes import FolderChange
-from leeward.client.sandbox import Sandbox
 from leeward.errors import Stale
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
 from leeward_cli.rows import plain
+from leeward_cli.sandbox_command import attached
 
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
 #: The greatest number of paths in one message.
@@ -31,18 +26,15 @@ _LETTERS = {"created": "A", "modified": "M", "deleted": "D", "mode": "m"}
 @click.command()
 @SOCKET
 @_TARGET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @click.argument("name", metavar="ID")
 def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     """Show what a sandbox has changed in its copy of a folder: A for added, M modified, D deleted, m for a mode alone."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("comparing"):
-            found = box.diff(target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("comparing"):
+        found = box.diff(target)
     for change in found:
-        click.echo(_json(change) if as_json else line(change))
+        click.echo(json.dumps({each.name: getattr(change, each.name) for each in fields(change)}) if as_json
+                   else line(change))
 
 
 @click.command()
@@ -57,15 +49,12 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
     The exit status is 1, and nothing is written, if a file of the host has changed since the sandbox was opened.
     """
     tell_finished()
-    box = Sandbox.attach(name, socket=socket)
     try:
-        with Progress("applying"):
+        with attached(name, socket) as box, Progress("applying"):
             found = box.apply(paths or None, target)
     except Stale as error:
         complain(failure(error))
         return 1
-    finally:
-        box.detach()
     for change in found:
         click.echo(line(change))
     return 0
@@ -78,12 +67,8 @@ def apply(socket: str | None, target: str, name: str, paths: tuple[str, ...]) ->
 @click.argument("paths", metavar="[PATH...]", nargs=-1)
 def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) -> None:
     """Undo what `leeward diff` shows: everything, or the files and folders PATH. No process may run in the sandbox."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("discarding"):
-            found = box.discard(paths or None, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("discarding"):
+        found = box.discard(paths or None, target)
     for change in found:
         click.echo(line(change))
 
@@ -95,12 +80,8 @@ def discard(socket: str | None, target: str, name: str, paths: tuple[str, ...]) 
 @click.argument("checkpoint", metavar="[NAME]", default="")
 def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """Keep a copy of a sandbox's changes, in its own memory, and print the copy's NAME; without NAME it gets a number."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("keeping"):
-            made = box.checkpoint(checkpoint, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("keeping"):
+        made = box.checkpoint(checkpoint, target)
     click.echo(made)
 
 
@@ -111,12 +92,8 @@ def checkpoint(socket: str | None, target: str, name: str, checkpoint: str) -> N
 @click.argument("checkpoint", metavar="NAME")
 def restore(socket: str | None, target: str, name: str, checkpoint: str) -> None:
     """Restore a sandbox's copy of a folder from a checkpoint. No process may run in the sandbox."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
-        with Progress("restoring"):
-            box.restore(checkpoint, target)
-    finally:
-        box.detach()
+    with attached(name, socket) as box, Progress("restoring"):
+        box.restore(checkpoint, target)
 
 
 def tell_finished() -> None:
@@ -129,7 +106,6 @@ def tell_finished() -> None:
 
 
 def failure(error: Stale) -> str:
-    """What has kept changes away, with what was applied before."""
     if not error.applied:
         return f"{error}; nothing was applied"
     more = f" and {len(error.applied) - _SHOWN} more" if len(error.applied) > _SHOWN else ""
@@ -137,9 +113,4 @@ def failure(error: Stale) -> str:
 
 
 def line(change: FolderChange) -> str:
-    """A change as a line of text, which is escaped, because the sandbox chooses the name."""
     return f"{_LETTERS[change.kind]} {plain(change.path)}" + ("" if change.is_compared else "  (not compared)")
-
-
-def _json(change: FolderChange) -> str:
-    return json.dumps({field.name: getattr(change, field.name) for field in fields(change)})

@@ -1,8 +1,4 @@
-"""
-`leeward profiles`: lists the profiles, or shows the fields of one.
-
-Runs in:   the CLI. It reads the configuration, as a daemon does at its start, and asks no daemon.
-"""
+"""`leeward profiles`: lists the profiles, or one's fields, by the configuration, as a daemon reads it at its start."""
 
 from __future__ import annotations
 
@@ -21,12 +17,14 @@ from leeward.isolation import interpreter
 from leeward.pool.begin import spec_of
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import OURS
+from leeward_cli.click_options import JSON
+from leeward_cli.rows import fields
 
 
 @click.command()
 @click.argument("name", default="")
 @click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     """List the kinds of sandbox, or show what NAME is."""
     try:
@@ -37,31 +35,17 @@ def profiles(name: str, config_file: str | None, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        width = max(map(len, found))
-        for key, value in found.items():
-            for number, line in enumerate(value if isinstance(value, list) and value else [_shown(value)]):
-                click.echo(f"{'' if number else key:<{width}}  {line}".rstrip())
+        click.echo("\n".join(fields(found, max(map(len, found)))))
     return 0
 
 
-def _shown(value: object) -> str:
-    return "none" if value in ([], "") else str(value)
-
-
 def _all(config: Any) -> dict[str, Any]:
-    """A sentence about each profile, by its name."""
     return {**{name: profile.about for name, profile in OURS.items()},
             **{name: f"{name if name in OURS else profile.base}, as the configuration changes it"
                for name, profile in config.profiles.items()}}
 
 
 def _one(config: Any, name: str) -> dict[str, Any]:
-    """
-    The things that a job of the profile *name* has on this host.
-
-    Raises:
-        LeewardError: there is no such profile, or it isn't possible on this host.
-    """
     settings = Plans(lambda: config, first(config))(PoolKey(name))
     # As if a cgroup counted memory. Without one, jobs can't write to /dev/zero.
     spec = spec_of(settings, interpreter.find(settings.python_env), memory_counted=True, pinned=False)

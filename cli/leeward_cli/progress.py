@@ -1,8 +1,4 @@
-"""
-Shows a line on standard error, if that is a terminal, about work that takes longer than a second.
-
-Runs in:   the CLI, in a thread beside the command. The line is removed when the work ends.
-"""
+"""Shows a line on standard error, if that is a terminal, about work that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -10,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from leeward.protocols import Protocol
 from leeward.wire.replies import Reply
 from leeward_cli.messages import escape
+
+if TYPE_CHECKING:
+    from leeward.client.sandbox import Sandbox
 
 #: Seconds until the line is shown, and between its updates.
 AFTER_S, _EACH_S = 1.0, 0.25
@@ -23,19 +20,10 @@ AFTER_S, _EACH_S = 1.0, 0.25
 _CLEAR = b"\r\x1b[K"
 
 
-def _nothing() -> str:
-    return ""
-
-
 class Progress:
-    """
-    A context in which the line shows that *what* is being done.
+    """A context in which the line shows that *what* is being done, with the *text* that another thread asks for."""
 
-    Args:
-        text: returns the progress as text. It is called in another thread.
-    """
-
-    def __init__(self, what: str, text: Callable[[], str] = _nothing) -> None:
+    def __init__(self, what: str, text: Callable[[], str] = str) -> None:
         self._what, self._text = what, text
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -56,8 +44,7 @@ class Progress:
         if pause == _EACH_S:
             _write(_CLEAR)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join(1.0)  # the terminal may be stopped
@@ -71,19 +58,10 @@ def _write(data: bytes) -> bool:
     return True
 
 
-class Asks(Protocol):
-    """The part of a sandbox that its file calls need."""
-
-    def ask(self, op: str, fields: Mapping[str, Any]) -> Reply: ...
-
-
 class Counted:
-    """
-    Counts the files and bytes of file calls on *sandbox*. `leeward.client.files.Files` accepts this object as a
-    sandbox.
-    """
+    """Counts the files and bytes of file calls on *sandbox*; `leeward.client.files.Files` accepts it as a sandbox."""
 
-    def __init__(self, sandbox: Asks) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._bytes = self._files = 0
 

@@ -1,13 +1,11 @@
 """
-`leeward python`: a Python prompt whose statements run in a sandbox.
+`leeward python`: a Python prompt whose statements run in a kernel of a sandbox.
 
-Runs in:   the CLI. This process reads lines, and checks whether a statement is complete. A kernel of the sandbox, which
-           keeps its state, runs the statements.
+This process reads lines, and checks whether a statement is complete. The main thread waits for the kernel's answer.
+Ctrl-C meanwhile raises KeyboardInterrupt in the kernel; a second one ends the kernel's process, and the next statement
+runs in a fresh one. A third one ends this command.
+
 Trust:     none in the kernel's output: it is shown escaped on a terminal.
-
-Theory of operation. The main thread waits for the kernel's answer. Ctrl-C meanwhile raises KeyboardInterrupt in the
-kernel; a second one ends the kernel's process, and the next statement runs in a fresh one. A third one ends this
-command.
 """
 
 from __future__ import annotations
@@ -16,39 +14,30 @@ import ast
 import codeop
 import contextlib
 import os
-import signal
 import sys
-import threading
 import warnings
 from pathlib import Path
-from types import FrameType
 
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError, SessionOver
+from leeward.errors import SessionOver
 from leeward.outcome import Outcome, Result
 from leeward_cli.messages import complain, escape, write
+from leeward_cli.passing import on_ctrl_c
 
 #: The name of typed statements in tracebacks.
 _NAME = "<stdin>"
-#: The number of lines in the history.
 _REMEMBERED = 2000
-#: The number of Ctrl-C that are for the kernel. The next one ends this command, since the daemon may not answer.
-_ASKED = 2
 _SHOW = "__import__('sys').displayhook(("
 
 
 def history_file() -> Path:
-    """The path of the history, a file that only the user can read."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "leeward" / "python_history"
 
 
 def shown(source: str) -> str:
-    """
-    *source*, changed so that the value of its last expression is passed to sys.displayhook, as at Python's own prompt.
-    *source* is unchanged if it doesn't end with an expression, or ends with a semicolon. Line numbers don't change.
-    """
+    """*source*, changed so that the value of a last expression without a semicolon is shown. Line numbers don't change."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -77,52 +66,25 @@ def is_complete(source: str) -> bool:
 
 
 class Prompt:
-    """
-    Reads statements, and runs them in *kernel*.
-
-    Args:
-        raw: don't escape output on a terminal.
-    """
-
     def __init__(self, kernel: Kernel, raw: bool) -> None:
         self._kernel, self._raw = kernel, raw
-        self._pressed = 0
-        self.exit_code = 0
 
     def run(self, source: str | bytes) -> Result | None:
         """Run *source*, and show its output. Returns None, after a message, if the kernel's state was lost."""
-        self._pressed = 0
-        before = signal.signal(signal.SIGINT, self._interrupted)
         try:
-            result = self._kernel.execute(source, name=_NAME)
+            with on_ctrl_c(self._kernel.interrupt, self._kernel.reset):
+                result = self._kernel.execute(source, name=_NAME)
         except SessionOver:
             complain("the kernel has ended; its variables are gone")
             self._kernel.reset()
             return None
-        finally:
-            signal.signal(signal.SIGINT, before)
         for fd, data in ((1, result.stdout), (2, result.stderr)):
             write(fd, bytes(data) if self._raw or not os.isatty(fd) else escape(data))
         if Outcome.FINISHED is not result.outcome and Outcome.RAISED is not result.outcome:
             complain(f"the code was ended: {result.outcome}")
         return result
 
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
-        self._pressed += 1
-        if self._pressed > _ASKED:
-            raise KeyboardInterrupt
-        # Not in the handler, since the interrupted call may be in the middle of a frame.
-        threading.Thread(target=self._interrupt, args=(self._pressed,), daemon=True).start()
-
-    def _interrupt(self, times: int) -> None:
-        with contextlib.suppress(DaemonError):
-            if times == 1:
-                self._kernel.interrupt()
-            else:
-                self._kernel.reset()
-
     def converse(self) -> None:
-        """Read statements and run them until the end of the input."""
         lines: list[str] = []
         while True:
             try:
@@ -140,10 +102,8 @@ class Prompt:
             if not is_complete(source):
                 continue
             lines.clear()
-            if not source.strip():
-                continue
-            if self.run(shown(source)) is not None:
-                continue
+            if source.strip():
+                self.run(shown(source))
 
 
 def _with_history(prompt: Prompt) -> None:

@@ -1,14 +1,10 @@
-"""
-Runs a command in a live sandbox, connected with this command's terminal, or by pipes.
-
-Runs in:   the CLI.
-"""
+"""Runs a command in a live sandbox, connected with this command's terminal, or by pipes."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,22 +18,39 @@ from leeward_cli.progress import Progress
 
 
 def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], argv: list[str], cwd: str | None,
-                terminal: bool | None, raw: bool) -> int:
+               terminal: bool | None, raw: bool) -> int:
     if terminal and not ours.is_ours():
         raise click.UsageError("--terminal: standard input and output are not a terminal")
-    box = attached(name, socket) if name is not None else opened(socket, given)
     try:
-        with ended(box, given) if name is None else contextlib.nullcontext():
+        with used(name, socket, given) as box:
             if ours.is_ours() if terminal is None else terminal:
                 return ours.attend(ours.start(box, argv, cwd))
             return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
     except AskedToEnd as asked:
-        number = int(asked.args[0])
-    finally:
-        if name is not None:
-            box.detach()
+        return die_by(signal.Signals(int(asked.args[0])).name)
 
-    return die_by(signal.Signals(number).name)
+
+@contextlib.contextmanager
+def used(name: str | None, socket: str | None, given: Mapping[str, Any]) -> Iterator[Sandbox]:
+    """A context with the sandbox *name*, which stays; or with a new one of the options *given*, which ends with it."""
+    if name is None:
+        box = opened(socket, given)
+        with ended(box, given):
+            yield box
+        return
+    if given:
+        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
+    with attached(name, socket, held=True) as box:
+        yield box
+
+
+@contextlib.contextmanager
+def attached(name: str, socket: str | None, held: bool = False) -> Iterator[Sandbox]:
+    box = Sandbox.attach(name, socket=socket, held=held)
+    try:
+        yield box
+    finally:
+        box.detach()
 
 
 def ended(box: Sandbox, given: Mapping[str, Any]) -> AbstractContextManager[object]:
@@ -68,7 +81,3 @@ def opened(socket: str | None, given: Mapping[str, Any], held: bool = True) -> S
         box.close()
         raise
     return box
-
-
-def attached(name: str, socket: str | None) -> Sandbox:
-    return Sandbox.attach(name, socket=socket, held=True)

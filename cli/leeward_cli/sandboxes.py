@@ -1,8 +1,6 @@
 """
 `leeward sandbox`, `leeward shell` and `leeward python`: live sandboxes from the command line.
 
-Runs in:   the CLI, by click.
-
 Theory of operation of `shell`. If this command is on a terminal, the program gets one (`leeward_cli.terminal`), else
 pipes (`leeward_cli.passing`). A sandbox that `shell` has opened ends with it in any case, also after kill -9: it is
 held by this command's connection. A sandbox that the user has named stays, and what was started in it is held.
@@ -19,18 +17,16 @@ import click
 
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError
+from leeward.errors import DaemonError, RequestRejected
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import SOCKET
+from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
-from leeward_cli.opening import open_by_json
 from leeward_cli.prompt import main
 from leeward_cli.rows import plain
-from leeward_cli.sandbox_command import attached, ended, in_sandbox, opened, split_words
+from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """The values of options of the form NAME=VALUE, by name."""
     found = {}
     for pair in given:
         name, equals, value = pair.partition("=")
@@ -40,13 +36,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -
     return found
 
 
-_TERMINAL = click.option("--terminal/--no-terminal", default=None,
-                         help="Give COMMAND a terminal.  [default: if standard input and output are terminals]")
-_RAW = click.option("--raw", is_flag=True, help="Without a terminal inside: don't escape control characters.")
-
-
 def _known(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """The ids of sandboxes that begin with *begun*, for a shell's completion."""
     try:
         rows = Sandbox.list(socket=ctx.params.get("socket"))
     except DaemonError:
@@ -96,6 +86,14 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+#: The greatest number of bytes of the options. The environment of a process has less than a tenth of that.
+MOST = 16 << 20
+#: The options of `Sandbox` that are accepted. The socket is an option of the command.
+KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
+                   "env", "idle", "lifetime", "metadata", "memory", "processes",
+                   "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
+
+
 @click.group()
 def sandbox() -> None:
     """Open, list and end live sandboxes."""
@@ -122,9 +120,45 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, {}, (), False)}
 
 
+def open_by_json(socket: str | None) -> int:
+    """
+    Open a sandbox for a program in another language that can't send descriptors, by the options on standard input, one
+    JSON object; print one with its id or the reason of the failure.
+
+    The program opens the folders itself, with its own rights, and this child of its inherits the descriptors: mounts
+    name them as /proc/self/fd/N. The options are trusted as a command line is, since the parent has the same rights.
+    They aren't arguments, which every user of the host can read.
+    """
+    try:
+        print(json.dumps({"sandbox": Sandbox(socket=socket, **_options_in(sys.stdin.buffer.read(MOST + 1))).detach()}))
+    except DaemonError as error:
+        more = ("reason", "when", "limit", "retry_after")
+        about = {name: value for name in more if (value := getattr(error, name, None))}
+        print(json.dumps({"error": {"type": type(error).__name__, "message": str(error),
+                                    "may_have_run": error.may_have_run, **about}}))
+        return 1
+    return 0
+
+
+def _options_in(data: bytes) -> dict[str, Any]:
+    """The options in *data*, JSON; RequestRejected if it isn't an object with options of KNOWN."""
+    try:
+        if len(data) > MOST:
+            raise ValueError(f"more than {MOST} bytes")
+        options = json.loads(data)
+        if not isinstance(options, dict):
+            raise ValueError("not a JSON object")
+        for name in options.keys() - KNOWN:
+            raise ValueError(f"there is no option {name!r:.40}; there are {', '.join(sorted(KNOWN))}")
+        options["mounts"] = [Mount(**mount) for mount in options.get("mounts", [])]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RequestRejected(f"the options on standard input are wrong: {error}") from None
+    return options
+
+
 @sandbox.command("list")
 @SOCKET
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 def list_(socket: str | None, as_json: bool) -> None:
     """Show your sandboxes, the oldest first."""
     rows = Sandbox.list(socket=socket)
@@ -142,14 +176,11 @@ def list_(socket: str | None, as_json: bool) -> None:
 @sandbox.command()
 @SOCKET
 @click.argument("name", metavar="ID", shell_complete=_known)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def info(socket: str | None, name: str, as_json: bool) -> None:
     """Show a sandbox and its processes."""
-    box = Sandbox.attach(name, socket=socket)
-    try:
+    with attached(name, socket) as box:
         found, processes = box.info(), box.processes()
-    finally:
-        box.detach()
     if as_json:
         _as_json({**found, "processes": processes})
         return
@@ -183,8 +214,8 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
 @SOCKET
 @_opening
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
-@_TERMINAL
-@_RAW
+@TERMINAL
+@RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[ID] [-- COMMAND...]", shell_complete=_known)
 def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...],
           **options: Any) -> int:
@@ -196,17 +227,14 @@ def shell(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool,
     command's.
     """
     name, argv = split_words(words, sys.argv)
-    given = _given(options)
-    if name is not None and given:
-        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    return in_sandbox(name, socket, given, argv, cwd, terminal, raw)
+    return in_sandbox(name, socket, _given(options), argv, cwd, terminal, raw)
 
 
 @sandbox.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @click.option("--cwd", metavar="FOLDER", help="Start there.  [default: /workspace]")
-@_TERMINAL
-@_RAW
+@TERMINAL
+@RAW
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="ID [-- COMMAND...]", shell_complete=_known)
 def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool, words: tuple[str, ...]) -> int:
     """Run COMMAND, or a shell, in the sandbox that ID names. Same as `leeward shell ID`, but it never opens a sandbox."""
@@ -219,7 +247,7 @@ def attach(socket: str | None, cwd: str | None, terminal: bool | None, raw: bool
 @click.command(context_settings={"ignore_unknown_options": False})
 @SOCKET
 @_opening
-@_RAW
+@RAW
 @click.argument("name", metavar="[ID]", required=False, shell_complete=_known)
 def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> int:
     """
@@ -228,17 +256,7 @@ def python(socket: str | None, raw: bool, name: str | None, **options: Any) -> i
     Variables stay from one statement to the next, and the value of an expression is shown. Ctrl-C interrupts what runs;
     a second one ends the Python, and its variables are lost. If standard input isn't a terminal, all of it is run.
     """
-    given = _given(options)
-    if name is not None and given:
-        raise click.UsageError("limits and variables are those of a new sandbox: not beside an ID")
-    if name is not None:
-        box = attached(name, socket)
-        try:
-            return main(box, raw)
-        finally:
-            box.detach()
-    box = opened(socket, given)
-    with ended(box, given):
+    with used(name, socket, _given(options)) as box:
         return main(box, raw)
 
 
@@ -253,7 +271,6 @@ _BYTES = ("memory_limit", "memory_peak", "memory")
 
 
 def _readable(what: str, value: object) -> str:
-    """The value of a field of `info`, with its unit."""
     if isinstance(value, float) and what in _SECONDS:
         return f"{value:.3f} s" if value < 1 else f"{value:.0f} s"
     if isinstance(value, int) and what in _BYTES:

@@ -1,15 +1,14 @@
 """
 `leeward-shell-prefix LINE`: runs a shell line in a sandbox for an agent outside of one; also that agent's hook.
 
-Runs in:   the CLI, once for each line. `main` is a program of its own, since agents need the path of a program.
+It runs once for each line. `main` is a program of its own, since agents need the path of a program.
 
 Theory of operation. All lines of one agent in one project run in one sandbox, which is found by its metadata: the pid
 and the start time of the agent's process, and the project. Because of a lock in the user's state folder an agent gets
 at most one sandbox for a project. If an agent has ended, the next line of any agent ends its sandboxes; otherwise the
 daemon does when their idle time has passed. A line's process is held by this program's connection: if this program is
 killed, the daemon ends the process. If there is no sandbox, nothing runs: the exit status is FAILED, and standard error
-says why. A line that was started and can't go on is killed: the exit status is
-KILLED, and standard error says why.
+says why. A line that was started and can't go on is killed: KILLED.
 
 Names to hide that have appeared since the sandbox was opened are covered before each line and while it runs.
 """
@@ -26,14 +25,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import load_definition
 from leeward.agents.hiding import rules_of
 from leeward.agents.places import config_home, state_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
-from leeward_cli import agent_project
+from leeward_cli import agent_ends, agent_project
+from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import complain, keep_standard_descriptors, write
 from leeward_cli.passing import feed
 
@@ -58,16 +57,11 @@ _PASSED = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "TERM", "NO_COLOR", "GIT_EDIT
 _MOST_FOLDER = 8192
 
 
-class _LineEnded(BaseException):
-    """A signal has asked this process to end the line. The argument is the signal's number."""
-
-
 class _Unfinished(Exception):
     """The line may have been started, and can't go on. The argument is the error."""
 
 
 def main() -> int:
-    """Run the program `leeward-shell-prefix`. Returns the exit status."""
     keep_standard_descriptors()
     if len(sys.argv) != 2:
         complain("usage: leeward-shell-prefix LINE; `leeward shell-prefix` explains it")
@@ -78,9 +72,9 @@ def main() -> int:
 def run_line(line: str) -> int:
     """Run *line* by bash in the sandbox of the calling agent. Returns the line's exit status, FAILED or KILLED."""
     try:
-        with _signals():
+        with agent_ends.ending_by_signals(signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             return _run(line)
-    except _LineEnded as signalled:
+    except AskedToEnd as signalled:
         return 128 + int(signalled.args[0])
     except _Unfinished as unfinished:
         (error,) = unfinished.args
@@ -95,7 +89,6 @@ def run_line(line: str) -> int:
 
 def _run(line: str) -> int:
     from leeward.agents import prefix
-    from leeward_cli import agent_ends
 
     agent_ends.set_home()
     try:
@@ -104,7 +97,10 @@ def _run(line: str) -> int:
         raise BadRequest("the line isn't UTF-8") from None
     session = prefix.session_of(os.getppid(), _stat)
     me = prefix.AgentSession(os.getpid(), prefix.parse_stat(_stat(os.getpid()))[2])
-    cwd = _current_folder()
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        raise BadRequest("the current folder was removed") from None
     with agent_project.opened(project_of(session.pid)) as (project, folder):
         _inside(cwd, project, "")
         settings = agent_project.settings_of(folder, project, False)
@@ -120,16 +116,11 @@ def _run(line: str) -> int:
 
 
 def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> int:
-    """
-    Run *line* to its end, and write its output as it arrives. Returns its exit status.
-
-    Raises:
-        _Unfinished: it may have been started, and the daemon has lost it or its output can't be written.
-        LeewardError: it was not started.
-    """
+    """Run *line* to its end, and write its output as it arrives; _Unfinished if it may have been started, and was lost."""
+    env = {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
     try:
         # After `--`, since a line may begin with a hyphen.
-        process = box.start(["bash", "-c", "--", line], stdin=None, cwd=cwd, env=_environment(), title=title)
+        process = box.start(["bash", "-c", "--", line], stdin=None, cwd=cwd, env=env, title=title)
     except DaemonError as error:
         if error.may_have_run:
             raise _Unfinished(error) from None
@@ -147,13 +138,7 @@ def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> 
 @contextlib.contextmanager
 def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project: str,
             inside: str) -> Iterator[HidingWatch]:
-    """
-    A context in which the project's names to hide are covered: those that exist when it begins, and others after
-    `HidingWatch.start`.
-
-    Args:
-        title: of the process that is ended if a name can't be covered.
-    """
+    """A context in which names to hide are covered, new ones since `HidingWatch.start`; else the process *title* is ended."""
     from leeward.agents.hiding_watch import HidingWatch
 
     def end(why: str) -> None:
@@ -171,10 +156,7 @@ def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project:
 
 @contextlib.contextmanager
 def _protecting(box: Any, folder: int) -> Iterator[None]:
-    """
-    A context at whose end what the sandbox has made in the project and programs on the host run at once is renamed.
-    What can't be renamed ends the sandbox.
-    """
+    """A context at whose end what programs on the host run at once is renamed, or else the sandbox ended."""
     from leeward.client.protecting import FolderGuard, Unprotected
 
     known = json.loads(box.info().get("metadata", {}).get(_KNOWN, "[]"))
@@ -193,13 +175,6 @@ def _protecting(box: Any, folder: int) -> Iterator[None]:
                          f" {', '.join(map(ascii, moved[:20]))}")
 
 
-def _current_folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        raise BadRequest("the current folder was removed") from None
-
-
 def _inside(cwd: str, project: str, inside: str) -> str:
     if cwd != project and not cwd.startswith(project.rstrip("/") + "/"):
         raise BadRequest(f"{cwd!a:.200} is outside of the project {project!a:.200}")
@@ -207,12 +182,6 @@ def _inside(cwd: str, project: str, inside: str) -> str:
 
 
 def project_of(pid: int) -> str:
-    """
-    The folder in which the agent was started.
-
-    Raises:
-        BadRequest: the folder can't be found out.
-    """
     try:
         if not os.stat(f"/proc/{pid}/cwd").st_nlink:
             raise BadRequest("the folder in which the agent was started was removed")
@@ -226,16 +195,8 @@ def _stat(pid: int) -> str:
         return file.read()
 
 
-def _environment() -> dict[str, str]:
-    """The environment variables of _PASSED, for the line."""
-    return {name: value for name, value in os.environ.items() if name in _PASSED and value.isprintable()}
-
-
 def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    """
-    The agent's sandbox, which is opened unless it exists, and the project's path in it. Sandboxes of agents that have
-    ended are ended.
-    """
+    """The agent's sandbox, opened unless it exists, and the project's path in it. Those of ended agents are ended."""
     from leeward.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox
 
@@ -252,10 +213,7 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
 
 
 def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
-    """
-    Whether the sandbox of *row* belongs to *session* and has *project*. If it belongs to an agent that has ended, end
-    the sandbox.
-    """
+    """Whether the sandbox of *row* belongs to *session* and has *project*. One of an agent that has ended is ended."""
     from leeward.agents import prefix
     from leeward.client.sandbox import Sandbox
 
@@ -271,8 +229,7 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    from leeward.agents.opened import OpenedMounts
-    from leeward.agents.request import AgentOptions, check_home, request_of
+    from leeward.agents.request import AgentOptions, OpenedMounts, check_home, request_of
     from leeward.client.protecting import FolderGuard
     from leeward.client.sandbox import Sandbox
 
@@ -340,22 +297,7 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
                     written.write(os.fsencode(outside) + b"\n")
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """A context in which SIGTERM, SIGHUP and SIGINT end the line, and then this program."""
-    def end(number: int, _frame: FrameType | None) -> None:
-        raise _LineEnded(number)
-
-    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-
-
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:
-    """Answer a call of the hook PreToolUse, whose JSON is *content*. Returns the exit status."""
     from leeward.agents import tool_hook
 
     try:

@@ -1,8 +1,4 @@
-"""
-The daemon's status as text.
-
-Runs in:   the CLI; pure.
-"""
+"""The daemon's status as text."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ from typing import Any
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """*status* as text."""
     lines = []
     for name in ("workers", "jobs"):
         counts = status.get(name, {})
@@ -31,7 +26,6 @@ def status_text(status: dict[str, Any]) -> str:
 
 
 def _pool(pool: dict[str, Any]) -> str:
-    """A line about the workers of one environment or profile."""
     workers, jobs = pool.get("workers", {}), pool.get("jobs", {})
     name = " ".join(filter(None, (pool.get("profile"), pool.get("environment"))))
     return (f"{'pool':<15} {name}: {workers.get('total', '?')} workers, {workers.get('busy', '?')} busy,"
@@ -42,7 +36,6 @@ def _pool(pool: dict[str, Any]) -> str:
 
 
 def _shard(shard: dict[str, Any]) -> str:
-    """A line about one of the processes that serve fresh jobs beside the daemon."""
     workers, jobs = shard.get("workers", {}), shard.get("jobs", {})
     pid = shard.get("pid", -1)
     process = "no process" if pid < 0 else f"pid {pid}"
@@ -55,7 +48,6 @@ def _shard(shard: dict[str, Any]) -> str:
 
 
 def _environments(about: dict[str, Any]) -> list[str]:
-    """Lines about the environments that clients make."""
     rows = {**about, **({"size": f"{about['size'] / (1 << 30):.1f} GiB at most"} if "size" in about else {}),
             **({"version": ".".join(map(str, about["version"]))} if "version" in about else {})}
     return ["environments", *(f"  {key:<13} {value or 'none'}" for key, value in rows.items())] if rows else []

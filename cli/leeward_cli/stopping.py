@@ -1,8 +1,6 @@
 """
 `leeward daemon stop`: asks the daemon to end, and waits until its process has ended.
 
-Runs in:   the CLI.
-
 Theory of operation. All requests use one connection, so that they go to one daemon: if a service manager keeps the
 socket, the next connection may reach the next daemon. The kernel reports the daemon's pid with the bytes of an answer
 (SCM_CREDENTIALS). The socket's peer may be the service manager, and the daemon's own pid may belong to another pid
@@ -10,10 +8,7 @@ namespace. A pidfd is opened before the daemon is asked to end; the following an
 daemon's. If this process can't see the daemon's, it waits for the end of the connection instead.
 
 A daemon that speaks another version of the wire refuses every request. It gets SIGTERM, by a pidfd that was opened
-between two refusals.
-
-Exit status: 0 if the process has ended; 1 if no daemon answers, the daemon refuses, or it lives on after STOP_S.
-Source:    unix(7), pidfd_open(2)
+between two refusals. unix(7), pidfd_open(2)
 """
 
 from __future__ import annotations
@@ -41,12 +36,7 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Line(Link):
-    """
-    A connection that isn't renewed, and that knows the pid of the daemon that answers.
-
-    Attributes:
-        pid: the daemon's pid in this process's pid namespace; 0 if it isn't known.
-    """
+    """A connection that isn't renewed, and that knows the pid of the daemon that answers; 0 if it isn't known."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -56,12 +46,6 @@ class Line(Link):
         self._socket.setsockopt(SOL_SOCKET, SO_PASSCRED, 1)
 
     def ask(self, op: str, fields: Mapping[str, Any], until: float) -> Reply:
-        """
-        The answer to a request, without descriptors.
-
-        Raises:
-            DaemonError: as for Link.call.
-        """
         if self._socket is None:
             raise away(self.path, "it closed the connection")
         return self._ask(op, fields, until)[0]
@@ -78,17 +62,7 @@ class Line(Link):
 
 
 def stop(socket: str, now: bool = False) -> int:
-    """
-    Ask the daemon on *socket* to end, and wait until it has ended. Returns the exit status.
-
-    Args:
-        now: end the daemon's running jobs at once.
-
-    Raises:
-        DaemonAway: no daemon answers on *socket*.
-        NoAnswer: the daemon hasn't ended within STOP_S; the text has its pid.
-        Refused: the daemon belongs to another user, or doesn't know --now.
-    """
+    """Ask the daemon on *socket* to end (*now*: with its jobs), and wait until it has; NoAnswer after STOP_S."""
     until = time.monotonic() + STOP_S
     line = Line(socket)
     process = -1
@@ -124,16 +98,7 @@ def stop(socket: str, now: bool = False) -> int:
 
 
 def _end_by_signal(line: Line, process: int, mismatch: VersionMismatch, until: float) -> None:
-    """
-    Ask a daemon that speaks another version of the wire to end, as after an upgrade of leeward.
-
-    Args:
-        process: its pidfd; -1 if this process can't see that daemon's.
-        mismatch: its refusal.
-
-    Raises:
-        VersionMismatch: *mismatch*: this process can't send that daemon a signal.
-    """
+    """Ask a daemon of another version, with the pidfd *process*, to end; raise *mismatch*, its refusal, if that fails."""
     if process < 0:
         raise mismatch
     with contextlib.suppress(VersionMismatch):

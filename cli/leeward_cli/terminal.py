@@ -1,8 +1,6 @@
 """
 A terminal session: connects the user's terminal with a program on a terminal of a sandbox.
 
-Runs in:   the CLI.
-
 Theory of operation. The user's terminal is raw, so every key goes to the program, Ctrl-C included, and the program's
 output goes to the terminal unchanged; docs/sandboxes.md describes the consequences. The main thread reads the program's
 output and writes it; a second thread reads keys and sends them; a third one sends the terminal's size after each
@@ -23,23 +21,21 @@ import termios
 import threading
 import time
 import tty
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.agent_ends import ending_by_signals
+from leeward_cli.messages import write
 from leeward_cli.terminal_size import size
 
-#: The greatest number of bytes of keys that are read at once.
 _READ = 1 << 16
 #: A query to the terminal, "device status report", and its answer. A terminal answers queries in order.
 _ASK, _ANSWER = b"\x1b[5n", b"\x1b[0n"
 #: Seconds without a byte after which no more is expected from the terminal, before its answer to the query, and after
 #: it; the greatest number of seconds after it, and in all if the answers to many queries of the program come before it.
 _SILENT_S, _QUIET_S, _FORGET_S, _FLOOD_S = 1.0, 0.05, 3.0, 10.0
-#: Signals by which a person or the system asks this process to end.
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Escape sequences that reset what a killed program may have left. In front is the end of a string (a title, for
 #: instance), which some terminals wait for in whatever follows. Then: colours, character sets, keypad, insertion,
@@ -63,7 +59,6 @@ SHELL = ("/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; else e
 
 
 def is_ours() -> bool:
-    """Whether standard input and output are terminals."""
     return os.isatty(0) and os.isatty(1)
 
 
@@ -72,73 +67,48 @@ class _Modes:
 
     def __init__(self) -> None:
         self._before = termios.tcgetattr(0)
-        self._handlers: dict[int, Any] = {}
         self._left = _Left()
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> _Modes:
-        for number in _ENDS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                self._handlers[number] = signal.signal(number, self._end)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._stop)
-        try:
+        with contextlib.ExitStack() as stack:
+            self._ignore = stack.enter_context(ending_by_signals(*_ENDS))
+            stack.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, self._stop))
+            stack.callback(self._restore)
             self.raw()
-        except BaseException:
-            self._restore()
-            raise
+            self._stack = stack.pop_all()
         return self
 
     def raw(self) -> None:
         tty.setraw(0, termios.TCSADRAIN)
 
     def show(self, data: bytes) -> None:
-        """Write the program's output to the terminal."""
         _write(data)
         self._left.take(data)
-
-    @staticmethod
-    def _end(number: int, _frame: FrameType | None) -> None:
-        raise AskedToEnd(number)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         termios.tcsetattr(0, termios.TCSADRAIN, self._before)
         os.kill(os.getpid(), signal.SIGSTOP)
         self.raw()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        for number in _ENDS:  # a second signal must not interrupt the restoration
-            if number in self._handlers:
-                signal.signal(number, signal.SIG_IGN)
-        try:
-            with contextlib.suppress(OSError):
-                _forget_answers(self._left)
-        finally:
-            self._restore()
+    def __exit__(self, *_: object) -> None:
+        self._ignore()  # a second signal must not interrupt the restoration
+        with self._stack, contextlib.suppress(OSError):
+            _forget_answers(self._left)
 
     def _restore(self) -> None:
-        try:
-            with contextlib.suppress(termios.error):  # the terminal has gone
-                termios.tcsetattr(0, termios.TCSAFLUSH, self._before)
-        finally:
-            for number, handler in self._handlers.items():
-                signal.signal(number, handler)
+        with contextlib.suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(0, termios.TCSAFLUSH, self._before)
 
 
 class _Left:
-    """
-    What a program has set in the terminal, as far as it isn't reset for every program.
-
-    Attributes:
-        alternate: the terminal is on its alternate screen.
-        keyboard, soft: the program has used what _KEYBOARD and _SOFT reset.
-    """
+    """What a program has set and isn't reset for every program: its screen, and what _KEYBOARD and _SOFT reset."""
 
     def __init__(self) -> None:
         self.alternate = self.keyboard = self.soft = False
         self._tail = b""
 
     def take(self, output: bytes) -> None:
-        """Take a piece of the program's output."""
         text = self._tail + output
         for found in _SCREEN.finditer(text):
             self.alternate = found[1] == b"h"
@@ -148,10 +118,7 @@ class _Left:
 
 
 def _forget_answers(left: _Left) -> None:
-    """
-    Reset the terminal, and discard the answers that it still sends. The program may have made the same query as this
-    function, so a short wait follows the answer.
-    """
+    """Reset the terminal, and discard its answers: the program may have made this query as well, so a short wait follows."""
     wait, most = _QUIET_S, _FORGET_S
     if os.environ.get("TERM", "dumb") not in ("", "dumb"):
         keyboard = _KEYBOARD * left.keyboard
@@ -169,23 +136,13 @@ def _forget_answers(left: _Left) -> None:
 
 
 def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
-    """Start a program on a terminal with the size and the TERM of the user's terminal."""
     env = {name: os.environ[name] for name in ("TERM", "COLORTERM") if os.environ.get(name, "").isprintable()
            and os.environ.get(name)}
     return box.terminal(argv or list(SHELL), size(), cwd=cwd, env=env, title=argv[0] if argv else "shell")
 
 
 def attend(process: Process) -> int:
-    """
-    Connect the user's terminal with *process* until it ends.
-
-    Returns:
-        The process's exit status.
-
-    Raises:
-        AskedToEnd: a signal has asked this process to end. *process* is killed.
-        DaemonError: the daemon has gone, or the sandbox.
-    """
+    """Connect the user's terminal with *process*, to its exit status; AskedToEnd, and it is killed, for a signal."""
     changed = threading.Event()
     with _Modes() as modes, _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())
@@ -206,10 +163,7 @@ def attend(process: Process) -> int:
 
 
 class _Keys:
-    """
-    A context in which a thread sends typed keys to *process*. Only this thread reads the terminal meanwhile, and it
-    doesn't read afterwards.
-    """
+    """A context in which a thread sends typed keys to *process*; nothing else reads the terminal meanwhile."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -235,7 +189,6 @@ class _Keys:
 
 
 def _follow(process: Process, changed: threading.Event) -> None:
-    """Send each new size to the program."""
     sent = None
     with contextlib.suppress(DaemonError):
         while changed.wait():
@@ -248,6 +201,4 @@ def _follow(process: Process, changed: threading.Event) -> None:
 
 def _write(data: bytes) -> None:
     sys.stdout.flush()
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view):]
+    write(1, data)

@@ -1,8 +1,4 @@
-"""
-The size of the user's terminal.
-
-Runs in:   the CLI. A program is started on a terminal of this size before `leeward_cli.terminal` is imported.
-"""
+"""The size of the user's terminal, which an agent's start needs before `leeward_cli.terminal` is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import os
 
 
 def size() -> tuple[int, int]:
-    """Rows and columns of the terminal on standard output; 24 and 80 if they aren't known."""
     try:
         columns, rows = os.get_terminal_size(1)
     except OSError:

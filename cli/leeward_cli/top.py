@@ -1,7 +1,6 @@
 """
 `leeward top`: workers, jobs and sandboxes, shown once or updated.
 
-Runs in:   the CLI, by click.
 Trust:     none in the metadata of sandboxes: it is shown escaped.
 """
 
@@ -11,11 +10,7 @@ import json
 import os
 import select
 import signal
-import sys
-import termios
 import time
-import tty
-from types import FrameType
 from typing import Any
 
 import click
@@ -24,21 +19,18 @@ from leeward.client.link import Link
 from leeward.client.sandbox import Sandbox
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
-from leeward_cli.click_options import SOCKET
+from leeward_cli.agent_ends import ending_by_signals
+from leeward_cli.click_options import JSON_LINES, SOCKET
+from leeward_cli.interrupts import AskedToEnd
 from leeward_cli.messages import escape, write
+from leeward_cli.screen import alternate_screen, draw
 
 _ANSWER_S = 5.0
-#: Escape sequences: switch to the alternate screen, and back; cursor to the top; clear to the end of the line, and of
-#: the screen.
-_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
-_HOME, _END_OF_LINE, _END_OF_SCREEN = b"\x1b[H", b"\x1b[K", b"\x1b[J"
-
 _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9}  {'OF':>9}  {'CPU':>6}  {'TIME':>8}"
          "  METADATA")
 
 
 def look(path: str) -> dict[str, Any]:
-    """The present state: `time` (seconds of time.monotonic), and the daemon's `status` and `sandboxes`."""
     link = Link(path)
     try:
         reply, _ = link.call("status", {}, time.monotonic() + _ANSWER_S)
@@ -82,14 +74,6 @@ def show_once(path: str, as_json: bool) -> None:
     write(1, (text.encode() if as_json else escape(text.encode())) + b"\n")
 
 
-class _Over(BaseException):
-    """A signal has asked this process to end. The argument is the signal's number."""
-
-
-def _end(number: int, _frame: FrameType | None) -> None:
-    raise _Over(number)
-
-
 def follow(path: str, seconds: float, as_json: bool) -> int:
     """Show the table every *seconds*, until Ctrl-C or q, and restore the terminal then. Returns the exit status."""
     if as_json or not os.isatty(1):
@@ -97,46 +81,32 @@ def follow(path: str, seconds: float, as_json: bool) -> int:
             show_once(path, as_json)
             time.sleep(seconds)
 
-    modes = termios.tcgetattr(0) if os.isatty(0) else None
-    handlers = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGHUP)}
     before = None
     try:
-        if modes is not None:
-            tty.setcbreak(0)
-        write(1, _ENTER)
-        while True:
-            now = look(path)
-            _draw(table(now, before))
-            before = now
-            if _pressed(modes is not None, seconds):
-                return 0
+        with ending_by_signals(signal.SIGTERM, signal.SIGHUP), alternate_screen():
+            while True:
+                now = look(path)
+                columns, rows = os.get_terminal_size(1)
+                draw([escape(line.encode()).decode()[:columns or 80]
+                      for line in table(now, before)[:max(1, (rows or 24) - 1)]])
+                before = now
+                if _pressed(seconds):
+                    return 0
     except KeyboardInterrupt:
         return 0
-    except _Over as over:
-        return 128 + int(over.args[0])
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        write(1, _LEAVE)
-        if modes is not None:
-            termios.tcsetattr(0, termios.TCSADRAIN, modes)
+    except AskedToEnd as asked:
+        return 128 + int(asked.args[0])
 
 
-def _draw(lines: list[str]) -> None:
-    columns, rows = os.get_terminal_size(1)
-    shown = [escape(line.encode()).decode()[:columns or 80].encode() for line in lines[:max(1, (rows or 24) - 1)]]
-    write(1, _HOME + b"".join(line + _END_OF_LINE + b"\r\n" for line in shown) + _END_OF_SCREEN)
-    sys.stdout.flush()
-
-
-def _pressed(keys: bool, seconds: float) -> bool:
+def _pressed(seconds: float) -> bool:
     """Wait for the next update. Returns whether the user has ended the command."""
+    if not os.isatty(0):
+        time.sleep(seconds)
+        return False
     until = time.monotonic() + seconds
-    while keys and (left := until - time.monotonic()) > 0:
+    while (left := until - time.monotonic()) > 0:
         if select.select([0], [], [], left)[0] and os.read(0, 64) in (b"q", b"Q", b"\x04", b""):
             return True
-    if not keys:
-        time.sleep(seconds)
     return False
 
 
@@ -144,7 +114,7 @@ def _pressed(keys: bool, seconds: float) -> bool:
 @click.option("--once", is_flag=True, help="Show one picture, and end.")
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=2.0, metavar="SECONDS",
               help="Seconds between updates.  [default: 2]")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@JSON_LINES
 @SOCKET
 def top(once: bool, interval: float, as_json: bool, socket: str | None) -> int:
     """Show workers, jobs and your sandboxes, and update them until q or Ctrl-C."""

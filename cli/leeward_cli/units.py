@@ -1,9 +1,6 @@
 """
 The units of systemd for the daemon, as text: a service and a socket, for the system or for one user.
 
-Runs in:   the CLI; pure.
-Source:    systemd.service(5), systemd.socket(5), systemd.exec(5), systemd.resource-control(5)
-
 The system's service has a user of its own that exists only while the service runs (DynamicUser). Its socket belongs to
 systemd: clients trust it as root's, and no client is refused during a restart. The daemon needs the rights to set up
 sandboxes, and every job inherits systemd's filters and mounts. So these settings stay off:
@@ -16,6 +13,8 @@ sandboxes, and every job inherits systemd's filters and mounts. So these setting
     ProtectHostname                 a sandbox has a host name of its own
     PrivateUsers                    the daemon maps ids of its host
     SystemCallFilter                a job's own filter allows the calls in docs/seccomp.md
+
+systemd.service(5), systemd.socket(5), systemd.exec(5), systemd.resource-control(5)
 """
 
 from __future__ import annotations
@@ -97,14 +96,7 @@ WantedBy=sockets.target
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """
-    The values for the units.
-
-    Attributes:
-        user: True for one user's service manager, False for the system's.
-        command: the command that runs the daemon, as words.
-        group: the group whose members may use the system's daemon; "" for root alone.
-    """
+    """For one *user*'s manager or the system's: the daemon's *command*, and the *group* that may use it ("": root)."""
 
     user: bool
     command: Sequence[str]
@@ -118,12 +110,7 @@ def quoted(word: str) -> str:
 
 
 def units(what: Installation, mark: str = MARK) -> dict[str, str]:
-    """
-    The text of each unit, by its name.
-
-    Args:
-        mark: the first line, which is a comment. A distribution's package has its own.
-    """
+    """The text of each unit, by its name; *mark* is the first line, a comment. A distribution's package has its own."""
     command = [*what.command, *(["--group", what.group] if what.group else [])]
     service = _SERVICE.format(
         mark=mark, user=" --user" if what.user else "", command=" ".join(map(quoted, command)),

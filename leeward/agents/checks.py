@@ -1,9 +1,6 @@
 """
-Checks of the values in settings and definitions, one for each kind of value.
-
-Runs in:   anywhere; pure.
-Trust:     none. A check returns the value in the form in which it is used, or SettingsError names the file, the key and
-           what the value must be.
+Checks of the values in settings and definitions: each returns the value in the form in which it is used, or raises
+ValueError with what it must be; then SettingsError names the file and the key as well. Pure.
 """
 
 from __future__ import annotations
@@ -125,25 +122,18 @@ def variables(value: Any) -> dict[str, str]:
 def inside(value: Any) -> str:
     """An absolute path in the sandbox, in normal form; "" for none."""
     path = text(value)
-    if path and (not path.startswith("/") or path == "/" or path.startswith("//") or path.endswith("/")
-                 or any(part in (".", "..", "") for part in path[1:].split("/"))):
+    if path and not is_plain(path):
         raise ValueError('must be an absolute path, without ".", ".." and a slash at the end')
     return path
 
 
+def is_plain(path: str) -> bool:
+    """Whether *path* is absolute, in normal form, and not the root."""
+    return path.startswith("/") and not any(part in (".", "..", "") for part in path[1:].split("/"))
+
+
 def check_table(table: Mapping[str, Any], keys: Keys, file: str, place: str = "") -> dict[str, Any]:
-    """
-    *table* with its values checked, in the form in which they are used.
-
-    Args:
-        table: from TOML.
-        keys: the known keys.
-        file: the path of the table's file, for errors.
-        place: the key of *table* itself, as in "network"; "" for the whole file.
-
-    Raises:
-        SettingsError: a key isn't known (the error has the nearest known one), or a value fails its check.
-    """
+    """*table*, at the key *place* of *file*, with its values checked by *keys*; else SettingsError."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         key = f"{place}.{name}" if place else name
@@ -170,3 +160,14 @@ def _meant(name: str, keys: Keys, place: str) -> str:
     if near:
         return f"did you mean {prefix}{near[0]}?"
     return f"there are {', '.join(prefix + key for key in keys)}"
+
+
+#: The name of a Debian package, with an optional architecture and version, as apt-get takes them.
+_PACKAGE = r"[a-z0-9][a-z0-9+.-]{1,99}(:[a-z0-9-]{1,20})?(=[A-Za-z0-9.+:~-]{1,100})?"
+
+
+def check_package(text: str) -> str:
+    """*text*, if it names a Debian package; else ValueError."""
+    if not re.fullmatch(_PACKAGE, text):
+        raise ValueError("must be the name of a Debian package, such as jq, ripgrep=13.0.0-4 or libc6:i386")
+    return text

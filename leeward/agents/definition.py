@@ -1,7 +1,6 @@
 """
 Definitions of agents: the command, and what it needs of the host.
 
-Runs in:   the user's program; pure except for reading the files.
 Trust:     full: a definition is part of the package or the user's own. A project can't have one.
 """
 
@@ -16,7 +15,7 @@ from leeward.agents.errors import SettingsError, printable
 from leeward.agents.names import is_agent_name
 from leeward.agents.places import FILE, OURS, definition_files
 from leeward.agents.reading import read_user_file
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, names
 
 if TYPE_CHECKING:
     from leeward.spec.egress_rules import EgressRule
@@ -24,89 +23,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentSecret:
-    """
-    An environment variable whose value the broker puts into requests, so that the agent never has it.
+    """An environment variable whose value the broker puts into requests, so that the agent never has it."""
 
-    Attributes:
-        variable: its name in the caller's environment; in the sandbox its value is a placeholder.
-        hosts: names, or "*.NAME" for all sub-domains, to which the broker sends the value.
-    """
-
-    variable: str
-    hosts: tuple[str, ...]
+    variable: str  # its name in the caller's environment; in the sandbox its value is a placeholder
+    hosts: tuple[str, ...]  # names, or "*.NAME" for all sub-domains, to which the broker sends the value
 
 
 @dataclass(frozen=True, slots=True)
 class InstallRecipe:
-    """
-    How a person installs the agent's program. The command is shown, and never run by leeward.
+    """How a person installs the agent's program. The command is shown, and never run by leeward."""
 
-    Attributes:
-        command: a line for a shell; "" if there is nothing to install.
-        page: the URL of the program's own instructions.
-    """
-
-    command: str = ""
-    page: str = ""
+    command: str = ""  # a line for a shell; "" if there is nothing to install
+    page: str = ""  # the URL of the program's own instructions
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHooks:
-    """
-    Lines for `/bin/sh`, in the order in which they are run.
+    """Lines for `/bin/sh`, in the order in which they are run."""
 
-    Attributes:
-        setup_host: on the host, in the project's folder, before the sandbox is opened. A failure aborts the start.
-        setup: in the sandbox, after it was opened. A failure aborts the start.
-        prestart: in the sandbox, right before the agent. A failure aborts the start.
-        cleanup_host: on the host, at the end in any case. A failure is a warning.
-    """
-
+    #: on the host, in the project's folder, before the sandbox is opened; a failure aborts the start
     setup_host: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    prestart: tuple[str, ...] = ()
-    cleanup_host: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()  # in the sandbox, after it was opened; a failure aborts the start
+    prestart: tuple[str, ...] = ()  # in the sandbox, right before the agent; a failure aborts the start
+    cleanup_host: tuple[str, ...] = ()  # on the host, at the end in any case; a failure is a warning
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDefinition:
-    """
-    One agent. Paths begin with "~/", the caller's home on the host and the same path inside, or with "/".
+    """One agent. Paths begin with "~/", the caller's home on the host and the same path inside, or with "/"."""
 
-    Attributes:
-        name: of its folder.
-        about: a line for people.
-        command: the program and its first arguments. The program is a name, looked up in the caller's PATH, or a path.
-        arguments: further arguments; the caller's follow them.
-        hosts: network entries, as in `network.allow`.
-        state: folders of the host that the agent reads and writes; made unless they exist.
-        staged: files of the host of which the agent gets a copy at its start.
-        programs: folders and files of the host that are shown read-only if they exist: the program itself.
-        pass_environment: names of variables that the agent gets from the caller's environment; "NAME*" stands for all
-            that begin with NAME.
-        environment: variables that are set in the sandbox.
-        secrets: variables that the broker keeps, if the caller has them.
-        signed_in: files, or names of variables as "$NAME"; if one exists, the agent has an account.
-        install: how a person installs the program.
-        hooks: run before those of the settings, except `cleanup_host`, which is run after them.
-        file: the path of the definition's file.
-    """
-
-    name: str
-    about: str = ""
-    command: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    staged: tuple[str, ...] = ()
-    programs: tuple[str, ...] = ()
-    pass_environment: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[AgentSecret, ...] = ()
-    signed_in: tuple[str, ...] = ()
-    install: InstallRecipe = field(default_factory=InstallRecipe)
-    hooks: AgentHooks = field(default_factory=AgentHooks)
-    file: str = ""
+    name: str  # of its folder
+    about: str = ""  # a line for people
+    command: tuple[str, ...] = ()  # the program, a path or a name in the caller's PATH, and its first arguments
+    arguments: tuple[str, ...] = ()  # the caller's follow them
+    hosts: tuple[str, ...] = ()  # network entries, as in `network.allow`
+    state: tuple[str, ...] = ()  # folders of the host that the agent reads and writes; made unless they exist
+    staged: tuple[str, ...] = ()  # files of the host of which the agent gets a copy at its start
+    programs: tuple[str, ...] = ()  # of the host, shown read-only if they exist: the program itself
+    pass_environment: tuple[str, ...] = ()  # names of the caller's variables; "NAME*" is all that begin so
+    environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
+    secrets: tuple[AgentSecret, ...] = ()  # variables that the broker keeps, if the caller has them
+    signed_in: tuple[str, ...] = ()  # files, or names of variables as "$NAME"; if one exists, the agent has an account
+    install: InstallRecipe = field(default_factory=InstallRecipe)  # how a person installs the program
+    hooks: AgentHooks = field(default_factory=AgentHooks)  # run before the settings', but `cleanup_host` after them
+    file: str = ""  # the path of the definition's file
 
 
 def _secrets(value: Any) -> tuple[AgentSecret, ...]:
@@ -116,6 +76,9 @@ def _secrets(value: Any) -> tuple[AgentSecret, ...]:
     return tuple(AgentSecret(checks.variable(name), hosts(each)) for name, each in value.items())
 
 
+#: The keys of hooks, in definitions and settings.
+HOOKS: checks.Keys = dict.fromkeys(names(AgentHooks), checks.one_or_more(checks.filled))
+
 #: Every key of a definition. `parse_definition` checks paths and hosts further.
 KEYS: checks.Keys = {
     "about": checks.text, "command": checks.array(checks.filled), "arguments": checks.array(checks.text),
@@ -123,21 +86,12 @@ KEYS: checks.Keys = {
     "programs": checks.array(checks.filled), "pass_environment": checks.array(checks.variable_pattern),
     "environment": checks.variables, "secrets": _secrets, "signed_in": checks.array(checks.filled),
     "install": {"command": checks.text, "page": checks.text},
-    "hooks": {name: checks.one_or_more(checks.filled) for name in ("setup_host", "setup", "prestart", "cleanup_host")},
+    "hooks": HOOKS,
 }
 
 
 def load_definition(name: str, config_home: str) -> AgentDefinition:
-    """
-    The definition *name*: the user's, else the package's.
-
-    Args:
-        name: of an agent, as it was typed.
-        config_home: the folder of the user's configuration, from `places.config_home`.
-
-    Raises:
-        SettingsError: there is no such definition (the error has the nearest name), or it can't be read.
-    """
+    """The definition *name*, the user's, else the package's; SettingsError, with the nearest name, if there is none."""
     if is_agent_name(name):
         for file in definition_files(name, config_home):
             table = read_user_file(file)
@@ -167,15 +121,7 @@ def definition_names(config_home: str) -> tuple[str, ...]:
 
 
 def parse_hosts(hosts: Sequence[str], file: str) -> list[EgressRule]:
-    """
-    The rules of a definition's `hosts`.
-
-    Args:
-        file: the definition's path, for errors.
-
-    Raises:
-        SettingsError: an entry isn't valid.
-    """
+    """The rules of a definition's `hosts`; SettingsError, which names *file*, if an entry isn't valid."""
     if not hosts:
         return []
     from leeward.agents.entries import parse_entry  # imports `ipaddress`, with all 3 ms
@@ -184,12 +130,7 @@ def parse_hosts(hosts: Sequence[str], file: str) -> list[EgressRule]:
 
 
 def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDefinition:
-    """
-    The definition in the table of a file.
-
-    Raises:
-        SettingsError: a key is unknown, or a value invalid.
-    """
+    """The definition in the table of a file; SettingsError if a key is unknown or a value invalid."""
     found = checks.check_table(table, KEYS, file)
     if not found.get("command"):
         raise SettingsError(file, "command", "is missing", 'write command = ["program"]')
@@ -212,8 +153,7 @@ def parse_definition(name: str, table: Mapping[str, Any], file: str) -> AgentDef
 
 def _check_path(path: str, file: str, key: str) -> None:
     plain = path.removeprefix("~")
-    if (not plain.startswith("/") or plain == "/" or plain.endswith("/")
-            or any(part in ("", ".", "..") for part in plain[1:].split("/"))):
+    if not checks.is_plain(plain):
         raise SettingsError(file, key, f"{path!a:.120} isn't a valid path",
                             'write "~/NAME" or "/NAME", without ".", ".." and a slash at the end')
     if not path.startswith("~/") and plain.split("/")[1] in ("proc", "sys", "dev", "run"):

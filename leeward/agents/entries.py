@@ -1,8 +1,6 @@
 """
 Network entries: the hosts that an agent may reach, as settings and definitions name them.
 
-Runs in:   the user's program; pure except for the list of public suffixes.
-Trust:     none. A text becomes rules of egress, or SettingsError with the reason and what to write instead.
 Grammar:   HOST[:PORT[,PORT...]], where HOST is a name, "*.NAME", an IPv4 address or range, or an IPv6 address or range
            in brackets. Case and blanks around the parts don't count. Without a port the entry is for 80 and 443, where
            the broker admits only HTTP and TLS; with a port it is for any protocol.
@@ -16,9 +14,9 @@ from collections.abc import Callable
 from ipaddress import IPv4Network
 
 from leeward.agents.errors import SettingsError
+from leeward.spec.domains import shared_below
 from leeward.spec.egress_rules import EgressRule, PolicyError, parse_rule
 from leeward.spec.hosts import InvalidHost, parse_port
-from leeward.spec.shared_domains import shared_below
 
 #: Characters of an entry, and ports of one, at most.
 MAX_ENTRY, MAX_ENTRY_PORTS = 512, 8
@@ -32,16 +30,10 @@ _ALL = "--unrestricted-network is for everything"
 
 def parse_entry(entry: object, file: str = "", key: str = "") -> tuple[EgressRule, ...]:
     """
-    The rules of one entry: one for each port, or one without a port.
+    The rules of an entry, one for each port or one without; SettingsError at *key* of *file* says what to write
+    instead.
 
-    Args:
-        entry: from settings or a definition.
-        file: the path of its file, for errors.
-        key: its key there, as in "network.allow[2]".
-
-    Raises:
-        SettingsError: the entry isn't valid; the message says why, and what to write.
-        Unsupported: the entry has a "*", and the list of public suffixes isn't installed.
+    Raises Unsupported if the entry has a "*", and the list of public suffixes isn't installed.
     """
     def wrong(reason: str, cure: str = _FORM) -> SettingsError:
         return SettingsError(file, key, f"{entry!a:.120}: {reason}", cure)

@@ -1,29 +1,21 @@
-"""
-Errors in settings, definitions and projects, in one form.
-
-Runs in:   anywhere; pure.
-"""
+"""Errors in settings, definitions and projects, in one form."""
 
 from __future__ import annotations
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, LeewardError
 
 
 class SettingsError(BadRequest):
-    """
-    Settings or a definition that can't be used.
-
-    Args:
-        file: the path of the file; "" for none.
-        key: as in "network.allow[2]"; "" for the whole file.
-        reason: what is wrong.
-        cure: what to write instead; may be empty.
-    """
+    """Settings that can't be used: file and key ("network.allow[2]"), what is wrong, and what to write instead."""
 
     def __init__(self, file: str, key: str, reason: str, cure: str = "") -> None:
         self.file, self.key, self.reason, self.cure = file, key, reason, cure
         place = filter(None, (printable(file), printable(key), reason))
         super().__init__(": ".join(place) + (f"; {cure}" if cure else ""))
+
+
+class HookFailed(LeewardError):
+    """A hook failed. One of the set-up's means that there is no agent."""
 
 
 def printable(text: str) -> str:

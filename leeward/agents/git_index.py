@@ -1,7 +1,7 @@
 """
 Which files of a project git shows anyway: those that its index has with their present content.
 
-Runs in:   the user's program. It reads the file `.git/index` as bytes; no git runs, and no configuration counts.
+The file `.git/index` is read as bytes; no git runs, and no configuration counts.
 Trust:     none in the index. A file counts if the hash of its content is that of its entry, whatever times or sizes the
            entry has, so an index that lies has to name the content's hash.
 In doubt:  a file doesn't count: `.git` is a file or a link, as in a worktree or a submodule, or the index is too large,
@@ -32,13 +32,7 @@ _EXTENDED, _STAGE = 0x4000, 0x3000
 
 
 def tracked_unchanged(project: int, paths: Iterable[str]) -> frozenset[str]:
-    """
-    Those of *paths* that are regular files with the content that git's index of the project has for them.
-
-    Args:
-        project: a descriptor of the project's folder; the caller owns it.
-        paths: relative to the project.
-    """
+    """Those of *paths* in the open folder *project* that are regular files with the content that git's index has."""
     wanted = {os.fsencode(path): path for path in paths}
     if not wanted:
         return frozenset()
@@ -51,10 +45,9 @@ def tracked_unchanged(project: int, paths: Iterable[str]) -> frozenset[str]:
 
 def blobs(index: bytes, wanted: Iterable[bytes]) -> tuple[str, dict[bytes, bytes]]:
     """
-    The hashes that *index* has for the regular files *wanted*, without those of merges, and the name of the algorithm.
+    The name of *index*'s hash function, and the hashes of the regular files *wanted*, without those of merges.
 
-    Raises:
-        ValueError, struct.error, IndexError: *index* is none that can be read.
+    Raises ValueError, struct.error or IndexError if *index* can't be read.
     """
     wanted, found = frozenset(wanted), dict[bytes, bytes]()
     kind = "sha256" if hashlib.sha256(index[:-32]).digest() == index[-32:] else "sha1"
@@ -109,13 +102,7 @@ def _blob(project: int, path: str, kind: str) -> bytes | None:
 
 
 def _content(project: int, path: str, most: int) -> bytes:
-    """
-    The content of a regular file below the folder *project*, through no link.
-
-    Raises:
-        OSError: it can't be opened.
-        ValueError: it is no regular file, or has more than *most* bytes.
-    """
+    """The content of a regular file of *most* bytes below *project*, through no link; else OSError or ValueError."""
     *folders, name = path.split("/")
     above = os.open(".", _FOLDER, dir_fd=project)
     try:

@@ -1,14 +1,13 @@
 """
-Which of a project's files are hidden from an agent: globs, and the matching of paths.
+Which of a project's files are hidden from an agent: globs, and the matching of paths. Pure; `project_tree` walks.
 
-Runs in:   anywhere; pure. `project_tree` walks the tree.
 Trust:     none in patterns and names. No name can make matching take exponential time.
 Globs:     `*` matches characters of one name, `?` one character, `[a-z]` and `[!a-z]` one of a set, `**` as a whole
            name any number of folders, also none. A pattern without a slash matches a name at any depth; one with a
            slash begins at the project's folder. One with a slash at the end matches only folders. A folder that matches
            is hidden with everything below it.
 Order:     a path that matches a pattern of `include`, and everything below it, is shown even if `exclude` matches it.
-           What leeward hides by itself leaves out the names of EXAMPLES; `project_tree` shows also files that git shows.
+           What leeward hides by itself leaves out the names of EXAMPLES, and `project_tree` what git shows.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from itertools import takewhile
 
 from leeward.agents.errors import printable
 from leeward.dataclass import dataclass, replace
-from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
+from leeward.spec.folders import EXAMPLES, SECRET_FILES
 
 #: Characters of a pattern, and names in it, at most.
 MAX_PATTERN, MAX_NAMES = 1024, 32
@@ -31,20 +30,10 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class FilePattern:
-    """
-    A parsed glob.
-
-    Attributes:
-        text: in normal form: equal patterns have equal texts.
-        parts: the globs of its names; "**" for any number of folders.
-        folder: whether it matches only folders.
-        ours: whether it is one of leeward's own, and not of a person's settings.
-    """
-
-    text: str
-    parts: tuple[str, ...]
-    folder: bool = False
-    ours: bool = False
+    text: str  # in normal form: equal patterns have equal texts
+    parts: tuple[str, ...]  # the globs of its names; "**" for any number of folders
+    folder: bool = False  # whether it matches only folders
+    ours: bool = False  # whether it is one of leeward's own, and not of a person's settings
 
     @property
     def literal(self) -> str:
@@ -58,10 +47,7 @@ class FilePattern:
 
     @property
     def place(self) -> str:
-        """
-        The folder in which everything lies that the pattern matches, as far as it is without wildcards; "" for the
-        project's.
-        """
+        """The folder, as far as it is without wildcards, in which all that matches lies; "" for the project's."""
         return "/".join(takewhile(lambda part: not _SPECIAL.search(part), self.parts[:-1]))
 
     def fits(self, names: Sequence[str], folder: bool) -> bool:
@@ -69,18 +55,12 @@ class FilePattern:
         return (folder or not self.folder) and len(names) in _reached(self.parts, names)
 
     def may_fit_below(self, names: Sequence[str]) -> bool:
-        """Whether the pattern could match a path below the folder *names*."""
         # If some leading parts match the folder's names, and further parts remain.
         return any(len(names) in _reached(self.parts[:end], names) for end in range(len(self.parts)))
 
 
 def parse_pattern(text: str) -> FilePattern:
-    """
-    Parse a glob.
-
-    Raises:
-        ValueError: *text* isn't a pattern of a project's files; the message says why.
-    """
+    """Parse a glob; ValueError says why *text* isn't a pattern of a project's files."""
     if not text or len(text) > MAX_PATTERN:
         raise ValueError(f"a pattern has 1 to {MAX_PATTERN} characters")
     if "\0" in text:
@@ -130,10 +110,7 @@ def _reached(parts: Sequence[str], names: Sequence[str]) -> set[int]:
 
 
 def _literal(glob: str) -> str:
-    """
-    A text that each name matching the glob contains: the part before the first special character or after the last
-    one, whichever is longer.
-    """
+    """A text that each matching name contains: the longer part, before the first special character or after the last."""
     if not _SPECIAL.search(glob):
         return glob
     before, after = _SPECIAL.split(glob, maxsplit=1)[0], re.split(r"[*?\]]", glob)[-1]
@@ -142,16 +119,10 @@ def _literal(glob: str) -> str:
 
 @dataclass(frozen=True)
 class FileRules:
-    """
-    Patterns of `exclude` and `include` together.
+    """Patterns of `exclude` and `include` together."""
 
-    Attributes:
-        exclude: patterns of the hidden files.
-        include: patterns of the files that are shown in spite of `exclude`.
-    """
-
-    exclude: tuple[FilePattern, ...]
-    include: tuple[FilePattern, ...] = ()
+    exclude: tuple[FilePattern, ...]  # patterns of the hidden files
+    include: tuple[FilePattern, ...] = ()  # patterns of the files that are shown in spite of `exclude`
 
     @functools.cached_property
     def last_names(self) -> re.Pattern[str]:
@@ -160,10 +131,7 @@ class FileRules:
 
     @functools.cached_property
     def literals(self) -> tuple[str, ...]:
-        """
-        Texts of which each name that `last_names` matches contains at least one; () if a pattern has no such text. The
-        joined names of a folder are searched for them much faster than name by name.
-        """
+        """Texts of which each name that `last_names` matches has one, to search a folder's joined names; perhaps ()."""
         found = {_literal(each.parts[-1]) for each in (*self.exclude, *self.include)}
         if "" in found:
             return ()
@@ -175,7 +143,6 @@ class FileRules:
         return tuple(each for each in self.exclude if each.fits(names, folder or link) and not (each.ours and example))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:
-        """Whether a pattern of `include` matches this path itself."""
         return any(each.fits(names, folder) for each in self.include)
 
     @functools.cached_property
@@ -185,10 +152,7 @@ class FileRules:
                     or any(".git" in each.parts for each in self.exclude if not each.ours))
 
     def hides(self, path: str, folder: bool = False) -> bool:
-        """
-        Whether a path, relative to the project, is hidden: the path or a folder above it is excluded, and none of these
-        is included.
-        """
+        """Whether a path of the project is hidden: it or a folder above it is excluded, and none of these is included."""
         names = path.split("/")
         hidden = False
         for end in range(1, len(names) + 1):
@@ -206,11 +170,9 @@ class FileRules:
                 and not any(self.excluding(names[:end], True) for end in range(1, len(names))))
 
     def may_include_below(self, names: Sequence[str]) -> bool:
-        """Whether something below the folder *names* could be included."""
         return any(each.may_fit_below(names) for each in self.include)
 
     def may_exclude_below(self, names: Sequence[str]) -> bool:
-        """Whether something below the folder *names* could be excluded."""
         return any(each.may_fit_below(names) for each in self.exclude)
 
 

@@ -1,18 +1,15 @@
 """
 Hides matching names that appear while an agent runs, and hidden files that the host replaces.
 
-Runs in:   the caller's program, in a thread.
-
 Theory of operation. The kernel removes a mount whose file is renamed over or removed on the host, and a new name has no
-mount. So the known names are checked every LOOK_S, and the whole project as often as takes a twentieth of the time. The
-daemon covers new names in the running sandbox. A name with another inode is new. A file that has only changed may have
-been replaced by one with the same inode number, so the request for it is repeated once in a while; a file that is
+mount. So a thread checks the known names every LOOK_S, and the whole project as often as takes a twentieth of the time.
+The daemon covers new names in the running sandbox. A name with another inode is new. A file that has only changed may
+have been replaced by one with the same inode number, so the request for it is repeated once in a while; a file that is
 covered already is left alone.
 Trust:     none in the names: the agent makes some of them. For a name that can't be covered, its folder is covered, or
            the next one above. Where that fails as well (the sandbox has all covers that it may have, the tree can't be
            read, or the daemon refuses) the agent is ended, so that it doesn't run with a file that must be hidden.
-Leaves:    the moment between a name's appearance and its cover, in which the agent can read it; and descriptors that it
-           has opened then.
+Leaves:    the moment between a name's appearance and its cover, in which the agent can read it or open it.
 """
 
 from __future__ import annotations
@@ -45,22 +42,11 @@ _Identity = tuple[int, int, int]
 
 class HidingWatch:
     """
-    Covers new names in *box* until `stop`.
+    Covers new names in *box* until `stop`; `covered` has their names.
 
-    Args:
-        box: a sandbox with a home of its own.
-        rules: which names have to be hidden.
-        project: a descriptor of the project's folder; the caller owns it and keeps it open.
-        shown: the project's path, for errors.
-        inside: the path of the project in the sandbox.
-        hidden: names that were hidden when the sandbox was opened, relative to the project, each with the device and
-            inode that it had before.
-        absent: names that have to be hidden and didn't exist then.
-        tell: shows a person a line.
-        end: ends the agent for a reason; called at most once, in the thread.
-
-    Attributes:
-        covered: names that were covered by this thread.
+    *project* is a descriptor of the project's folder, which the caller keeps open, *shown* its path and *inside* that
+    in the sandbox. *hidden* are names that were hidden when the sandbox was opened, each with the device and inode that
+    it had before; *absent* ones have to be hidden and didn't exist then. *end* ends the agent for a reason, once.
     """
 
     def __init__(self, box: Sandbox, rules: FileRules, project: int, shown: str, inside: str,
@@ -84,12 +70,9 @@ class HidingWatch:
 
     def look(self) -> None:
         """
-        Search the whole project once, and cover what is found, in the caller's thread and before `start`.
+        Search the whole project once, in the caller's thread and before `start`, and cover what is found.
 
-        Raises:
-            OSError: the project can't be searched.
-            Busy: a name can't be covered now.
-            RequestRejected: a name can't be covered.
+        Raises OSError, Busy or RequestRejected if it can't be searched, or a name can't be covered.
         """
         found = hiding_plan(self._project, self._rules, self._shown, running=True).hidden
         self._cover([*self._known, *(each.path for each in found)])
@@ -98,7 +81,6 @@ class HidingWatch:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
@@ -124,17 +106,15 @@ class HidingWatch:
                     whole = time.monotonic() + _SHARE * (time.monotonic() - began)
                 self._cover(names)
                 if len(self._known) > _MOST_KNOWN:
-                    self._forget_absent()
+                    # Names that don't exist any more; a search of the project finds them if they come back.
+                    self._known = {path: found for path, found in self._known.items()
+                                   if found is not None or path in self._first}
+                    self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
         except SandboxOver:
             pass  # no program runs in it any more
         except Exception as error:  # any: the thread ends, so the agent has to end
             if not self._over.is_set():
                 self._end(f"new names can't be hidden any more: {error}")
-
-    def _forget_absent(self) -> None:
-        """Forget names that don't exist any more; a search of the project finds them if they come back."""
-        self._known = {path: found for path, found in self._known.items() if found is not None or path in self._first}
-        self._asked = {path: asked for path, asked in self._asked.items() if path in self._known}
 
     def _found(self) -> list[str]:
         try:
@@ -146,12 +126,7 @@ class HidingWatch:
         return [each.path for each in found]
 
     def _fails(self, what: str, error: Exception) -> None:
-        """
-        Record a failure, which is tried again for some time.
-
-        Raises:
-            Exception: *error*, if it has failed for too long.
-        """
+        """Record a failure, which is tried again for some time; raise *error* if it has failed for too long."""
         now = time.monotonic()
         if now > self._failing.setdefault(what, now) + _PATIENCE_S:
             raise error

@@ -1,7 +1,6 @@
 """
 Hooks on the host: lines of a person's shell, before and after an agent.
 
-Runs in:   the caller's program, with the caller's rights.
 Leaves:    what a hook has started in the background and that isn't its child any more.
 """
 
@@ -16,7 +15,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from leeward.errors import LeewardError
+from leeward.agents.errors import HookFailed
 
 #: Seconds that a hook's processes have to end after SIGTERM.
 _END_S = 2.0
@@ -26,18 +25,12 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MOST = 500
 
 
-class HookFailed(LeewardError):
-    """A hook failed. One of the set-up's means that there is no agent."""
-
-
 def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float) -> None:
     """
-    Run *line* by `/bin/sh` in *folder*. If it takes longer than *seconds*, or this call is interrupted, it is ended
-    with its children: a set-up doesn't go on while it is cleaned up. It stays in the terminal's foreground, since it
-    may ask for a password there.
+    Run *line* by `/bin/sh` in *folder*; HookFailed if it ends with another status than 0, or can't be run.
 
-    Raises:
-        HookFailed: it ended with another status than 0, took too long, or can't be run.
+    If it takes longer than *seconds*, or this call is interrupted, it is ended with its children: a set-up doesn't go
+    on while it is cleaned up. It stays in the terminal's foreground, since it may ask for a password.
     """
     # No exception of a signal's handler comes between the child's birth and the assignment of its object.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
@@ -83,10 +76,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _stopped(pid: int) -> list[int]:
-    """
-    A pidfd of the process *pid* and of each descendant, which are stopped by SIGSTOP: a process that gets a signal in
-    fork(2) either has its child already or makes none, so no child is missed.
-    """
+    """A pidfd of *pid* and of each descendant, all stopped: one that gets SIGSTOP in fork(2) has its child, or makes none."""
     held, seen = list[int](), set[int]()
     while new := [each for each in _family(pid) if each not in seen]:
         seen.update(new)

@@ -1,7 +1,6 @@
 """
-The registry of running agents: for each one a file, and a lock that is held while it runs.
+The registry of running agents: for each one a file, and a lock that the process holds which undoes its steps.
 
-Runs in:   the user's program. The process that starts an agent holds its lock until everything is undone.
 Trust:     the folder is the user's alone, and in no sandbox's mounts. A file in it that can't be read is reported and
            left.
 Stands if: that process, the daemon or both are killed: each step is written into the file before it is taken,
@@ -40,46 +39,23 @@ _SANDBOX = r"[0-9a-z]{1,64}"
 
 @dataclass(frozen=True, slots=True)
 class UndoStep:
-    """
-    A clean-up step for the end of an agent. It can be carried out repeatedly.
+    """A clean-up step for the end of an agent. It can be carried out repeatedly."""
 
-    Attributes:
-        kind: "sandbox" (destroy the sandbox with the id *what*) or "hook" (run the line *what* on the host, in the
-            project's folder).
-        what: the sandbox's id, or the hook's line.
-    """
-
-    kind: str
-    what: str
+    kind: str  # "sandbox": destroy it; "hook": run a line on the host, in the project's folder
+    what: str  # the sandbox's id, or the hook's line
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """
-    One running agent.
-
-    Attributes:
-        name: from `names.instance_name`.
-        agent: the definition's name.
-        project: the absolute path of the project's folder.
-        pid: of the process that started it.
-        started: seconds since the epoch.
-        sandbox: the sandbox's id; "" until it is open.
-        hosts: rules of egress, as text.
-        undo: the steps that have to be undone, in the order in which they were taken.
-        folder: `identity_of` the project's folder, by which a folder that got its path later is told from it; "" if it
-            isn't known.
-    """
-
-    name: str
-    agent: str
-    project: str
-    pid: int
-    started: float
-    sandbox: str = ""
-    hosts: tuple[str, ...] = ()
-    undo: tuple[UndoStep, ...] = ()
-    folder: str = ""
+    name: str  # from `names.instance_name`
+    agent: str  # the definition's name
+    project: str  # the absolute path of the project's folder
+    pid: int  # of the process that started it
+    started: float  # seconds since the epoch
+    sandbox: str = ""  # the sandbox's id; "" until it is open
+    hosts: tuple[str, ...] = ()  # rules of egress, as text
+    undo: tuple[UndoStep, ...] = ()  # the steps that have to be undone, in the order in which they were taken
+    folder: str = ""  # `identity_of` the project's folder: another one may get its path; "" if unknown
 
 
 class HeldInstance:
@@ -89,12 +65,7 @@ class HeldInstance:
         self._folder, self._lock, self.instance = folder, lock, instance
 
     def record(self, instance: Instance) -> None:
-        """
-        Replace the file's content by *instance*, atomically. Called before each step that has to be undone.
-
-        Raises:
-            OSError: the file can't be written.
-        """
+        """Replace the file's content by *instance*, atomically. Called before each step that has to be undone."""
         # After a crash of the machine there is no sandbox to undo, but a hook has to be.
         write_at_once(self._folder, f"{self.instance.name}.json", _encoded(instance),
                       lasting=any(step.kind == "hook" for step in instance.undo))
@@ -126,15 +97,7 @@ class HeldInstance:
 
 
 class InstanceRegistry:
-    """
-    The running agents of one user.
-
-    Args:
-        folder: from `places.state_home`; made unless it exists.
-
-    Raises:
-        Unsupported: other users can enter the folder, or own it.
-    """
+    """The running agents of one user, in *folder*, which is made; Unsupported if other users can enter or own it."""
 
     def __init__(self, folder: str) -> None:
         own_folder(folder)
@@ -143,16 +106,9 @@ class InstanceRegistry:
 
     def claim(self, instance: Instance, *, later: bool = False) -> HeldInstance:
         """
-        Record a new instance, and hold its lock.
+        Record a new instance, and hold its lock; Busy if one with this name runs, or was killed and isn't undone yet.
 
-        Args:
-            later: hold the lock alone. The caller calls `record` before the first step that has to be undone; until
-                then nobody finds the instance.
-
-        Raises:
-            Busy: an instance with this name runs, or was killed and isn't undone yet; the caller tries the next name of
-                `names.names_of`.
-            OSError: the file can't be written.
+        With *later* only the lock is held: nobody finds the instance until the caller calls `record`.
         """
         lock = self._locked(instance.name, make=True)
         # A file whose lock nobody holds is of a killed instance, which `reap` has to undo first.
@@ -183,13 +139,7 @@ class InstanceRegistry:
         return sorted(found, key=lambda instance: (instance.started, instance.name))
 
     def find(self, text: str) -> Instance:
-        """
-        The running instance with the name *text*, or the only one whose name begins or ends with *text* or whose agent
-        is *text*.
-
-        Raises:
-            BadRequest: there is none, or there are several.
-        """
+        """The running instance *text*, or the only one whose name begins or ends so or whose agent it is; or BadRequest."""
         running = self.running()
         whole = [each for each in running if each.name == text]
         found = whole or [each for each in running
@@ -202,13 +152,7 @@ class InstanceRegistry:
         raise BadRequest(f"{text!a:.120} fits {'several' if found else 'none'} of the running agents: {names}")
 
     def sandbox_of(self, text: str) -> str:
-        """
-        The id of the sandbox of the running instance that `find` returns; else of the ended one with the name *text*,
-        or of the last ended one whose name begins or ends with it or whose agent is *text*.
-
-        Raises:
-            BadRequest: there is none, or several that run match.
-        """
+        """The id of the sandbox of `find`'s instance, or else of the last one that has ended and that *text* names so."""
         folder = os.path.join(self._folder, _ENDED)
         try:
             return self.find(text).sandbox
@@ -223,10 +167,7 @@ class InstanceRegistry:
             raise
 
     def reap(self) -> Iterator[HeldInstance]:
-        """
-        The instances whose process was killed, each with its lock held by this process. The caller carries out
-        `instance.undo` from the last step to the first, then calls `remove`, or `close` if a step failed.
-        """
+        """Instances whose process was killed, each locked: the caller undoes their steps, then calls `remove` or `close`."""
         for name in self._names():
             lock = self._locked(name)
             if lock < 0:
@@ -313,10 +254,7 @@ def _ended(folder: str) -> list[str]:
 
 
 def identity_of(folder: str) -> str:
-    """
-    The owner and the inode of a folder, as text; "" if there is no such folder. Not its device, whose number may change
-    when the machine is started again.
-    """
+    """Owner and inode of a folder, or "". Not its device, whose number may change when the machine is started again."""
     try:
         about = os.stat(folder)
     except OSError:
@@ -325,12 +263,7 @@ def identity_of(folder: str) -> str:
 
 
 def parse_instance(content: bytes) -> Instance:
-    """
-    The instance that `HeldInstance.record` wrote.
-
-    Raises:
-        ValueError: *content* isn't one; the message says why.
-    """
+    """The instance that `HeldInstance.record` wrote; ValueError if *content* isn't one."""
     import json  # as in `_encoded`
 
     try:

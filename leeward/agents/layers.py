@@ -1,8 +1,7 @@
 """
 Layers: system packages for agents, unpacked in a folder beside those of the host, made once for each list and kept.
 
-Runs in:   the caller's program. The host's apt-get and dpkg-deb fetch and unpack the packages in a sandbox, without
-           root. No script of a package is run.
+The host's apt-get and dpkg-deb fetch and unpack the packages in a sandbox, without root. No script of a package is run.
 Trust:     none in the unpacked files. apt verifies the signatures of the lists with the host's keys. The folder is the
            user's alone (0700), is mounted read-only and nosuid, and nothing on the host runs its files.
 Leaves:    programs that look for their own files at an absolute path (/usr/share/x) don't find them. Services, users
@@ -24,15 +23,117 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from leeward.agents.apt_sources import AptSources, apt_sources
-from leeward.agents.layer import INSIDE, Layer
-from leeward.agents.package_names import check_package
+from leeward.agents.checks import check_package
 from leeward.agents.state_files import own_folder
 from leeward.client.folder_size import SizeWatch, size_of
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
+from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, LeewardError, Unsupported
+
+#: The path of the layer in a sandbox.
+INSIDE = "/opt/packages"
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer on the host, with a lock against its removal until `close`."""
+
+    path: str  # the folder on the host with the unpacked packages
+    packages: tuple[str, ...]  # the names and versions of all packages in it
+    made: bool  # whether this call of `Layers.get` has made it
+    lock: int  # a descriptor of the folder with a shared flock(2)
+
+    def close(self) -> None:
+        os.close(self.lock)
+
+    def environment(self) -> dict[str, tuple[str, ...]]:
+        """Variables by which programs find the layer's files, each with the folders that come first in its value."""
+        triplet = f"{os.uname().machine}-linux-gnu"
+        found = {
+            "PATH": ("usr/local/bin", "usr/bin", "usr/sbin", "usr/games", "bin", "sbin"),
+            "LD_LIBRARY_PATH": (f"usr/lib/{triplet}", "usr/lib", f"lib/{triplet}", "lib"),
+            "LIBRARY_PATH": (f"usr/lib/{triplet}", "usr/lib"),
+            "CPATH": ("usr/include", f"usr/include/{triplet}"),
+            "PKG_CONFIG_PATH": (f"usr/lib/{triplet}/pkgconfig", "usr/lib/pkgconfig", "usr/share/pkgconfig"),
+            "PERL5LIB": ("usr/share/perl5", *self._folders(f"usr/lib/{triplet}/perl5")),
+        }
+        there = {name: tuple(f"{INSIDE}/{folder}" for folder in folders if os.path.isdir(f"{self.path}/{folder}"))
+                 for name, folders in found.items()}
+        if os.path.isdir(f"{self.path}/usr/share"):
+            there["XDG_DATA_DIRS"] = (f"{INSIDE}/usr/share", "/usr/local/share", "/usr/share")
+        return {name: folders for name, folders in there.items() if folders}
+
+    def _folders(self, path: str) -> list[str]:
+        try:
+            return [f"{path}/{name}" for name in sorted(os.listdir(f"{self.path}/{path}"))]
+        except OSError:
+            return []
+
+
+#: Bytes of one list of sources, at most.
+_MOST_LISTED = 1 << 20
+_SOURCE = re.compile(r"deb(?:-src)?\s+(?:\[[^]]*\]\s+)?(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AptSources:
+    etc: str  # a folder with the layout of /etc/apt
+    hosts: tuple[str, ...]  # names, each with its port
+    folders: tuple[str, ...]  # of the host, with packages (`file:`)
+
+
+def apt_sources(etc: str) -> AptSources:
+    """Read the lists of sources below *etc*, as /etc/apt; Unsupported if there are none that a sandbox can reach."""
+    hosts, folders, other = dict[str, None](), dict[str, None](), dict[str, None]()
+    for uri in _uris(etc):
+        found = urlsplit(uri)
+        if found.scheme in ("http", "https") and found.hostname:
+            hosts[f"{found.hostname}:{found.port or (80 if found.scheme == 'http' else 443)}"] = None
+        elif found.scheme in ("file", "copy") and found.path.startswith("/"):
+            folders[os.path.realpath(found.path)] = None
+        else:
+            other[uri] = None
+    if not hosts and not folders:
+        why = f"sources that can't be reached from a sandbox: {', '.join(other)}"[:200] if other else f"none in {etc}"
+        raise Unsupported("sources of packages", have=why, need="one of http, https or file",
+                          cure="look at /etc/apt/sources.list.d")
+    return AptSources(etc, tuple(hosts), tuple(folders))
+
+
+def _uris(etc: str) -> Iterator[str]:
+    parts = os.path.join(etc, "sources.list.d")
+    names = sorted(os.listdir(parts)) if os.path.isdir(parts) else []
+    for path in (os.path.join(etc, "sources.list"), *(os.path.join(parts, name) for name in names)):
+        if not path.endswith((".list", ".sources")):
+            continue
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(_MOST_LISTED)
+        except OSError:
+            continue
+        yield from _of_stanzas(text) if path.endswith(".sources") else (
+            found[1] for line in text.splitlines() if (found := _SOURCE.match(line.strip())))
+
+
+def _of_stanzas(text: str) -> Iterator[str]:
+    """The URIs of enabled stanzas in the format deb822, where a value continues in lines that begin with a blank."""
+    for stanza in re.split(r"\n\s*\n", text):
+        fields, name = dict[str, str](), ""
+        for line in stanza.splitlines():
+            if line.startswith("#"):
+                continue
+            if line[:1].isspace() and name:
+                fields[name] += f" {line.strip()}"
+            elif ":" in line:
+                name, _, value = line.partition(":")
+                name = name.strip().lower()
+                fields[name] = value.strip()
+        if fields.get("enabled", "yes").lower() not in ("no", "false", "without", "off", "disable"):
+            yield from fields.get("uris", "").split()
+
 
 #: The paths of the host's /etc/apt and /var/lib/dpkg in the sandbox that makes a layer.
 _ETC, _STATUS = "/opt/apt", "/opt/dpkg"
@@ -67,14 +168,10 @@ class LayerFailed(LeewardError):
 
 class Layers:
     """
-    The layers in a folder. Several programs may use it at once.
+    The layers in a folder of the caller's alone, which several programs may use at once.
 
-    Args:
-        folder: of the layers, the caller's alone; made with the first layer.
-        own_apt: a folder with the layout of /etc/apt that is used in its place if it exists.
-        socket: of the daemon; None for the default.
-        egress: the daemon's policy by which apt reaches its sources; "" for `agent`.
-        addresses: rules of egress with addresses, for sources whose names have addresses that aren't public.
+    *own_apt* is used in place of /etc/apt if it exists. *egress* is the daemon's policy by which apt reaches its
+    sources, "" for `agent`; *addresses* are rules for sources whose names have addresses that aren't public.
     """
 
     def __init__(self, folder: str, own_apt: str = "", socket: str | None = None, egress: str = "",
@@ -84,22 +181,11 @@ class Layers:
 
     def get(self, packages: Sequence[str], *, rebuild: bool, said: Callable[[bytes], object]) -> Layer:
         """
-        The layer with *packages*, made unless it exists.
+        The layer with *packages*, which the caller closes, made unless it exists or with *rebuild*; *said* gets apt's
+        output.
 
-        Args:
-            packages: names as `check_package` accepts them.
-            rebuild: make the layer anew in any case.
-            said: called with the output of apt, as it comes.
-
-        Returns:
-            The layer, which the caller closes.
-
-        Raises:
-            ValueError: a name isn't that of a package.
-            Unsupported: this host has no apt-get or dpkg-deb, or other users can enter the folder, or own it.
-            LayerFailed: apt or dpkg-deb failed; nothing is left behind.
-            BadRequest: the packages have more than MOST_BYTES bytes.
-            DaemonError: as for Sandbox.
+        Raises LayerFailed if apt or dpkg-deb failed, and nothing is left behind; BadRequest if the packages are too
+        large; Unsupported if this host has neither, or others can enter the folder.
         """
         wanted = tuple(dict.fromkeys(map(check_package, packages)))
         etc = self._own_apt if self._own_apt and os.path.isdir(self._own_apt) else "/etc/apt"
@@ -168,10 +254,7 @@ class Layers:
                 and name.startswith(key)]
 
     def _prune(self, key: str) -> None:
-        """
-        Remove layers that no program holds: former ones of the list *key*, and the least recently used ones beyond
-        _KEPT. Several programs may prune at once.
-        """
+        """Remove layers that no program holds: former ones of *key*, and the least recently used beyond _KEPT."""
         current = set()
         for name in os.listdir(self._folder):
             if name.endswith(".json") and not name.startswith("."):
@@ -211,10 +294,7 @@ class Layers:
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
-        """
-        A context in which no other program makes a layer of this list. The kernel releases the lock when the process
-        ends.
-        """
+        """A context in which no other program makes a layer of this list."""
         fd = os.open(os.path.join(self._folder, f".{key}.lock"),
                      os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -233,10 +313,7 @@ def _key(packages: Sequence[str], etc: str) -> str:
 
 def _unpack(path: str, packages: Sequence[str], sources: AptSources, socket: str | None,
             said: Callable[[bytes], object], reach: dict[str, Any]) -> list[str]:
-    """
-    Have apt-get fetch *packages* and the dependencies that the host lacks, and unpack them into the folder *path*.
-    Returns their names and versions.
-    """
+    """Have apt-get fetch *packages* and what they need, and unpack them into *path*. Returns their names and versions."""
     mounts = [Mount(path, INSIDE, writable=True), Mount(sources.etc, _ETC), Mount("/var/lib/dpkg", _STATUS),
               *(Mount(folder, folder) for folder in sources.folders)]
     configuration = "\n".join((

@@ -1,7 +1,6 @@
 """
-Names of running agents, made from the project's path, the agent and a number.
+Names of running agents, made from the project's path, the agent and a number. Pure.
 
-Runs in:   anywhere; pure.
 Why:       a name is typed, shown and part of file names, so it has only letters, digits and hyphens. A hash of the
            path's bytes distinguishes my_project, my-project, My-Project and my.project.
 """
@@ -11,7 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from leeward.agents.hashing import blake2b
+try:
+    from _blake2 import blake2b as blake2b
+except ImportError:  # a Python that was built with OpenSSL's hashes only
+    from hashlib import blake2b as blake2b
+
 
 #: Characters of the path in a name, at most, and characters of the hash.
 SHOWN, HASHED = 40, 6
@@ -32,19 +35,13 @@ def is_agent_name(text: str) -> bool:
 
 
 def is_instance_name(text: str) -> bool:
-    """Whether *text* has the form of `instance_name`'s names."""
     return re.fullmatch(_NAME, text) is not None
 
 
 def instance_name(path: bytes, agent: str, number: int = 0) -> str:
     """
-    The name "<path>-<agent>-<hash>": the last characters of *path* in lower case, with all but letters and digits
-    replaced by single hyphens, and 30 bits of a hash over all arguments.
-
-    Args:
-        path: the absolute path of the project.
-        agent: the definition's name.
-        number: of the agent among several of one project, from 0.
+    "<path>-<agent>-<hash>": the end of the project's *path* in lower case with single hyphens for all but letters and
+    digits, and 30 bits of a hash over all arguments; *number* is among the project's agents.
     """
     shown = re.sub(rb"[^a-z0-9]+", b"-", path.lower()).decode("ascii").strip("-")
     if len(shown) > SHOWN:

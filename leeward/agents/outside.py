@@ -2,7 +2,6 @@
 Files of a project, and of an agent's state folder, that programs on the host obey (`leeward.obeyed`): what an agent
 writes there acts on the host afterwards, with the user's rights.
 
-Runs in:   the caller's program.
 Leaves:    the project's own code. Files of the project that the user's own settings name, outside of it.
 """
 
@@ -13,10 +12,11 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 
-from leeward.agents.hashing import blake2b
-from leeward.obeyed.git_settings import named_in
+from leeward.agents.names import blake2b
+from leeward.agents.reading import beginning
+from leeward.agents.written import closed_path
 from leeward.obeyed.names import home_settings, plain
-from leeward.obeyed.repositories import INSIDE
+from leeward.obeyed.repositories import INSIDE, named_in
 from leeward.obeyed.search import ObeyedPaths, has_own_content
 from leeward.spec.folders import within
 
@@ -36,13 +36,7 @@ _MOST_ENTRIES = 50_000
 
 
 def snapshot(project: str, found: ObeyedPaths | None = None) -> dict[str, str]:
-    """
-    A digest of the present state of each path below the folder *project* that programs obey, by path; without those
-    that don't exist. *project* may be a link of /proc to the folder.
-
-    Args:
-        found: what a search has found in the folder; None to search it.
-    """
+    """A digest of each path below *project* that programs obey, by path; *found* is of a search that was made already."""
     found, digests, left = found or _found_in(project), dict[str, str](), [_MOST_FILES]
     # What is obeyed in the project's own repository is told by itself, any other repository as one.
     parts = _is_folder(os.path.join(project, ".git"))
@@ -60,13 +54,7 @@ def snapshot(project: str, found: ObeyedPaths | None = None) -> dict[str, str]:
 
 
 def state_snapshot(folder: str, home: str) -> dict[str, str]:
-    """
-    The same for the settings in an agent's state folder, by absolute path.
-
-    Args:
-        folder: its path.
-        home: the user's home folder.
-    """
+    """The same for the settings in an agent's state folder, by absolute path."""
     digests, left = dict[str, str](), [_MOST_FILES]
     for name in home_settings(os.path.relpath(folder, home)):
         head, star, tail = name.partition("*")
@@ -98,7 +86,7 @@ def _named_by_git(project: str) -> list[str]:
     """The paths in the project that the settings of its repository name as programs, hooks or further settings."""
     found, real = dict[str, None](), os.path.realpath(project)
     for settings in ("config", "config.worktree"):
-        for word, _ in named_in(_read(os.path.join(project, ".git", settings)) or b""):
+        for word, _ in named_in(beginning(os.path.join(project, ".git", settings), _MOST_BYTES) or b""):
             for base in ("", ".git"):
                 path = os.path.normpath(os.path.join(real, base, word))
                 inner = path[len(real) + 1:]
@@ -118,7 +106,7 @@ def _repository(project: str, path: str, left: list[int]) -> str:
     digest, places = blake2b(), [path]
     if not _is_folder(path):
         _add(digest, path, left, project)
-        named = re.fullmatch(_GITDIR, _read(path) or b"")
+        named = re.fullmatch(_GITDIR, beginning(path, _MOST_BYTES) or b"")
         if named:
             places.append(os.path.join(os.path.dirname(path), os.fsdecode(named[1])))
     for place in places:
@@ -128,10 +116,7 @@ def _repository(project: str, path: str, left: list[int]) -> str:
 
 
 def identities(project: str, paths: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """
-    Device and inode of each of *paths* below the folder *project*, by path; without those that don't exist. The cover
-    of a hidden file doesn't hide a file with another inode.
-    """
+    """Device and inode of each of *paths* that exists: a hidden file's cover doesn't hide one with another inode."""
     found = {}
     for path in paths:
         try:
@@ -149,9 +134,11 @@ def changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[s
 
 def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
     """
-    Update *digest* with the state of *path* and all below it; returns whether *path* exists. Links are followed within
-    the folder *project*: `.git/hooks/pre-commit` may be a link to a script. *left* has the number of files that may
-    still be opened. The tree is hostile: it may be too deep for recursion, and change meanwhile.
+    Update *digest* with the state of *path* and all below it; returns whether *path* exists. *left* is how many files
+    may still be opened.
+
+    Links are followed within *project*: `.git/hooks/pre-commit` may be a link to a script. The tree is hostile: it may
+    be too deep for recursion, and change meanwhile.
     """
     waiting, there, followed = [path], False, set[str]()
     for _ in range(_MOST_ENTRIES):
@@ -171,8 +158,9 @@ def _add(digest: blake2b, path: str, left: list[int], project: str) -> bool:
                 waiting += [os.path.join(path, name) for name in sorted(os.listdir(path), reverse=True)]
             elif stat.S_ISREG(about.st_mode):
                 left[0] -= 1
-                said += (_content(path, about) if left[0] >= 0 and about.st_size <= _MOST_BYTES else
-                         f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode())
+                content = beginning(path, _MOST_BYTES) if left[0] >= 0 and about.st_size <= _MOST_BYTES else None
+                said += (f"{about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}".encode() if content is None else
+                         content)
         except OSError:
             continue
         there = True
@@ -198,26 +186,4 @@ def _target(path: str) -> str:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return ""
-    try:
-        return os.readlink(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
-
-
-def _content(path: str, about: os.stat_result) -> bytes:
-    found = _read(path)
-    return f"{about.st_size} {about.st_ctime_ns}".encode() if found is None else found
-
-
-def _read(path: str) -> bytes | None:
-    """A regular file's beginning; None of anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(fd, _MOST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else None
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
+    return closed_path(fd)

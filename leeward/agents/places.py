@@ -1,7 +1,6 @@
 """
 The paths of a user's settings, definitions and records of agents.
 
-Runs in:   the user's program; pure but for the time in a name.
 Source:    XDG Base Directory Specification 0.8: a relative path in these variables is ignored.
 """
 

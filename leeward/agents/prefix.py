@@ -18,6 +18,8 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from leeward.spec.folders import within
+
 #: Names of processes that may be between an agent and its lines.
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "env", "timeout", "leeward-shell-p"))
 
@@ -30,16 +32,10 @@ _NAME = re.compile(r"claude-[0-9a-zA-Z]{1,40}-cwd")
 
 @dataclass(frozen=True, slots=True)
 class AgentSession:
-    """
-    The process of an agent that runs outside of a sandbox.
+    """The process of an agent that runs outside of a sandbox."""
 
-    Attributes:
-        pid: its number.
-        start: its start time in clock ticks since the boot, which distinguishes it from a later process with this pid.
-    """
-
-    pid: int
-    start: int
+    pid: int  # its number
+    start: int  # in clock ticks since the boot, which distinguishes it from a later process with this pid
 
     @property
     def key(self) -> str:
@@ -54,13 +50,7 @@ def parse_key(text: str) -> AgentSession | None:
 
 
 def session_of(pid: int, stat: Callable[[int], str]) -> AgentSession:
-    """
-    The nearest process from *pid* upwards that is no shell, or the last one that can be read.
-
-    Args:
-        pid: of the parent of this program.
-        stat: returns the content of /proc/PID/stat; raises OSError if there is no such process.
-    """
+    """The nearest process from *pid* upwards that is no shell, or the last that *stat*, of /proc/PID/stat, can read."""
     found = AgentSession(pid, 0)
     for _ in range(_GENERATIONS):
         try:
@@ -75,12 +65,7 @@ def session_of(pid: int, stat: Callable[[int], str]) -> AgentSession:
 
 
 def parse_stat(text: str) -> tuple[str, int, int]:
-    """
-    The name, the parent's pid and the start time of a process; proc_pid_stat(5).
-
-    Raises:
-        ValueError: *text* has another form.
-    """
+    """The name, the parent's pid and the start time in a line of proc_pid_stat(5); else ValueError."""
     # A name may contain blanks and brackets, so it ends at the last bracket.
     head, bracket, rest = text.rpartition(")")
     fields = rest.split()
@@ -90,7 +75,6 @@ def parse_stat(text: str) -> tuple[str, int, int]:
 
 
 def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
-    """Whether the agent's process still exists."""
     try:
         return parse_stat(stat(session.pid))[2] == session.start
     except (OSError, ValueError):
@@ -98,13 +82,7 @@ def is_alive(session: AgentSession, stat: Callable[[int], str]) -> bool:
 
 
 def folder_file(line: str, temporary: tuple[str, ...]) -> str:
-    """
-    The file from which the agent reads its new folder; "" if the line names none that this program may write.
-
-    Args:
-        line: the whole line.
-        temporary: folders for temporary files; the file has to be in one of them.
-    """
+    """The file from which the agent reads its new folder; "" if *line* names none in one of the folders *temporary*."""
     found = _END.search(line)
     if found is None:
         return ""
@@ -118,11 +96,8 @@ def folder_file(line: str, temporary: tuple[str, ...]) -> str:
 
 
 def reported_folder(content: bytes, roots: tuple[str, ...]) -> str:
-    """
-    The folder that the end of a line wrote in the sandbox; "" if it isn't below one of *roots*, the folders that have
-    the same paths outside.
-    """
+    """The folder that the end of a line wrote; "" if it isn't below one of *roots*, which have the same paths outside."""
     path = os.fsdecode(content.removesuffix(b"\n"))
     if "\0" in path or "\n" in path or not path.startswith("/") or os.path.normpath(path) != path:
         return ""
-    return path if any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots) else ""
+    return path if any(within(path, root) for root in roots) else ""

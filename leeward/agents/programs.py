@@ -1,7 +1,6 @@
 """
 Finds the program of an agent, and the folders of the host that a sandbox has to show for it.
 
-Runs in:   the caller's program. It reads the caller's files, with the caller's rights.
 Leaves:    files that a program loads from other places. A definition can show more folders (`programs`).
 """
 
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from leeward.agents.written import open_beside, writable_by_agents
 from leeward.dataclass import dataclass
 from leeward.errors import RequestRejected
-from leeward.spec.folders import within
+from leeward.spec.folders import outermost, within
 
 #: Folders of the host that each sandbox shows.
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -27,33 +26,16 @@ _MANAGERS = ("mise", "volta-shim")
 
 @dataclass(frozen=True, slots=True)
 class AgentProgram:
-    """
-    How to run an agent's program in a sandbox.
-
-    Attributes:
-        argv: the program, with its interpreter before it if it is a script.
-        shown: files and folders of the host that it needs, by their real paths; none is below another one.
-        folders: the folders to put first in PATH.
-    """
-
-    argv: tuple[str, ...]
-    shown: tuple[str, ...]
-    folders: tuple[str, ...]
+    argv: tuple[str, ...]  # the program, with its interpreter before it if it is a script
+    shown: tuple[str, ...]  # files and folders of the host that it needs, by their real paths; none is below another
+    folders: tuple[str, ...]  # the folders to put first in PATH
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """
-    Attributes:
-        environ: of the caller.
-        written: real paths of folders that agents can write to, the project among them. A path that a program there
-            names, by a link, its first line or a file beside it, isn't trusted.
-        allowed: real paths that may be shown even so.
-    """
-
-    environ: Mapping[str, str]
-    written: Sequence[str]
-    allowed: Sequence[str]
+    environ: Mapping[str, str]  # of the caller
+    written: Sequence[str]  # real paths of folders that agents can write to: what a program there names isn't trusted
+    allowed: Sequence[str]  # real paths that may be shown even so
 
     def is_doubtful(self, found: str) -> bool:
         """Whether *found* is in a folder that agents can write to, or leads there or through one."""
@@ -80,18 +62,11 @@ class _Places:
 def find(command: str, environ: Mapping[str, str], written: Sequence[str] = (),
          allowed: Sequence[str] = ()) -> AgentProgram | None:
     """
-    The program *command*, a name or a path, as the caller's shell would find it; None if there is none.
+    The program *command*, a path or a name in PATH, as the caller's shell would find it; None if there is none.
 
-    Args:
-        command: a name, which is looked up in PATH, or a path.
-        environ: the caller's environment.
-        written: real paths of folders that agents can write to. For a program there only these, /usr and *allowed* are
-            shown.
-        allowed: real paths that may be shown even so.
-
-    Raises:
-        RequestRejected: the program can't be run in a sandbox: its interpreter is missing, it is a shim whose program
-            isn't found, or agents may have chosen what it needs.
+    For a program in *written*, real paths that agents can write to, only these, /usr and *allowed* are shown. Raises
+    RequestRejected if it can't be run in a sandbox: its interpreter is missing, it is a shim whose program isn't found,
+    or agents may have chosen what it needs.
     """
     path = environ.get("PATH") or os.defpath
     found = _which(command, path, environ)
@@ -123,10 +98,7 @@ def _which(command: str, path: str, environ: Mapping[str, str]) -> str | None:
 
 def _resolved(found: str, path: str, environ: Mapping[str, str], depth: int, places: _Places,
               doubtful: bool) -> tuple[list[str], list[str]]:
-    """
-    The argv of the program at *found*, and the files and folders that it needs; *doubtful* says that a program which an
-    agent can write to has named it.
-    """
+    """The argv of the program at *found*, and what it needs; *doubtful*: one that an agent can write to has named it."""
     doubtful = doubtful or places.is_doubtful(found)
     venv = _venv(os.path.dirname(os.path.dirname(found)))
     # In a virtual environment python is a link, and finds its packages by the link's path.
@@ -193,11 +165,4 @@ def _venv(folder: str) -> list[str]:
 
 
 def _is_shown(path: str) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in _SHOWN)
-
-
-def outermost(paths: list[str]) -> tuple[str, ...]:
-    """*paths* without duplicates and without those below another one."""
-    unique = dict.fromkeys(paths)
-    return tuple(path for path in unique
-                 if not any(other != path and path.startswith(f"{other.rstrip('/')}/") for other in unique))
+    return any(within(path, place) for place in _SHOWN)

@@ -1,7 +1,6 @@
 """
 A project's tree, searched for files that have to be hidden.
 
-Runs in:   the user's program, before the sandbox is opened.
 Trust:     none in the tree. It is walked from the descriptor of its folder, through no link; depth and number are
            bounded. A tree beyond the bounds is refused before a start. While an agent runs, which may have made it so,
            a folder that can't be searched is hidden as a whole.
@@ -44,57 +43,30 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class HiddenPath:
-    """
-    A file or folder that isn't shown.
-
-    Attributes:
-        path: relative to the project, without links.
-        folder: whether it is a folder, which is covered by an empty one; a file is covered by one that can't be read.
-    """
-
-    path: str
-    folder: bool
+    path: str  # relative to the project, without links
+    folder: bool  # it is covered by an empty one; a file is covered by one that can't be read
 
 
 @dataclass(frozen=True, slots=True)
 class HidingPlan:
-    """
-    The result of a search.
-
-    Attributes:
-        hidden: sorted, none of them below another.
-        absent: paths without wildcards that are excluded and don't exist: a file that appears there later is hidden.
-        warnings: lines for a person.
-        pinned: folders that the agent must not rename or move: something in them is hidden because of its path, and
-            the next start would show it in another place.
-        obeyed: what programs on the host obey in the project, hidden folders left out.
-    """
-
-    hidden: tuple[HiddenPath, ...]
-    absent: tuple[str, ...]
-    warnings: tuple[str, ...]
+    hidden: tuple[HiddenPath, ...]  # sorted, none of them below another
+    absent: tuple[str, ...]  # excluded without wildcards, and don't exist: a file there is hidden when it appears
+    warnings: tuple[str, ...]  # lines for a person
+    #: folders that the agent must not rename or move: something in them is hidden because of its path, and the next
+    #: start would show it in another place
     pinned: tuple[str, ...] = ()
-    obeyed: ObeyedPaths = ObeyedPaths((), ())
+    obeyed: ObeyedPaths = ObeyedPaths((), ())  # what programs on the host obey in the project, hidden folders left out
 
 
-def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False,
-                most: int = 0) -> HidingPlan:
+def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: bool = False) -> HidingPlan:
     """
-    Search a project for the files that *rules* hide.
+    Search the open folder *project*, whose path is *shown*, for the files that *rules* hide.
 
-    Args:
-        project: a descriptor of its folder; the caller owns it.
-        rules: from `hiding.rules_of`.
-        shown: the project's path, for errors.
-        most: a tree with more files is refused; 0 for MAX_FILES.
-        running: whether an agent runs in the project. Then a folder that is too deep, or that can't be read, is hidden.
-
-    Raises:
-        SettingsError: the tree is too large or too deep, or a folder in which patterns could match can't be read.
-        OSError: with *running*, a folder can't be read for a reason that may pass.
+    Raises SettingsError if it is too large or too deep, or a folder in which patterns could match can't be read. With
+    *running*, while an agent runs in it, such a folder is hidden, or OSError is for a reason that may pass.
     """
     try:
-        search = _TreeSearch(project, rules, shown, running, most or MAX_FILES)
+        search = _TreeSearch(project, rules, shown, running)
         search.walk()
         return search.plan()
     except OSError as error:
@@ -105,9 +77,9 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
 
 
 class _TreeSearch:
-    def __init__(self, project: int, rules: FileRules, shown: str, running: bool, most: int) -> None:
+    def __init__(self, project: int, rules: FileRules, shown: str, running: bool) -> None:
         self._project, self._rules, self._shown, self._running = project, rules, shown, running
-        self._left = 2 * most  # a tree is walked twice if a hidden file has other names
+        self._left = 2 * MAX_FILES  # a tree is walked twice if a hidden file has other names
         self._fitting: dict[FilePattern, None] = {}
         self._hidden: dict[str, bool] = {}
         self._placed: dict[str, None] = {}  # hidden paths that no pattern hides by the last name alone
@@ -138,7 +110,7 @@ class _TreeSearch:
         for each in self._rules.exclude:
             # A name that is hidden at any depth is listed for the project's top folder alone.
             path = each.literal or ("" if any(letter in each.name for letter in "*?[") else each.name)
-            if path and path not in self._hidden and not self._is_there(path) and not self._rules.includes(
+            if path and path not in self._hidden and self._stat(path) is None and not self._rules.includes(
                     path.split("/"), False):
                 absent.append(path)
         return HidingPlan(tuple(kept), tuple(dict.fromkeys(absent)),
@@ -158,10 +130,7 @@ class _TreeSearch:
         return tuple(kept)
 
     def _folder(self, descriptor: int, above: list[str], hidden: bool) -> None:
-        """
-        Search one folder, and close its descriptor. *hidden* says that a folder above is excluded, and that something
-        below may be included.
-        """
+        """Search one folder, and close its descriptor. *hidden*: one above is excluded, something below may be included."""
         try:
             if len(above) > MAX_LEVELS or (len(above) > 8 and len(os.fsencode("/".join(above))) > MAX_PATH):
                 if self._running or hidden:
@@ -177,7 +146,9 @@ class _TreeSearch:
             names = "/".join([entry.name for entry in entries])
             self._note_obeyed(above, [entry.name for entry in entries])
             # In most folders no name can match a pattern, and little is done for each entry.
-            may_match = self._rules.last_names.match if hidden or self._may_fit(names) else None
+            literals = self._rules.literals
+            may_match = self._rules.last_names.match if hidden or not literals or any(
+                literal in names for literal in literals) else None
             for entry in entries:
                 if may_match is not None and (hidden or may_match(entry.name)):
                     self._entry(descriptor, [*above, entry.name], entry.is_dir(follow_symlinks=False),
@@ -186,11 +157,6 @@ class _TreeSearch:
                     self._below(descriptor, [*above, entry.name], False)
         finally:
             os.close(descriptor)
-
-    def _may_fit(self, names: str) -> bool:
-        """Whether one of a folder's *names* could match a pattern."""
-        literals = self._rules.literals
-        return not literals or any(literal in names for literal in literals)
 
     def _note_obeyed(self, above: list[str], names: list[str]) -> None:
         if len(self._repositories) < MAX_REPORTED:
@@ -237,12 +203,7 @@ class _TreeSearch:
                 self._hide(path, self._project, path, folder=False, link=False, undecided=False)
 
     def _hide_but_included(self, path: str, descriptor: int, names: list[str], outermost: bool) -> None:
-        """
-        Hide an excluded folder: as a whole, unless something below it is included.
-
-        Args:
-            outermost: no folder above is excluded.
-        """
+        """Hide an excluded folder as a whole, unless something in it is included; *outermost*: none above is excluded."""
         included, uncounted = self._included, self._uncounted
         lists: tuple[list[Any], ...] = (self._links, self._repositories, self._obeyed, self._unseen)
         mappings: tuple[dict[Any, Any], ...] = (self._hidden, self._placed, self._inodes)
@@ -281,18 +242,12 @@ class _TreeSearch:
         self._folder(folder, names, hidden)
 
     def _hide_unseen(self, path: str, undecided: bool) -> None:
-        """Hide a folder that can't be searched."""
         if self._has_room(undecided):
             self._hidden[path] = True
             self._unseen.append(path)
 
     def _has_room(self, undecided: bool) -> bool:
-        """
-        Whether one more path can be hidden.
-
-        Args:
-            undecided: a folder above may be hidden as a whole, which takes one path; `_hide_but_included` decides.
-        """
+        """Whether one more path can be hidden. *undecided*: `_hide_but_included` may hide a folder above as a whole."""
         if len(self._hidden) < MAX_HIDDEN:
             return True
         if not undecided:
@@ -337,12 +292,7 @@ class _TreeSearch:
             self._note_names(about)
 
     def _resolved(self, path: str, chain: list[str]) -> str | None:
-        """
-        *path* with its links resolved within the project; None if it leads out of the project, or to nothing.
-
-        Args:
-            chain: gets the paths of the links that stand for the whole path.
-        """
+        """*path* without links; None if it leads out of the project or to nothing. *chain* gets links of the whole path."""
         rest, found, links = path.split("/"), list[str](), 0
         while rest:
             name = rest.pop(0)
@@ -374,7 +324,6 @@ class _TreeSearch:
         return "/".join(found)
 
     def _other_names(self) -> None:
-        """Hide the other names (hard links) of hidden files."""
         waiting = [""]
         while waiting:
             above = waiting.pop()
@@ -409,6 +358,3 @@ class _TreeSearch:
             return os.stat(path, dir_fd=self._project, follow_symlinks=False)
         except OSError:
             return None
-
-    def _is_there(self, path: str) -> bool:
-        return self._stat(path) is not None

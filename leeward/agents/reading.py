@@ -1,7 +1,6 @@
 """
 Reads files of settings, which may be hostile.
 
-Runs in:   the user's program.
 Trust:     none in a project. Its file is opened from the descriptor of its folder, name by name and through no link; it
            has to be a regular file of a bounded size with TOML. A file of the user says which commands run on the host,
            so one that another user owns or can write is refused.
@@ -36,14 +35,9 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
     """
-    The table in a project's settings file; None if it has none.
+    The table in the settings file of the open folder *project*, whose path is *shown*; None if it has none.
 
-    Args:
-        project: a descriptor of the project's folder; the caller owns it.
-        shown: the file's path, for errors.
-
-    Raises:
-        SettingsError: the file is a link, is behind one, isn't a regular file, is too large, or isn't TOML.
+    Raises SettingsError if the file is a link, is behind one, isn't regular, is too large, or isn't TOML.
     """
     try:
         folder = os.open(PROJECT_FOLDER, _FOLDER, dir_fd=project)
@@ -64,12 +58,10 @@ def read_project_file(project: int, shown: str) -> dict[str, Any] | None:
 
 def read_user_file(path: str) -> dict[str, Any] | None:
     """
-    The table in a file of the user, or of this package; None if there is no such file. Links are followed, since users
-    manage such files by links.
+    The table in a file of the user or of this package; None if there is none. Links are followed: users manage such
+    files by links.
 
-    Raises:
-        SettingsError: the file isn't a regular file, is too large, can't be read, or isn't TOML; a file of the user
-            belongs to another user, who isn't root, or can be written by others.
+    Raises SettingsError as `read_project_file`, and if others than root and the user own the file or can write it.
     """
     try:
         file = os.open(path, _FILE & ~os.O_NOFOLLOW)
@@ -89,16 +81,7 @@ def read_user_file(path: str) -> dict[str, Any] | None:
 
 
 def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
-    """
-    Parse TOML.
-
-    Args:
-        content: of a file.
-        shown: the file's path, for errors.
-
-    Raises:
-        SettingsError: *content* isn't TOML in UTF-8, or is nested deeper than MAX_DEPTH.
-    """
+    """The table in TOML; SettingsError if it isn't UTF-8 or TOML, or is nested deeper than MAX_DEPTH."""
     import tomllib  # 2 ms, and many starts read no such file
 
     try:
@@ -113,6 +96,23 @@ def parse_settings(content: bytes, shown: str) -> dict[str, Any]:
         raise SettingsError(shown, "", f"isn't TOML: {error}") from None
     _check_depth(table, shown)
     return table
+
+
+def beginning(path: str, most: int, *, follow: bool = False) -> bytes | None:
+    """At most *most* bytes of a regular file; None of anything else, such as a FIFO, at which a read would wait."""
+    try:
+        fd = os.open(path, _FILE & ~os.O_NOFOLLOW if follow else _FILE)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        with open(fd, "rb", closefd=False) as file:
+            return file.read(most)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def _unopened(error: OSError, shown: str) -> SettingsError:

@@ -1,34 +1,35 @@
 """
 Makes the options of an agent's sandbox from a definition, settings and the caller's options: mounts, hosts, variables
-and limits.
+and limits; and opens the mounts right before the sandbox.
 
-Runs in:   the caller's program; pure except for reading the caller's own files.
+Holds:     what is mounted is what was looked at, and what a person was asked about. Sources of mounts are real paths,
+           and are opened through no link, since another user or an agent may have put one there in the meantime. State
+           folders are opened through no link that an agent can have made.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from leeward.agents.definition import AgentDefinition, parse_hosts
 from leeward.agents.errors import SettingsError
-from leeward.agents.libraries import LibraryFolder
 from leeward.agents.outside import PROTECTED
 from leeward.agents.places import cache_home, config_home, state_home
-from leeward.agents.programs import AgentProgram, outermost
-from leeward.agents.settings import AgentSettings
-from leeward.agents.written import home_path, real_beside, writable_by_agents
+from leeward.agents.programs import AgentProgram
+from leeward.agents.reading import beginning
+from leeward.agents.settings import AgentSettings, LibraryFolder
+from leeward.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
 from leeward.client.mounts import Mount
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import RequestRejected
-from leeward.spec.folders import within
+from leeward.spec.folders import outermost, within
 
 if TYPE_CHECKING:
-    from leeward.agents.layer import Layer
+    from leeward.agents.layers import Layer
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
@@ -46,60 +47,30 @@ MOST_STAGED = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """
-    The caller's options of one start.
-
-    Attributes:
-        arguments: of the agent, after those of its definition.
-        debug: start a shell in place of the agent.
-        overlay: keep changes of the project in the sandbox.
-        unrestricted_network: allow all public hosts that the operator lets agents reach.
-        libraries: further folders.
-        memory: as for Sandbox; "" for that of the settings, or without one the profile's.
-        egress: the policy that is narrowed; "" for `agent`.
-        profile: of the sandbox; "" for `agent`. Another one is `approved`, or the operator's and based on `agent`.
-        approved: a person decides what leaves the sandbox, and about hosts that aren't allowed.
-    """
-
-    arguments: tuple[str, ...] = ()
-    debug: bool = False
-    overlay: bool = False
-    unrestricted_network: bool = False
-    libraries: tuple[LibraryFolder, ...] = ()
-    memory: str = ""
-    egress: str = ""
-    profile: str = ""
-    approved: bool = False
+    arguments: tuple[str, ...] = ()  # of the agent, after those of its definition
+    debug: bool = False  # start a shell in place of the agent
+    overlay: bool = False  # keep changes of the project in the sandbox
+    unrestricted_network: bool = False  # allow all public hosts that the operator lets agents reach
+    libraries: tuple[LibraryFolder, ...] = ()  # further folders
+    memory: str = ""  # as for Sandbox; "" for that of the settings, or without one the profile's
+    egress: str = ""  # the policy that is narrowed; "" for `agent`
+    profile: str = ""  # of the sandbox; "" for `agent`. Another one is `approved`, or based on `agent`.
+    approved: bool = False  # a person decides what leaves the sandbox, and about hosts that aren't allowed
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """
-    Everything that a start needs.
-
-    Attributes:
-        argv: of the agent.
-        cwd: the folder to start in: the project's path in the sandbox.
-        options: of `Sandbox`.
-        staged: files to copy, each with its path on the host and in the sandbox.
-        folders: folders of the host to make before: those of the agent's state.
-        written: the real paths of folders that the agent can write to.
-        hosts: rules of egress, as text.
-        hidden: names in the project that are hidden, relative to it, including those that don't exist yet.
-        secrets: variables of the caller, each with its value and the hosts that get it.
-        warnings: lines for a person.
-    """
-
-    argv: tuple[str, ...]
-    cwd: str
-    options: dict[str, Any]
-    staged: tuple[tuple[str, str], ...] = ()
-    folders: tuple[str, ...] = ()
-    hosts: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
+    argv: tuple[str, ...]  # of the agent
+    cwd: str  # the folder to start in: the project's path in the sandbox
+    options: dict[str, Any]  # of `Sandbox`
+    staged: tuple[tuple[str, str], ...] = ()  # files to copy, each with its path on the host and in the sandbox
+    folders: tuple[str, ...] = ()  # folders of the host to make before: those of the agent's state
+    hosts: tuple[str, ...] = ()  # rules of egress, as text
+    hidden: tuple[str, ...] = ()  # names in the project, relative to it, also those that don't exist yet
+    #: variables of the caller, each with its value and the hosts that get it
     secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # lines for a person
+    written: tuple[str, ...] = ()  # the real paths of folders that the agent can write to
 
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
@@ -107,26 +78,13 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
                absent: Sequence[str] = (), source: str = "", layer: Layer | None = None,
                pinned: Sequence[str] = ()) -> AgentRequest:
     """
-    The request for one start.
+    The request for one start, on the real path *project*, with *program*, or None for a shell alone.
 
-    Args:
-        definition: of the agent.
-        settings: the merged settings.
-        options: the caller's.
-        project: the real path of the project.
-        program: of the definition's command; None if only a shell is started.
-        hidden: names in the project to hide, relative to it.
-        environ: the caller's environment.
-        absent: names to hide that don't exist yet.
-        source: the path by which the daemon opens the project: that of a descriptor, whose folder can't be replaced;
-            "" for *project*.
-        layer: system packages beside the host's; None for none.
-        pinned: folders of the project that aren't to be renamed, relative to it.
+    *hidden* and *absent* are names to hide, relative to the project, that exist and that don't yet; *pinned* folders of
+    it aren't to be renamed. By *source* the daemon opens it: that of a descriptor, whose folder can't be replaced.
 
-    Raises:
-        RequestRejected: the project is or contains the home folder, or a writable folder has leeward's own settings, or
-            a name that has to be hidden isn't UTF-8.
-        SettingsError: a port of a network entry can't be reached by agents.
+    Raises RequestRejected if the project is or contains the home folder, a writable folder has leeward's own settings,
+    or a name to hide isn't UTF-8; SettingsError if agents can't reach the port of a network entry.
     """
     home = check_home(project, environ)
     written = written_by(definition, settings, options, project, environ)
@@ -141,7 +99,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     mounts += _programs(shown_programs(definition, written, environ), program, mounts,
                         writable_by_agents(written, environ))
     if layer is not None:
-        from leeward.agents.layer import INSIDE  # most starts have none
+        from leeward.agents.layers import INSIDE  # most starts have none
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
     if settings.worktree_links:
@@ -177,17 +135,11 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
-    """The libraries of both, each once."""
     return tuple(dict.fromkeys((*settings.libraries, *options.libraries)))
 
 
 def check_home(project: str, environ: Mapping[str, str]) -> str:
-    """
-    The real path of the caller's home folder.
-
-    Raises:
-        RequestRejected: the real path *project* is it, or holds it.
-    """
+    """The real path of the caller's home folder; RequestRejected if the real path *project* is it, or holds it."""
     home = os.path.realpath(environ.get("HOME") or "/")
     if within(home, project):
         raise RequestRejected(f"{project!a:.200} is your home folder, or holds it, which an agent doesn't get: name a"
@@ -197,20 +149,14 @@ def check_home(project: str, environ: Mapping[str, str]) -> str:
 
 def written_by(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
                environ: Mapping[str, str]) -> tuple[str, ...]:
-    """
-    The real paths of folders that the agent can write to, and of the project, also with an overlay. Their content isn't
-    trusted.
-    """
+    """The real paths of the project, also with an overlay, and of what the agent can write to: none is trusted."""
     home = os.path.realpath(environ.get("HOME") or "/")
     return (os.path.realpath(project), *(os.path.realpath(home_path(path, home)) for path in definition.state),
             *(os.path.realpath(one.source) for one in libraries_of(settings, options) if one.writable))
 
 
 def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
-    """
-    Refuse that an agent writes what says what agents may, or what other agents run: it would allow the next one
-    everything.
-    """
+    """Refuse that an agent writes what says what agents may, or what others run: it would allow the next one everything."""
     own = [os.path.realpath(path) for path in (config_home(environ), state_home(environ), cache_home(environ))]
     for path in written:
         for each in own:
@@ -245,12 +191,7 @@ def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, option
 
 
 def shown_programs(definition: AgentDefinition, written: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """
-    The real paths of a definition's `programs`, those that are there.
-
-    Raises:
-        RequestRejected: an agent can have chosen what one of them leads to.
-    """
+    """The real paths of a definition's `programs`; RequestRejected if an agent can have chosen where one leads."""
     home = os.path.realpath(environ.get("HOME") or "/")
     found = [real_beside(home_path(path, home), writable_by_agents(written, environ))
              for path in definition.programs]
@@ -259,25 +200,17 @@ def shown_programs(definition: AgentDefinition, written: Sequence[str], environ:
 
 def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[Mount],
               written: Callable[[str], Iterable[str]]) -> list[Mount]:
-    """
-    The mounts for the agent's program that *mounts* don't cover.
-
-    Raises:
-        RequestRejected: an agent can have chosen what one of them leads to.
-    """
+    """The mounts for the agent's program that *mounts* don't cover; RequestRejected as for `shown_programs`."""
     there = [mount.target for mount in mounts]
     return [Mount(real_beside(path, written) or path, path)
             for path in outermost([*wanted, *(() if program is None else program.shown)])
-            if not any(path == target or path.startswith(f"{target}/") for target in there)]
+            if not any(within(path, target) for target in there)]
 
 
 def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
-    """
-    A mount of the main repository's .git, if *project*, which is opened as *source*, is a worktree of it. The
-    repository's own file has to name the project, since the project's file isn't trusted.
-    """
+    """A mount of the main .git, if *project*, opened as *source*, is a worktree of it by that repository's own file."""
     found = re.fullmatch(r"gitdir: (/.+/\.git)(/worktrees/[^/\n]+)\n?", _small_file(os.path.join(source, ".git")))
-    if found is None or any(mount.target == found[1] or found[1].startswith(f"{mount.target}/") for mount in mounts):
+    if found is None or any(within(found[1], mount.target) for mount in mounts):
         return []
     real = os.path.realpath(found[1])  # before its file is read, since links on the path may be changed
     back = _small_file(f"{real}{found[2]}/gitdir").removesuffix("\n")
@@ -287,16 +220,7 @@ def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
 
 
 def _small_file(path: str) -> str:
-    """The first 4096 bytes of a regular file; "" for a link or anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        content = os.read(fd, 4096) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
-    finally:
-        os.close(fd)
-    return os.fsdecode(content)
+    return os.fsdecode(beginning(path, 4096) or b"")
 
 
 def _policy(definition: AgentDefinition, settings: AgentSettings,
@@ -321,3 +245,41 @@ def _policy(definition: AgentDefinition, settings: AgentSettings,
     asked = {"ask": ["*"]} if options.approved and not options.unrestricted_network else {}
     return hosts, {"allow": list(hosts), **asked, "ports": ports, "limits": _LIMITS}
 
+
+class OpenedMounts:
+    """
+    The mounts of *request* in order, each with a descriptor as its source. State folders are made unless they exist.
+
+    Raises RequestRejected if a folder can't be opened, or only through a link that isn't followed.
+    """
+
+    def __init__(self, request: AgentRequest, environ: Mapping[str, str]) -> None:
+        self._opened = list[int]()
+        written = writable_by_agents(request.written, environ)
+        try:
+            self.mounts = [each if source.startswith(OPENED) else replace(each, source=self._open(
+                source, written if source in request.folders else None))
+                for each in request.options["mounts"] for source in (os.fspath(each.source),)]
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, source: str, written: Callable[[str], Iterable[str]] | None) -> str:
+        try:
+            if written is not None:
+                os.makedirs(source, 0o700, exist_ok=True)
+            self._opened.append(open_real(source) if written is None else open_beside(source, written))
+        except OSError as error:
+            raise RequestRejected(f"{source!a:.200}: {(error.strerror or str(error)).lower()}") from None
+        return f"{OPENED}{self._opened[-1]}"
+
+    def close(self) -> None:
+        """Close the descriptors: the sandbox was opened. May be called repeatedly."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def __enter__(self) -> OpenedMounts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

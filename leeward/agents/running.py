@@ -1,10 +1,8 @@
 """
 One agent from its start to its end: hooks, a sandbox, the agent's process, and undoing each of them.
 
-Runs in:   the caller's program, with the caller's rights.
-
 Theory of operation. Each step that has to be undone is in the registry before it is taken, so another program can undo
-it after a kill -9 (`reaping`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
+it after a kill -9 (`reap`). `__exit__` undoes every step that was begun: first the sandbox, with its processes, its
 files and its leases of egress; then it runs the clean-up hooks, each even if another one fails. A sandbox whose program
 was killed ends with that program's connection.
 
@@ -18,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -25,27 +24,74 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.agents import outside
 from leeward.agents.definition import AgentDefinition
+from leeward.agents.errors import HookFailed
 from leeward.agents.hiding import FileRules
 from leeward.agents.instances import HeldInstance, Instance, InstanceRegistry, UndoStep, identity_of
-from leeward.agents.keeping import SandboxHold
 from leeward.agents.names import names_of
-from leeward.agents.opened import OpenedMounts
 from leeward.agents.project_tree import MAX_REPORTED, hiding_plan
-from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest
+from leeward.agents.request import MOST_STAGED, OPENED, AgentRequest, OpenedMounts
 from leeward.agents.settings import AgentSettings
 from leeward.agents.written import open_beside, writable_by_agents
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.dataclass import replace
-from leeward.errors import Busy, DaemonError, LeewardError, RequestRejected
+from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, ProcessOver, RequestRejected, SandboxOver
 from leeward.obeyed.names import by_danger
 from leeward.obeyed.search import ObeyedPaths
+from leeward.spec.paths import client_socket
 
 # Imported in functions: what not every start needs; 9 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.agents.hiding_watch import HidingWatch
     from leeward_cli.approved_sandboxes import ApprovedAgent
+
+#: Seconds between requests while no process is there to wait for.
+_LOOK_S = 2.0
+#: The most seconds that one request waits.
+WAIT_S = 900.0
+
+
+class SandboxHold:
+    """
+    Keeps *box* from ending by its idle time or lifetime until `stop`, in a thread: while the agent's process runs, a
+    request waits for its end, and a waiting request counts as use.
+
+    The request of a stopped program (SIGSTOP) waits for WAIT_S at most. If this program dies, even by kill -9, the
+    daemon ends the sandbox, which its connection holds.
+    """
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+        self._process = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def watch(self, process: int) -> None:
+        """Wait for the process with the number *process*; 0 for none."""
+        self._process = process
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _keep(self) -> None:
+        with contextlib.suppress(DaemonError):  # the sandbox has ended, which its user's next call reports
+            lifetime = float(self._box.info()["left"])
+            wait = max(1.0, min(WAIT_S, lifetime / 4))
+            while not self._over.is_set():
+                process = self._process
+                if process:
+                    with contextlib.suppress(ProcessOver):
+                        self._box.ask("process_wait", {"process": process, "wait": wait})
+                    if self._process == process:
+                        self._process = 0
+                self._box.extend(lifetime=max(1.0, lifetime - 1.0))
+                if not self._process:
+                    self._over.wait(_LOOK_S)
+
 
 #: Seconds that a hook on the host, and a clean-up hook, may take.
 HOOK_S, CLEANUP_S = 600.0, 60.0
@@ -63,21 +109,10 @@ class AgentRun:
     """
     A context: the agent's sandbox, ready for its process.
 
-    Args:
-        definition: of the agent.
-        settings: the merged settings.
-        request: from `request_of`.
-        project: the real path of the project.
-        registry: records the instance.
-        environ: the caller's environment, for hooks on the host.
-        tell: shows a person a line.
-        asking: connects the sandbox with the service for approvals; None for none.
-        hiding: a descriptor of the project's folder, the rules by which new names are hidden while the agent runs, and
-            its `HidingPlan.obeyed`; None to hide only the names that exist at the start.
-
-    Attributes:
-        undoing: called before the steps are undone, also if the start has failed.
-        given_up: whether the agent was ended since a name couldn't be hidden.
+    *asking* connects the sandbox with the service for approvals. *hiding* is a descriptor of the project's folder, the
+    rules by which new names are hidden while the agent runs, and its `HidingPlan.obeyed`; None to hide only the names
+    that exist at the start. `undoing` is called before the steps are undone, also if the start has failed; `given_up`
+    says that the agent was ended since a name couldn't be hidden.
     """
 
     def __init__(self, definition: AgentDefinition, settings: AgentSettings, request: AgentRequest, project: str,
@@ -158,10 +193,7 @@ class AgentRun:
                     self._inside(box, what, line)
 
     def _look_before(self) -> None:
-        """
-        Note what the agent could change that programs of the host run, and record the instance. Does nothing the second
-        time.
-        """
+        """Note what the agent could change that programs of the host run, and record the instance; once."""
         if self._before is None:
             import leeward.agents.hiding_watch  # for `_attend`, while the daemon works
             if self._request.staged:
@@ -173,10 +205,7 @@ class AgentRun:
             self._before = self._obeyed(None if self._hiding is None else self._hiding[2])
 
     def _obeyed(self, there: ObeyedPaths | None) -> dict[str, str]:
-        """
-        The present state of what programs on the host obey, in the project, in each library that the agent can write
-        to, and in its state folders.
-        """
+        """What programs on the host obey in the project, in libraries that the agent can write to, and in its state."""
         found = outside.snapshot(self._folder, there)
         for mount in self._request.options["mounts"]:
             source = os.fspath(mount.source)
@@ -210,10 +239,7 @@ class AgentRun:
             self._held.record(replace(row, sandbox=box.id, undo=(*row.undo, UndoStep("sandbox", box.id))))
 
     def _opened(self) -> Sandbox:
-        """
-        Open the sandbox. If the operator's policy has the agent's secrets, the broker keeps their values; otherwise the
-        sandbox gets them as variables.
-        """
+        """Open the sandbox. If the operator's policy has no place for the agent's secrets, they are variables."""
         options, secrets = self._request.options, self._request.secrets
         try:
             if not secrets:
@@ -241,7 +267,6 @@ class AgentRun:
         return self.box
 
     def _stage(self, box: Sandbox) -> None:
-        """Copy the staged files into the sandbox."""
         written = writable_by_agents(self._request.written, self._environ)
         for source, target in self._request.staged:
             try:
@@ -272,24 +297,12 @@ class AgentRun:
         if got.exit_code:
             said = (got.stderr_text or got.stdout_text).strip()[-2000:]
             why = f": {said!a}" if said else ""
-            from leeward.agents.host_hooks import HookFailed
-
             raise HookFailed(f"{what}: {line!a:.200} ended with status {got.exit_code}{why}")
 
     # --- the agent ------------------------------------------------------------------
 
     def start(self, debug: bool, size: tuple[int, int] | None, env: Mapping[str, str]) -> Process:
-        """
-        Start the agent's process.
-
-        Args:
-            debug: start a shell instead; so does a request without argv.
-            size: rows and columns of a terminal; None for pipes.
-            env: further variables.
-
-        Raises:
-            DaemonError, SandboxOver: as for `Sandbox.start`.
-        """
+        """Start the agent, or with *debug* or without argv a shell; *size* is that of a terminal, None for pipes."""
         assert self.box is not None
         argv = list(SHELL if debug or not self._request.argv else self._request.argv)
         title = "shell" if debug else self._definition.name
@@ -332,10 +345,7 @@ class AgentRun:
         return sorted(outside.changed(self._before or {}, self._obeyed(both)), key=by_danger)
 
     def no_longer_hidden(self) -> list[str]:
-        """
-        The names to hide that were created or replaced since the start: until they were covered, the agent could read
-        them.
-        """
+        """Names to hide that were made or replaced since the start: until they were covered, the agent could read them."""
         now = outside.identities(self._folder, self._request.hidden)
         seen = outside.changed(self._hidden, {**self._hidden, **now})  # not those that were only removed
         return sorted({*seen, *(() if self._watch is None else self._watch.covered)})
@@ -350,10 +360,7 @@ class AgentRun:
                 Process(self.box, row["process"]).kill()
 
     def keep_copy(self) -> str:
-        """
-        Let the sandbox, in which nothing runs, stay for KEPT_S after the end, with the agent's copy of the project.
-        Returns its id; "" if it can't stay.
-        """
+        """Let the sandbox, with the agent's copy of the project, stay for KEPT_S. Returns its id; "" if it can't stay."""
         assert self.box is not None
         with contextlib.suppress(DaemonError):  # it has ended, or the operator's sandboxes are idle for less
             self.box.extend(idle=KEPT_S)
@@ -389,16 +396,11 @@ class AgentRun:
             self.end_sandbox()
         finally:
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
-                self._clean_up(line)
+                try:
+                    self._on_host(line, CLEANUP_S)
+                except HookFailed as error:
+                    self._tell(f"clean-up: {error}")
             held.remove()
-
-    def _clean_up(self, line: str) -> None:
-        from leeward.agents.host_hooks import HookFailed
-
-        try:
-            self._on_host(line, CLEANUP_S)
-        except HookFailed as error:
-            self._tell(f"clean-up: {error}")
 
 
 def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iterator[tuple[Instance, dict[str, Any]]]:
@@ -406,3 +408,37 @@ def sandboxes_of(registry: InstanceRegistry, rows: list[dict[str, Any]]) -> Iter
     by_id = {row["sandbox"]: row for row in rows}
     for instance in registry.running():
         yield instance, by_id.get(instance.sandbox, {})
+
+
+def reap(registry: InstanceRegistry, tell: Callable[[str], None]) -> list[str]:
+    """Undo the steps of instances whose process was killed, and return their names; *tell* shows what has failed."""
+    done = []
+    for held in registry.reap():
+        instance = held.instance
+        whole = True
+        for step in reversed(instance.undo):
+            try:
+                _undo(step, instance)
+            except (DaemonError, OSError, HookFailed) as error:
+                whole = step.kind == "hook" and whole  # a failed hook isn't tried again
+                tell(f"clean-up of {instance.name}: {error}")
+        done.append(instance.name)
+        if whole:
+            held.remove()
+        else:
+            held.close()
+    return done
+
+
+def _undo(step: UndoStep, instance: Instance) -> None:
+    if step.kind == "sandbox":
+        with contextlib.suppress(SandboxOver, DaemonAway):  # the sandbox has ended, by itself or with its daemon
+            # With an explicit socket the client starts no daemon.
+            Sandbox.attach(step.what, socket=str(client_socket(None))).close()
+    elif step.kind == "hook":
+        from leeward.agents.host_hooks import run_hook
+
+        # The project may be gone, and another user may have made a folder with its path.
+        same = instance.folder and instance.folder == identity_of(instance.project)
+        run_hook(step.what, instance.project if same else "/", {
+            **os.environ, "LEEWARD_AGENT": instance.agent, "LEEWARD_INSTANCE": instance.name}, CLEANUP_S)

@@ -1,7 +1,6 @@
 """
 Small files of the user's state, written atomically in a folder that is the user's alone.
 
-Runs in:   the user's program.
 Source:    rename(2): a reader sees the old file or the new one.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
+from leeward.agents.reading import beginning
 from leeward.errors import LeewardError, Unsupported, quoted
 
 #: Bytes of such a file, at most.
@@ -21,14 +21,7 @@ class StateNotWritten(LeewardError):
 
 
 def own_folder(folder: str) -> str:
-    """
-    *folder*, made with mode 0700 unless it exists, as are the folders above: who can write to one of these can put
-    another folder in its place.
-
-    Raises:
-        Unsupported: other users can enter the folder, or own it.
-        OSError: it can't be made.
-    """
+    """*folder*, made with mode 0700 as missing ones above, or Unsupported if others can enter or own it."""
     try:
         _make(folder)
         about = os.stat(folder)
@@ -44,7 +37,7 @@ def own_folder(folder: str) -> str:
 
 
 def _make(folder: str) -> None:
-    """As os.makedirs, which makes the folders above by the umask."""
+    """As os.makedirs, which makes the folders above by the umask: their writers could replace the folder."""
     missing = []
     while folder and not os.path.exists(folder):
         missing.append(folder)
@@ -57,18 +50,7 @@ def _make(folder: str) -> None:
 
 
 def write_at_once(folder: str, name: str, content: bytes, lasting: bool = True) -> None:
-    """
-    Replace the file *name* by *content* atomically.
-
-    Args:
-        folder: of the file.
-        name: of the file.
-        content: the new content.
-        lasting: whether the content has to survive a crash of the machine; the call then waits for the disk.
-
-    Raises:
-        StateNotWritten: the file can't be written; the old one is unchanged.
-    """
+    """Replace the file *name* by *content*; with *lasting* wait for the disk. StateNotWritten: the old file is unchanged."""
     try:
         _write(folder, name, content, lasting)
     except OSError as error:
@@ -97,15 +79,5 @@ def _write(folder: str, name: str, content: bytes, lasting: bool) -> None:
 
 def read_state(folder: str, name: str) -> bytes | None:
     """The content of a file; None if it can't be opened, isn't a regular file, or has more than MAX_STATE bytes."""
-    try:
-        descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with open(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_STATE + 1)
-    finally:
-        os.close(descriptor)
-    return content if len(content) <= MAX_STATE else None
+    content = beginning(os.path.join(folder, name), MAX_STATE + 1)
+    return content if content is not None and len(content) <= MAX_STATE else None

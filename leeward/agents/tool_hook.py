@@ -51,18 +51,11 @@ GO_ON, BLOCK = 0, 2
 
 def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, approve: bool = False) -> str:
     """
-    The answer to one call, as text for standard output; "" to leave the decision to the agent.
+    The answer to the call *content* for standard output; "" to leave the decision to the agent.
 
-    Args:
-        content: the bytes of standard input.
-        prefix: the path of the program that runs a line in the sandbox.
-        project: the folder in which the agent works, without links.
-        rules: which of its files are hidden.
-        approve: let shell lines run without the agent's question, since they run in the sandbox.
-
-    Raises:
-        Blocked: *content* isn't a call of a tool.
-        SettingsError, OSError: the project can't be searched for hidden files.
+    *prefix* is the program that runs a line in the sandbox; *rules* hide files of *project*, without links in it, where
+    the agent works; with *approve* shell lines run without the agent's question. Raises Blocked if *content* isn't a
+    call of a tool; SettingsError or OSError if the project can't be searched.
     """
     call = _call(content)
     name, given = call["tool_name"], call["tool_input"]
@@ -85,12 +78,7 @@ def decide_tool(content: bytes, prefix: str, project: str, rules: FileRules, *, 
 
 
 def _text(tool: str, what: str, value: object, most: int) -> str:
-    """
-    A text of the call of *tool*.
-
-    Raises:
-        Blocked: *value* is no text, is empty, has more than *most* bytes, or can't be passed to a program.
-    """
+    """A text of *most* bytes in a call of *tool*; Blocked if *value* is none, is empty, or can't be passed to a program."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise Blocked(f"a call of {tool} without a {what}")
     try:
@@ -104,7 +92,7 @@ def _text(tool: str, what: str, value: object, most: int) -> str:
 
 def _file_answer(name: str, path: str, project: str, rules: FileRules) -> str:
     real = os.path.realpath(path)
-    inside = real == project or real.startswith(project.rstrip("/") + "/")
+    inside = within(real, project)
     if name == "Grep" and (below := _hidden_below(real, project, rules)):
         return _answer("deny", f"{printable(below)} is hidden by files.exclude, and Grep would read it; use Bash with"
                        " grep")

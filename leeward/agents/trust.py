@@ -1,7 +1,6 @@
 """
 Trust in a project: a person is shown the grants that its settings ask for, and accepts them once.
 
-Runs in:   the user's program, with its terminal.
 Trust:     none in the texts: a command, a path or a host may be hostile. Each is shown as one line of visible
            characters, and a text that is too long to be shown whole is refused.
 Rule:      a hash over the project's path, the owner of its folder if that is another user, and exactly these grants is
@@ -17,7 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from leeward.agents.errors import printable
-from leeward.agents.grants import KINDS, Grant
+from leeward.agents.settings import KINDS, Grant
 from leeward.agents.state_files import own_folder, read_state, write_at_once
 from leeward.errors import BadRequest
 
@@ -30,24 +29,13 @@ class NotTrusted(BadRequest):
 
 
 class TrustStore:
-    """
-    The grants that a user has accepted.
-
-    Args:
-        folder: below the user's state folder; made unless it exists.
-
-    Raises:
-        Unsupported: other users can enter the folder, or own it.
-    """
+    """The grants that a user has accepted, in *folder*, which is made; Unsupported if other users can enter or own it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = own_folder(folder)
 
     def accepted(self, project: bytes, grants: Sequence[Grant], owner: int | None = None) -> bool:
-        """
-        Whether exactly these grants were accepted for the project with the path *project*, whose folder belongs to
-        *owner*; None for this user.
-        """
+        """Whether exactly these grants were accepted for *project*, whose folder belongs to *owner*; None for this user."""
         content = read_state(self._folder, _file(project))
         try:
             return content is not None and json.loads(content)["grants"] == digest(project, grants, owner)
@@ -60,7 +48,6 @@ class TrustStore:
         write_at_once(self._folder, _file(project), json.dumps(record).encode())
 
     def forget(self, project: bytes) -> None:
-        """Remove the record, so that the person is asked again."""
         try:
             os.unlink(os.path.join(self._folder, _file(project)))
         except FileNotFoundError:
@@ -68,10 +55,7 @@ class TrustStore:
 
 
 def digest(project: bytes, grants: Sequence[Grant], owner: int | None = None) -> str:
-    """
-    A hash over exactly these grants, in their order, the path, and the owner unless it is this user: in /tmp, for
-    instance, another user can make a folder with the path of one that is gone.
-    """
+    """A hash over these grants, in order, the path, and the owner unless it is this user: others make folders in /tmp."""
     whole = hashlib.sha256(b"leeward project trust 1\0")
     # A path begins with a slash, so an owner isn't taken for one.
     owners = () if owner is None or os.geteuid() == owner else (b"%d" % owner,)
@@ -83,12 +67,7 @@ def digest(project: bytes, grants: Sequence[Grant], owner: int | None = None) ->
 
 
 def question(project: bytes, grants: Sequence[Grant], owner: int | None = None) -> str:
-    """
-    The lines that a person is shown before the question.
-
-    Raises:
-        NotTrusted: there are more than MAX_GRANTS grants, or one has more than MAX_SHOWN characters.
-    """
+    """The lines that a person is shown before the question; NotTrusted if they are too many or too long."""
     if len(grants) > MAX_GRANTS:
         raise NotTrusted(f"{_named(project)} asks for {len(grants)} things; more than {MAX_GRANTS} aren't shown")
     theirs = "" if owner is None or os.geteuid() == owner else f", which belongs to user {owner},"
@@ -105,18 +84,9 @@ def question(project: bytes, grants: Sequence[Grant], owner: int | None = None) 
 def require_trust(store: TrustStore, project: bytes, grants: Sequence[Grant], *, owner: int | None = None,
                   trusted: bool = False, ask: Callable[[str], str] | None = None) -> None:
     """
-    Return if *grants* were accepted before, or are accepted now.
+    Return if *grants* were accepted before, or are now: *trusted* (`--trust-project`), or by a person; else NotTrusted.
 
-    Args:
-        store: of accepted grants.
-        project: the path of the project.
-        grants: `AgentSettings.widening` of the settings that are going to be used.
-        owner: the user who owns the project's folder; None for this user.
-        trusted: accept them without a question (`--trust-project`).
-        ask: shows a text and returns the line that the person typed; EOFError counts as no. None without a terminal.
-
-    Raises:
-        NotTrusted: the grants weren't accepted.
+    *ask* shows a text and returns the line that the person typed; EOFError counts as no. None without a terminal.
     """
     if not grants or store.accepted(project, grants, owner):
         return

@@ -1,9 +1,6 @@
 """
 What agents can write, and paths that lead there: whoever writes a folder can put a link into it, which the next start
-would follow with the caller's rights.
-
-Runs in:   the caller's program.
-Holds:     as `client.host_paths`, which opens them.
+would follow with the caller's rights. Paths are opened as by `client.host_paths`.
 """
 
 from __future__ import annotations
@@ -27,15 +24,9 @@ _STATE = r"(?m)^state *= *\[((?: *\"[^\"\]\n]*\",?\s*)*)\]"  # only for links: t
 
 def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
     """
-    A descriptor, with O_PATH, of what *path* leads to by no link that an agent could have made.
+    A descriptor, with O_PATH, of what the absolute *path* leads to by no link that an agent could have made.
 
-    Args:
-        path: absolute.
-        written: the real paths of folders that agents write; called where there is a link, with its folder.
-
-    Raises:
-        RequestRejected: a link is in such a folder.
-        OSError: it isn't there, or can't be reached.
+    RequestRejected if a link is in a folder of *written*, which is called only with a link's folder.
     """
     def check(folder: str, name: str, _about: os.stat_result) -> None:
         if any(within(folder, each) for each in written(folder)):
@@ -45,13 +36,7 @@ def open_beside(path: str, written: Callable[[str], Iterable[str]]) -> int:
 
 
 def open_real(path: str) -> int:
-    """
-    A descriptor, with O_PATH, of what has the real path *path*.
-
-    Raises:
-        RequestRejected: a link has been put into the path since it was resolved.
-        OSError: it isn't there, or can't be reached.
-    """
+    """A descriptor, with O_PATH, of the real path *path*; RequestRejected if a link was put there since."""
     def check(folder: str, name: str, _about: os.stat_result) -> None:
         raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} has become a link since it was"
                               " looked at, and isn't followed")
@@ -59,20 +44,20 @@ def open_real(path: str) -> int:
 
 
 def real_beside(path: str, written: Callable[[str], Iterable[str]]) -> str:
-    """
-    The real path of what `open_beside` opens; "" where that isn't there.
-
-    Raises:
-        RequestRejected: as for `open_beside`.
-    """
+    """The real path of what `open_beside` opens; "" where that isn't there."""
     try:
         found = open_beside(path, written)
     except OSError:
         return ""
+    return closed_path(found)
+
+
+def closed_path(fd: int) -> str:
+    """The path of what *fd* is open on, which is closed."""
     try:
-        return os.readlink(f"/proc/self/fd/{found}")
+        return os.readlink(f"/proc/self/fd/{fd}")
     finally:
-        os.close(found)
+        os.close(fd)
 
 
 def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callable[[str], Iterator[str]]:
@@ -85,7 +70,6 @@ def writable_by_agents(own: Iterable[str], environ: Mapping[str, str]) -> Callab
 
 
 def state_folders(environ: Mapping[str, str]) -> list[str]:
-    """The real paths of the state folders of all agents, the user's and ours."""
     from leeward.agents.definition import definition_names  # most paths have no link
 
     found, own, home = list[str](), config_home(environ), environ.get("HOME") or "/"
@@ -112,5 +96,4 @@ def _state_of(text: str) -> list[str]:
 
 
 def home_path(path: str, home: str) -> str:
-    """A path of a definition's, absolute."""
     return os.path.join(home, path[2:]) if path.startswith("~/") else path

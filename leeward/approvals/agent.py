@@ -106,7 +106,7 @@ class Agent:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """
         Call a route of the service, as docs/approvals.md lists them.
 
@@ -116,7 +116,7 @@ class Agent:
             body: for JSON; None for none.
 
         Returns:
-            The answer's JSON.
+            The answer's object.
 
         Raises:
             AskError: the service refused the call.
@@ -138,26 +138,20 @@ class Agent:
             body = said["body"]
             why = body.get("detail") or body.get("error") if isinstance(body, dict) else body
             raise AskError(said["status"], str(why))
-        return said["body"]
+        found: dict[str, Any] = said["body"]
+        return found
 
     def wait(self, number: int, timeout: float | None = None) -> dict[str, Any]:
         """
-        Wait until one of the sandbox's own requests is decided.
+        Wait until one of the sandbox's own requests is decided, *timeout* seconds at most (None: without end).
 
-        Args:
-            number: the request's id.
-            timeout: seconds at most; None to wait without end.
-
-        Returns:
-            The request; its `status` is "pending" after *timeout*.
-
-        Raises:
-            AskError: there is no such request of this sandbox.
+        Returns the request; its `status` is "pending" after *timeout*. AskError if there is no such request of this
+        sandbox.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _WAIT_S if end is None else max(0.0, min(_WAIT_S, end - time.monotonic()))
-            found: dict[str, Any] = self.call("GET", f"/api/requests/{number}?wait={left:.3f}")
+            found = self.call("GET", f"/api/requests/{number}?wait={left:.3f}")
             if found["status"] != "pending" or (end is not None and time.monotonic() >= end):
                 return found
 
@@ -181,7 +175,7 @@ class Agent:
         Raises:
             AskError: the service refused the request.
         """
-        made: dict[str, Any] = self.call("POST", "/api/requests", {"category": category, **fields})
+        made = self.call("POST", "/api/requests", {"category": category, **fields})
         return self.wait(made["id"], timeout) if wait else made
 
     def request_exec(self, command: str | list[str], *, cwd: str = "", reason: str = "", timeout: float = 300.0,
@@ -211,7 +205,7 @@ class Agent:
         while True:
             if wait:
                 self.wait(number)
-            found: dict[str, Any] = self.call("GET", f"/api/exec/{number}?wait={_WAIT_S if wait else 0}")
+            found = self.call("GET", f"/api/exec/{number}?wait={_WAIT_S if wait else 0}")
             if not wait or found["status"] in ("denied", "completed", "failed"):
                 return found
 
@@ -220,11 +214,7 @@ class Agent:
         """
         Request packages by the command that would add or remove them, such as "npm install -D react".
 
-        Returns:
-            For each package, what `request_exec` returns.
-
-        Raises:
-            AskError: the service refused the request.
+        Returns for each package what `request_exec` returns. AskError if the service refused the request.
         """
         made = self.call("POST", "/api/packages", {"command": command, "reason": reason})
         return [self._run(each["id"], wait) for each in made["requests"]]
@@ -234,45 +224,35 @@ class Agent:
         """
         Propose a value for a key of the service's configuration; a person decides.
 
-        Returns:
-            The request, as `request_permission` returns it.
-
-        Raises:
-            AskError: there is no such key, or the value isn't one of it.
+        Returns the request, as `request_permission` does. AskError if there is no such key, or the value isn't one of
+        it.
         """
-        made: dict[str, Any] = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
+        made = self.call("POST", "/api/propose", {"key": key, "value": value, "reason": reason})
         return self.wait(made["id"], timeout) if wait else made
 
     def sync_files(self) -> list[dict[str, Any]]:
         """Make a request for each change in this sandbox's copy of the project; returns the requests."""
-        found: list[dict[str, Any]] = self.call("POST", "/api/sync/files", {})["requests"]
-        return found
+        return self._requests("POST", "/api/sync/files", {})
 
     def sync_git(self) -> list[dict[str, Any]]:
         """Make a request for each branch that was pushed to `origin` in this sandbox; returns the requests."""
-        found: list[dict[str, Any]] = self.call("POST", "/api/sync/git", {})["requests"]
-        return found
+        return self._requests("POST", "/api/sync/git", {})
 
     def list_pending(self) -> list[dict[str, Any]]:
         """The sandbox's own pending requests."""
-        found: list[dict[str, Any]] = self.call("GET", "/api/requests")["requests"]
+        return self._requests("GET", "/api/requests")
+
+    def _requests(self, *call: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call(*call)["requests"]
         return found
 
     def get_config(self) -> dict[str, Any]:
         """The service's configuration: each key with its value."""
-        found: dict[str, Any] = self.call("GET", "/api/config")
-        return found
+        return self.call("GET", "/api/config")
 
 
 class Bridge:
-    """
-    Carries requests from a Unix socket in the sandbox to the service as frames, and the answers back.
-
-    Args:
-        path: of the socket; a file that is there is replaced.
-        source: has the service's frames.
-        sink: takes frames for the service.
-    """
+    """Carries requests from a Unix socket at *path* in the sandbox to the service as frames, and the answers back."""
 
     def __init__(self, path: str, source: BinaryIO, sink: BinaryIO) -> None:
         self._source, self._sink, self._lock = source, sink, threading.Lock()

@@ -1,8 +1,4 @@
-"""
-Durations as text: `4h`, `1h30m`, `500ms`.
-
-Runs in:   anywhere; pure.
-"""
+"""Durations as text: `4h`, `1h30m`, `500ms`."""
 
 from __future__ import annotations
 
@@ -20,12 +16,7 @@ _WHOLE = re.compile("".join(f"(?:([0-9]{{1,9}}){unit})?" for unit in UNITS))
 
 
 def parse_duration(text: str) -> float:
-    """
-    The seconds that *text* says: numbers with the units d, h, m, s and ms, each once and the largest first.
-
-    Raises:
-        BadRequest: *text* is no duration, or one of zero or of more than a year.
-    """
+    """The seconds that *text* says, by numbers with the units d, h, m, s and ms, each once and the largest first."""
     found = _WHOLE.fullmatch(text)
     if found is None or not text:
         raise BadRequest(f"no duration: {text!r:.40}; one is written as 4h, 30m, 1h30m, 2d or 500ms")

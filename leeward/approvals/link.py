@@ -2,7 +2,6 @@
 A client of the operator's socket, one request at a time, for the command line and for programs on the host. Each has a
 connection of its own: none is sent on one that the service closes at that moment.
 
-Runs in:   a program of the operator's.
 Trust:     none in the texts of answers, which come from a sandbox. SO_PEERCRED shows that the service is this user's.
 """
 
@@ -12,12 +11,12 @@ import http.client
 import json
 import os
 import socket
-import struct
 from typing import Any
 from urllib.parse import quote
 
 from leeward.approvals.places import operator_socket
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, PeerError, Stale, told
+from leeward.spec.peers import credentials
 
 #: Seconds that a request may take; opening a sandbox takes the longest.
 _S = 120.0
@@ -32,13 +31,10 @@ class ApprovalsAway(LeewardError):
 
 def check_own(connected: socket.socket, path: str) -> None:
     """
-    Check that the socket's listener is this user. Without XDG_RUNTIME_DIR and /run/user the socket is in /tmp, where
-    another user could have made it first. unix(7), SO_PEERCRED.
-
-    Raises:
-        ApprovalsAway: the listener is another user; *connected* is closed.
+    Close *connected*, and raise ApprovalsAway, if its listener is another user: without XDG_RUNTIME_DIR and /run/user
+    the socket is in /tmp, where one could have made it first. unix(7), SO_PEERCRED.
     """
-    _, uid, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    _, uid, _ = credentials(connected)
     if uid != os.geteuid():
         connected.close()
         raise ApprovalsAway(f"on {path} another user listens, with the id {uid}; nothing was sent")
@@ -62,9 +58,6 @@ class OperatorLink:
 
     Args:
         socket: the operator's; None for that of LEEWARD_APPROVALS_SOCKET, or without it the default.
-
-    Attributes:
-        path: of the socket.
     """
 
     def __init__(self, socket: str | None = None) -> None:
@@ -72,15 +65,7 @@ class OperatorLink:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """
-        Call a route; takes 120 seconds at most.
-
-        Args:
-            method: of HTTP.
-            path: of a route, with its query.
-            body: for JSON; None for none.
-
-        Returns:
-            The answer's JSON.
+        Call a route with *body* as JSON (None: none); returns the answer's JSON, within 120 seconds.
 
         Raises:
             ApprovalsAway: no service listens, another user does, or the service ended before it answered.
@@ -111,15 +96,8 @@ class OperatorLink:
         """
         Open a sandbox over a copy of the folder *project*, whose processes can make requests.
 
-        Args:
-            project: a path.
-            options: as for `ApprovalService.open_sandbox`.
-
-        Returns:
-            A row of `ApprovalService.sandboxes`; `Sandbox.attach` takes its `sandbox`.
-
-        Raises:
-            LeewardError: as for `call`.
+        *options* are those of `ApprovalService.open_sandbox`; returns a row of `sandboxes`, whose `sandbox`
+        `Sandbox.attach` takes.
         """
         body = {"path": os.path.abspath(project), "options": options}
         made: dict[str, Any] = self.call("POST", "/api/sandboxes", body)
@@ -127,39 +105,24 @@ class OperatorLink:
 
     def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
-        End a sandbox of the service.
+        End a sandbox of the service, with *left* not before the changes are decided that `collect_files` has left in
+        it.
 
-        Args:
-            sandbox: its id.
-            left: keep it until the changes are decided that `collect_files` has left in it.
-
-        Returns:
-            Whether it stays.
-
-        Raises:
-            LeewardError: as for `call`.
+        Returns whether it stays.
         """
         said = self.call("DELETE", f"/api/sandboxes/{quote(sandbox, safe='')}", {"left": True} if left else None)
         return bool(said["stays"])
 
     def collect_files(self, sandbox: str) -> dict[str, Any]:
         """
-        Make requests of all that a sandbox has changed, when its work is over.
-
-        Returns:
-            The answer of `POST /api/sync/files`.
-
-        Raises:
-            LeewardError: as for `call`.
+        Make requests of all that a sandbox has changed, when its work is over; returns the answer of `POST
+        /api/sync/files`.
         """
         body: dict[str, Any] = {"sandbox": sandbox, "over": True}
         found: dict[str, Any] = self.call("POST", "/api/sync/files", body)
-        part = found
-        while part["again"]:
+        while found["again"]:
             part = self.call("POST", "/api/sync/files", {**body, "again": True})
-            part = {**part, "requests": found["requests"] + part["requests"],
-                    "pending": found["pending"] + part["pending"]}
-            found = part
+            found = {**part, **{name: found[name] + part[name] for name in ("requests", "pending")}}
         return found
 
 

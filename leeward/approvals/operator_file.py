@@ -1,7 +1,6 @@
 """
 The operator's configuration of approvals: rules that nothing overrules, and hosts that are allowed without a request.
 
-Runs in:   the operator's program that decides, at its start.
 Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved
            proposal overrules it.
 Holds:     an error in the file stops the start, since without a part of the rules more would be allowed.
@@ -31,25 +30,14 @@ _KEYS = ("forbidden", "endpoints")
 
 @dataclass(frozen=True, slots=True)
 class OperatorPolicy:
-    """
-    The content of the file.
-
-    Attributes:
-        forbidden: rules that deny, which no other rule overrules.
-        endpoints: hosts that are allowed, each with all its sub-domains.
-    """
+    """The content of the file: rules that deny, and hosts that are allowed, each with all its sub-domains."""
 
     forbidden: tuple[ApprovalRule, ...] = ()
     endpoints: tuple[Host, ...] = ()
 
 
 def default_file(environ: Mapping[str, str]) -> str:
-    """
-    The path of the file.
-
-    Args:
-        environ: the environment variables of the process; XDG_CONFIG_HOME and HOME are used.
-    """
+    """The path of the file, by XDG_CONFIG_HOME and HOME."""
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):
         config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
@@ -58,14 +46,8 @@ def default_file(environ: Mapping[str, str]) -> str:
 
 def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:
     """
-    Read the file.
-
-    Args:
-        path: of the file; None for the default one, which needn't exist.
-        environ: as for `default_file`.
-
-    Raises:
-        BadRequest: the file can't be read, another user can write to it, or its content is wrong. The message says why.
+    Read the file *path* (None: the default one, which needn't exist). BadRequest says why it can't be used: it can't be
+    read, another user can write to it, or its content is wrong.
     """
     named = path or default_file(environ)
     try:
@@ -96,15 +78,7 @@ def _content(path: str) -> bytes:
 
 
 def parse_policy(content: bytes) -> OperatorPolicy:
-    """
-    Parse the file's content.
-
-    Args:
-        content: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, an array of hosts.
-
-    Raises:
-        BadRequest: *content* is no TOML, or has an unknown key, a wrong type, a bad rule or a bad host.
-    """
+    """Parse the file: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, an array of hosts."""
     try:
         said = tomllib.loads(content.decode("utf-8"))
     except RecursionError:

@@ -1,8 +1,4 @@
-"""
-The paths of the service's files and its socket.
-
-Runs in:   the operator's program that decides, and its command line.
-"""
+"""The paths of the service's files and its socket."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 
+from leeward.audit.journal import default_folder
 from leeward.errors import Unsupported
 from leeward.spec.paths import default_socket
 from leeward.spec.writers import others_write
@@ -19,16 +16,8 @@ SOCKET_VARIABLE = "LEEWARD_APPROVALS_SOCKET"
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
-    """
-    The folder of requests, rules and settings of this process's user.
-
-    Args:
-        environ: the environment variables of the process; XDG_STATE_HOME and HOME are used.
-    """
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", "approvals")
+    """The folder of requests, rules and settings of this process's user, by XDG_STATE_HOME and HOME."""
+    return default_folder(environ, "approvals")
 
 
 def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) -> str:
@@ -46,13 +35,7 @@ def operator_socket(explicit: str | None, environ: Mapping[str, str], uid: int) 
 
 
 def own_folder(path: str) -> None:
-    """
-    Make the folder *path* with mode 0700 unless it exists, and check that other users can't write to it.
-
-    Raises:
-        Unsupported: *path* belongs to another user, is a link, or is writable for others.
-        OSError: the folder can't be made.
-    """
+    """Make the folder *path* with mode 0700 unless it exists; Unsupported if another user can write to it."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     about = os.lstat(path)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or others_write(path, about):

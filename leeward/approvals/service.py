@@ -4,8 +4,8 @@ The service as one object: the queue, the record, the carrying out of orders, an
 Runs in:   a process of its own, `leeward approvals serve`, as the operator's user; a client of the daemon.
 Threads:   any may call. Methods block on disks, on the daemon and some on a sandbox, so an event loop calls them in
            threads. Subscribers are called by any thread and have to return soon.
-Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`credentials`) and
-           the route (`routes`) who may call what; this object doesn't check that.
+Trust:     none in a sandbox's requests. The code that serves this object decides by the credential (`gate`) and the
+           route (`routes`) who may call what; this object doesn't check that.
 """
 
 from __future__ import annotations
@@ -15,30 +15,35 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
-from leeward.approvals.bridge.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
+from leeward.approvals.box_rows import EgressRows, OtherBoxes, SandboxRows, last_counts
 from leeward.approvals.bridge.boxes import AskingBox, AskingBoxes
 from leeward.approvals.bridge.bridge import Answering
-from leeward.approvals.carrying.apply import Project
-from leeward.approvals.carrying.carrying import OrderCarrier
+from leeward.approvals.bridge.pushes import ask_for_pushes, needed_commits
+from leeward.approvals.carrying.apply import OpenProjects, Project, in_project
+from leeward.approvals.carrying.asking import (
+    command_request,
+    config_request,
+    package_requests,
+    parse_request,
+    text_field,
+)
+from leeward.approvals.carrying.carrying import OnOutput, OrderCarrier, RunBook, run_before
 from leeward.approvals.carrying.detail import command_in, detail_of, part_of
 from leeward.approvals.carrying.orders import EXEC_S, command_order
-from leeward.approvals.carrying.projects import OpenProjects
-from leeward.approvals.carrying.runs import OnOutput, RunBook, run_before
-from leeward.approvals.git.git_store import GitStore
-from leeward.approvals.git.pushes import ask_for_pushes, needed_commits
-from leeward.approvals.queue.asking import command_request, config_request, in_project, package_requests, parse_request
+from leeward.approvals.carrying.settings import ServiceSettings
+from leeward.approvals.git.git_host import GitStore
 from leeward.approvals.queue.asks import EgressDesk
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.recording import changed_row, newest_rows, record, service_row
 from leeward.approvals.queue.requests import ApprovalRequest, Resolution
-from leeward.approvals.settings import ServiceSettings
+from leeward.approvals.recording import newest_rows, record
 from leeward.approvals.sync.changes import CollectedChanges, SyncOutcome, ask_for_changes, collect_changes
 from leeward.approvals.sync.live_sync import begin_sync
 from leeward.approvals.sync.syncing import sync_option
-from leeward.audit.bounded import BoundedJournal
-from leeward.audit.record import AuditRecord
+from leeward.audit.record import AuditRecord, BoundedJournal
+from leeward.audit.rows import AuditRow
 from leeward.errors import BadRequest
 
 #: Seconds that `sync_files` waits for the live sync.
@@ -50,17 +55,11 @@ _ADOPTERS = 8
 
 class ApprovalService:
     """
-    Args:
-        queue: of requests.
-        journal: the record.
-        folder: of the queue, for the settings and what was pushed.
-        project: the folder for the operator's own requests about files; None for none.
-        until: when the service's time is over, in seconds since the epoch; None for no end.
-        socket: of the daemon; None for the default.
+    Of the queue, which routes call to decide, it carries out what is approved. *folder* is the queue's, for the
+    settings and what was pushed, *project* for the operator's own requests about files, *until* the end of the
+    service's time in seconds since the epoch.
 
     Attributes:
-        queue, journal, project, until: as given. Routes call `queue` to decide; this object subscribes to it, and
-            carries out what is approved.
         started: seconds since the epoch.
         ends: *until* in seconds of `time.monotonic`, which changes of the clock don't move; None for no end.
         port: of the page on 127.0.0.1; None for no page.
@@ -91,7 +90,7 @@ class ApprovalService:
 
     def start(self) -> None:
         """Start the threads, and carry out what was approved or begun when the service ended the last time."""
-        self.journal.write(service_row("started", port=self.port, until=self.until, project=self._home("")))
+        self.changed("", "serve", "started", port=self.port, until=self.until, project=self._home(""))
         self._carrier.start()
         self._git.start()
         self._asks.start()
@@ -109,7 +108,7 @@ class ApprovalService:
                 self._boxes.adopt(self._projects.open(path), sandbox, self.answering)
                 self._life.begin(sandbox, project=path, adopted=True)
         except Exception as error:  # it costs this sandbox, which the operator finds by its id
-            self.journal.write(service_row("not adopted", sandbox=sandbox, why=type(error).__name__))
+            self.changed("", "serve", "not adopted", sandbox=sandbox, why=type(error).__name__)
 
     def stop(self) -> None:
         """
@@ -127,16 +126,12 @@ class ApprovalService:
         self._egress.close()
         self._others.close()
         self._projects.close()
-        self.journal.write(service_row("ended"))
+        self.changed("", "serve", "ended")
 
     def subscribe_stop(self, subscriber: Callable[[], None]) -> Callable[[], None]:
         """
-        Args:
-            subscriber: is called once, by any thread, when the service stops, after the pending requests were denied.
-                It has to return soon, and raises nothing.
-
-        Returns:
-            A function that ends the subscription.
+        Call *subscriber* once, by any thread, when the service stops, after the pending requests were denied. Returns
+        what ends the subscription.
         """
         self._at_stop.append(subscriber)
         return lambda: self._at_stop.remove(subscriber)
@@ -170,87 +165,47 @@ class ApprovalService:
 
     def ask(self, fields: Mapping[str, Any], sandbox: str = "") -> ApprovalRequest:
         """
-        Make a request from the fields of a JSON object: `category`, then `host` and `port`; or `action` (write, edit,
-        delete) with `path`, `content` or `old` and `new`; or `command`; or `branch`; or `action` alone (sandbox).
-        `description`, `reason` and `asker` for all.
-
-        Args:
-            fields: not trusted.
-            sandbox: the id of the sandbox that requests; "" for the operator.
-
-        Raises:
-            BadRequest, EditError: *fields* describe no request; the message says why.
-            Busy: the sandbox has made too many requests.
+        Make a request of the operator's or of *sandbox* from the fields of a JSON object, which aren't trusted:
+        `category`, then `host` and `port`; or `action` (write, edit, delete) with `path`, `content` or `old` and `new`;
+        or `command`; or `branch`; or `action` alone (sandbox). `description`, `reason` and `asker` for all. BadRequest
+        or EditError says why it is none.
         """
         if fields.get("category") == "exec":
-            more = {name: fields[name] for name in ("cwd", "reason", "timeout", "profile", "asker") if name in fields}
-            return self.submit_exec(fields.get("command", ""), sandbox=sandbox, **more)
+            texts = {name: text_field(fields, name, "") for name in ("cwd", "reason", "profile", "asker")}
+            return self.submit_exec(fields.get("command", ""), timeout=fields.get("timeout", EXEC_S), sandbox=sandbox,
+                                    **texts)
         return self.queue.submit(parse_request(fields, self._project_for(sandbox), sandbox))
 
-    def submit_exec(self, command: Any, *, cwd: Any = "", reason: Any = "", timeout: Any = EXEC_S, profile: Any = "",
-                    sandbox: str = "", asker: Any = "") -> ApprovalRequest:
+    def submit_exec(self, command: Any, *, cwd: str = "", reason: str = "", timeout: Any = EXEC_S, profile: str = "",
+                    sandbox: str = "", asker: str = "") -> ApprovalRequest:
         """
-        Request that a command is run.
+        Request that a command, a line or arguments, is run, for the seconds of the key `exec.timeout` at most; errors
+        as for `ask`.
 
-        Args:
-            command: a line or arguments.
-            cwd: the folder to start in.
-            reason: for the person who decides.
-            timeout: seconds, at most those of the key `exec.timeout`.
-            profile: of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
-                requesting sandbox. Only the operator may set it, since a rule allows a command in any profile.
-            sandbox: the id of the requesting sandbox; "" for the operator.
-            asker: the name that the requester gives itself.
-
-        Raises:
-            BadRequest: a field isn't valid, or the request has neither sandbox nor profile.
-            Busy: the sandbox has made too many requests.
+        *profile* is of a sandbox that is opened for the command; "" for the key `exec.profile`, or without it the
+        requesting sandbox. Only the operator may set it, since a rule allows a command in any profile, and has to
+        without a sandbox.
         """
-        if not all(isinstance(text, str) for text in (cwd, reason, profile, asker)):
-            raise BadRequest("cwd, reason, profile and asker are texts")
         if sandbox and profile:
             raise BadRequest("a sandbox can't choose the profile of a command; the operator sets the key exec.profile")
-        order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or self._default_profile())
-        order = command_order(command, cwd=cwd, timeout=min(order.timeout, self._longest()), profile=order.profile)
+        settings = self._settings.all()
+        order = command_order(command, cwd=cwd, timeout=timeout, profile=profile or str(settings["exec.profile"]))
+        order = replace(order, timeout=min(order.timeout, float(settings["exec.timeout"])))
         if not order.profile and not sandbox:
             raise BadRequest("a command of no sandbox needs a profile")
         return self.queue.submit(command_request(order, reason=reason, sandbox=sandbox, asker=asker,
                                                  project=self._home(sandbox)))
 
-    def _longest(self) -> float:
-        return float(self._settings.all()["exec.timeout"])
+    def submit_packages(self, command: str | Sequence[str], *, reason: str = "", sandbox: str = "",
+                        asker: str = "") -> list[ApprovalRequest]:
+        """Make a request for each package of a command; it is added or removed in the requesting sandbox."""
+        news = package_requests(command, timeout=float(self._settings.all()["exec.timeout"]), reason=reason,
+                                sandbox=sandbox, asker=asker, project=self._home(sandbox))
+        return [self.queue.submit(new) for new in news]
 
-    def _default_profile(self) -> str:
-        return str(self._settings.all()["exec.profile"])
-
-    def submit_packages(self, command: Any, *, reason: Any = "", sandbox: str = "",
-                        asker: Any = "") -> list[ApprovalRequest]:
-        """
-        Make a request for each package of a command; it is added or removed in the requesting sandbox.
-
-        Raises:
-            BadRequest: *command* is no command for packages; the message says why.
-            Busy: the sandbox has made too many requests.
-        """
-        if not isinstance(reason, str) or not isinstance(asker, str) or not isinstance(command, (str, list, tuple)):
-            raise BadRequest("command is a line or a list of arguments; reason and asker are texts")
-        if not all(isinstance(word, str) for word in command):
-            raise BadRequest("arguments are texts")
-        return [self.queue.submit(new) for new in package_requests(command, timeout=self._longest(), reason=reason,
-                                                                   sandbox=sandbox, asker=asker,
-                                                                   project=self._home(sandbox))]
-
-    def propose_config(self, key: Any, value: Any, *, reason: Any = "", sandbox: str = "",
-                       asker: Any = "") -> ApprovalRequest:
-        """
-        Request a new value for a key of the configuration. It is set if a person approves, not if a rule does.
-
-        Raises:
-            BadRequest: there is no such key, or the value isn't one of it.
-            Busy: the sandbox has made too many requests.
-        """
-        if not all(isinstance(text, str) for text in (key, reason, asker)):
-            raise BadRequest("key, reason and asker are texts")
+    def propose_config(self, key: str, value: Any, *, reason: str = "", sandbox: str = "",
+                       asker: str = "") -> ApprovalRequest:
+        """Request a new value for a key of the configuration. It is set if a person approves, not if a rule does."""
         return self.queue.submit(config_request(key, value, reason=reason, sandbox=sandbox, asker=asker,
                                                 project=self._home(sandbox)))
 
@@ -261,13 +216,7 @@ class ApprovalService:
         return dict(self._settings.all())
 
     def set_config(self, key: str, value: Any) -> dict[str, Any]:
-        """
-        Set a key of the configuration; returns `config`.
-
-        Raises:
-            BadRequest: there is no such key, or the value isn't one of it.
-            OSError: the disk can't be written.
-        """
+        """Set a key of the configuration; returns `config`."""
         self._settings.set(key, value)
         return self.config()
 
@@ -279,9 +228,6 @@ class ApprovalService:
         decided as a whole). A command: `kind` "command", `argv`, `line`, `cwd`, `timeout`, `profile`. A push: `kind`
         "push", `branch`, `commit`, `remote`, `commits`, `diff`. A setting: `kind` "config", `key`, `value`. Otherwise
         `kind` is "none".
-
-        Raises:
-            BadRequest: there is no such request.
         """
         request = self._request(number)
         try:
@@ -292,27 +238,22 @@ class ApprovalService:
 
     def approve_hunks(self, number: int, hunks: Sequence[int], by: str) -> Resolution:
         """
-        Approve a part of a change of a file: a new request with only these hunks supersedes the old one, and is
-        approved. *hunks* are places in the `hunks` of `detail`.
-
-        Raises:
-            BadRequest: the request isn't about a text file, or there are no such hunks.
-            Stale: the file on the host was changed after the request.
+        Approve a part of a change of a file: a new request with only these hunks, places in the `hunks` of `detail`,
+        supersedes the old one, and is approved. BadRequest if there are no such hunks, Stale if the file on the host
+        was changed.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if request.status != "pending":
             return Resolution(before=(request,))
         if request.category != "filesystem" or payload is None:
             raise BadRequest(f"request {number} isn't a change of a file")
-        if not all(type(place) is int for place in hunks):
-            raise BadRequest("hunks are numbers")
         project = self._projects.of(request)
         return self.queue.replace(number, in_project(part_of(request, payload, project, hunks), project), by)
 
     def approve_in(self, number: int, profile: str, by: str) -> Resolution:
         """
         Approve that a command is run in a new sandbox of *profile*, or by "" in the requesting sandbox: a new request
-        supersedes the old one, and is approved. Raises BadRequest if it isn't a command or there is no such profile.
+        supersedes the old one, and is approved.
         """
         request, payload = self._request(number), self.queue.payload(number)
         if request.status != "pending":
@@ -328,8 +269,8 @@ class ApprovalService:
         return request
 
     def changed(self, by: str, action: str, decision: str, **metadata: Any) -> None:
-        """Record a change by the operator that affects later decisions; see `changed_row`."""
-        self.journal.write(changed_row(by, action, decision, **metadata))
+        """Record a change that affects later decisions: by "cli" or "page" of the operator's, by "" of the service's own."""
+        self.journal.write(AuditRow(time.time(), "service", action, decision, by=by, metadata=metadata))
 
     # --- sandboxes --------------------------------------------------------------------
 
@@ -342,21 +283,12 @@ class ApprovalService:
 
     def open_sandbox(self, path: Any, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """
-        Open a sandbox over a copy of the project *path*, whose processes can ask.
+        Open a sandbox over a copy of the project *path*, whose processes can ask; returns a row of `sandboxes`.
 
-        Args:
-            path: of a folder.
-            options: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
-                `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project;
-                `sync` (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins,
-                such as .git/HEAD).
-
-        Returns:
-            A row of `sandboxes`.
-
-        Raises:
-            BadRequest: there is no such folder or option, or `answering` isn't set.
-            DaemonError: as for Sandbox.
+        *options*: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
+        `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project; `sync`
+        (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins, such as
+        .git/HEAD). BadRequest for any other.
         """
         if self.answering is None:
             raise BadRequest("nobody answers bridges here")
@@ -372,18 +304,9 @@ class ApprovalService:
 
     def close_sandbox(self, sandbox: str, *, left: bool = False) -> bool:
         """
-        End a sandbox and its processes. Its pending requests stay.
-
-        Args:
-            sandbox: its id.
-            left: keep it if the last `collect_files` has left changes in it: they are asked for when the requests
-                before them are decided, and the sandbox ends when all are.
-
-        Returns:
-            Whether it stays.
-
-        Raises:
-            BadRequest: there is none.
+        End a sandbox and its processes. Its pending requests stay. With *left* keep it if the last `collect_files` has
+        left changes in it: they are asked for when the requests before them are decided, and it ends when all are.
+        Returns whether it stays.
         """
         box = self._boxes.get(sandbox)
         if left and box.collected.left:
@@ -407,10 +330,7 @@ class ApprovalService:
     def sync_files(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
         """
         Make a request for each file that *sandbox* has changed; with live sync, for those that it hasn't written.
-
-        Raises:
-            BadRequest: there is no such sandbox.
-            SandboxOver, Stale, DaemonError: as for `Sandbox.diff`.
+        Errors are those of `Sandbox.diff`.
         """
         box = self._boxes.get(sandbox)
         if box.sync is not None:
@@ -419,17 +339,8 @@ class ApprovalService:
 
     def collect_files(self, sandbox: str, reason: str = "", asker: str = "", *, again: bool = False) -> SyncOutcome:
         """
-        As `sync_files`, for the operator, when the sandbox's work is over: it takes as many changes as the queue has room
-        for, and returns within a minute.
-
-        Args:
-            sandbox: its id.
-            reason: for the person who decides.
-            asker: the name that the requester gives itself.
-            again: leave out what the calls before have asked for.
-
-        Raises:
-            BadRequest, SandboxOver, Stale, DaemonError: as for `sync_files`.
+        As `sync_files`, for the operator, when the sandbox's work is over: it takes as many changes as the queue has
+        room for, and returns within a minute; with *again* without what the calls before have asked for.
         """
         box = self._boxes.get(sandbox)
         if not again:
@@ -439,14 +350,12 @@ class ApprovalService:
         return collect_changes(self.queue, box.box, box.project, box.collected, reason=reason, asker=asker)
 
     def sync_git(self, sandbox: str, reason: str = "", asker: str = "") -> SyncOutcome:
-        """
-        Make a request for each branch that was pushed to `origin` in *sandbox*.
-
-        Raises:
-            BadRequest: there is no such sandbox, or its project has no `origin`.
-            SandboxOver, DaemonError: as for `Sandbox.run`.
-        """
-        return ask_for_pushes(self.queue, self._git, self._boxes.get(sandbox), reason=reason, asker=asker)
+        """Make a request for each branch that was pushed to `origin` in *sandbox*; BadRequest if its project has none."""
+        box = self._boxes.get(sandbox)
+        if box.staging is None or box.intake is None:
+            raise BadRequest(box.git_fault or "this project has no origin to push to")
+        return ask_for_pushes(self.queue, self._git, box.staging, box.intake, sandbox=box.box.id, project=box.project.path,
+                              reason=reason, asker=asker)
 
     # --- commands that were approved --------------------------------------------------
 
@@ -457,14 +366,8 @@ class ApprovalService:
     def run(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """
         The command of request *number*: `id`, `status` (pending, approved, denied, running, completed, failed),
-        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`, `started`, `ended`.
-
-        Args:
-            number: the request's id.
-            wait: seconds to wait for its end.
-
-        Raises:
-            BadRequest: there is no such command.
+        `exit_code`, `output` (both streams as text, the last 256 KiB), `truncated`, `note`, `started`, `ended`. Waits
+        *wait* seconds for its end; BadRequest if there is none.
         """
         request = self._request(number)
         if request.category not in ("exec", "packages"):
@@ -473,19 +376,11 @@ class ApprovalService:
 
     def subscribe_output(self, subscriber: OnOutput) -> Callable[[], None]:
         """
-        Args:
-            subscriber: is called with the request's id, "stdout" or "stderr", and bytes; has to return soon.
-
-        Returns:
-            A function that ends the subscription.
+        Call *subscriber* with all output of commands: the request's id, "stdout" or "stderr", and bytes. Returns what
+        ends that.
         """
         return self._runs.subscribe(subscriber)
 
     def audit(self, limit: int = 100, sandbox: str = "") -> list[dict[str, Any]]:
-        """
-        Rows of the record, the newest first, as `newest_rows` returns them.
-
-        Raises:
-            BadRequest: the record can't be read.
-        """
+        """Rows of the record, the newest first, as `newest_rows` returns them."""
         return newest_rows(self.journal.folder, limit, sandbox)

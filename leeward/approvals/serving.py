@@ -9,6 +9,7 @@ Ends:      by SIGTERM, SIGINT, SIGHUP or the end of its time: pending requests a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -16,16 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from leeward.approvals.carrying.apply import Project
+from leeward.approvals.carrying.apply import OpenProjects
 from leeward.approvals.durations import duration_text
 from leeward.approvals.operator_file import operator_policy
 from leeward.approvals.places import operator_socket, own_folder, state_folder
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.service import ApprovalService
 from leeward.approvals.web.application import application
-from leeward.approvals.web.connections import BoundedConnection
-from leeward.approvals.web.credentials import Operator
+from leeward.approvals.web.gate import Operator
 from leeward.approvals.web.listening import (
+    BoundedConnection,
     OwnerOnly,
     answering_of,
     bind_loopback,
@@ -36,7 +37,7 @@ from leeward.approvals.web.listening import (
 )
 from leeward.audit.journal import default_folder
 from leeward.audit.record import AuditRecord, torn_record
-from leeward.errors import BadRequest, ShuttingDown
+from leeward.errors import ShuttingDown
 from leeward.spec import own_sockets
 
 #: Seconds between two checks for expired requests.
@@ -45,74 +46,38 @@ _LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """
-    The options of the command.
+    """The options of the command."""
 
-    Attributes:
-        project: the folder for the operator's own requests about files; "" for none.
-        socket: the operator's; None for the default.
-        daemon: the daemon's socket; None for the default.
-        lasts: seconds after which the service ends; None for no end.
-        port: of loopback TCP, for the page and REST; None for no TCP.
-        head: folder in which the head of the record is kept; None for the record's own.
-        config: the file for `operator_policy`; None for the default one, if it exists.
-    """
-
-    project: str = ""
-    socket: str | None = None
-    daemon: str | None = None
-    lasts: float | None = None
-    port: int | None = None
-    head: str | None = None
-    config: str | None = None
+    project: str = ""  # the folder for the operator's own requests about files; "" for none
+    socket: str | None = None  # the operator's; None for the default
+    daemon: str | None = None  # the daemon's socket; None for the default
+    lasts: float | None = None  # seconds after which the service ends; None for no end
+    port: int | None = None  # of loopback TCP, for the page and REST; None for no TCP
+    head: str | None = None  # folder in which the head of the record is kept; None for the record's own
+    config: str | None = None  # the file for `operator_policy`; None for the default one, if it exists
 
 
 def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     """
-    Serve until a signal or the end of the service's time.
+    Serve until a signal or the end of the service's time; returns the exit status. *ready* gets the path of the
+    operator's socket when it listens.
 
-    Args:
-        options: of the command line.
-        ready: is called with the path of the operator's socket when it listens.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        BadRequest: there is no such project, or the configuration is wrong.
-        Busy: another service has the folder, the socket or the port.
-        Unsupported: another user can write to a folder.
-        OSError: a file can't be made.
+    BadRequest if there is no such project or the configuration is wrong, Busy if another service has the folder, the
+    socket or the port, Unsupported if another user can write to a folder.
     """
     folder, policy = state_folder(os.environ), operator_policy(options.config, os.environ)
     own_folder(folder)
     bound_logs()
     until = None if options.lasts is None else time.time() + options.lasts
-    queue = ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)
-    try:
+    with contextlib.closing(ApprovalQueue(folder, forbidden=policy.forbidden, endpoints=policy.endpoints)) as queue:
         if torn_record(default_folder(os.environ)):
             print("leeward approvals: the last line of the record is half-written; the record goes on behind it, and"
                   " `leeward audit mend` takes it out once the service has ended", file=sys.stderr)
-        journal = AuditRecord(default_folder(os.environ), options.head)
-        try:
-            project = _project(options.project)
+        with contextlib.closing(AuditRecord(default_folder(os.environ), options.head)) as journal:
+            project = OpenProjects(None).open(os.path.realpath(options.project)) if options.project else None
             service = ApprovalService(queue, journal, folder, project, until, options.daemon)
             asyncio.run(_serve(service, options, ready))
-        finally:
-            journal.close()
-    finally:
-        queue.close()
     return 0
-
-
-def _project(path: str) -> Project | None:
-    if not path:
-        return None
-    path = os.path.realpath(path)
-    try:
-        return Project(path)
-    except OSError as error:
-        raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
 
 
 async def _serve(service: ApprovalService, options: ServeOptions, ready: Callable[[str], None]) -> None:

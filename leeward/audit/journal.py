@@ -38,35 +38,22 @@ _HEAD_LINE = re.compile(rb"([0-9]{1,15}) ([0-9a-f]{64}) ([0-9]{1,15})\n")
 _OLD = re.compile(r"audit\.jsonl\.([1-9][0-9]{0,5})")
 
 
-def default_folder(environ: Mapping[str, str]) -> str:
-    """
-    The folder of the record of this process's user.
-
-    Args:
-        environ: the environment variables of the process; XDG_STATE_HOME and HOME are used.
-    """
+def default_folder(environ: Mapping[str, str], name: str = "audit") -> str:
+    """The folder of the record of this process's user, or *name* beside it, by XDG_STATE_HOME and HOME."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "leeward", "audit")
+    return os.path.join(state, "leeward", name)
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """
-    The result of a check.
-
-    Attributes:
-        lines: the number of lines.
-        fault: the first line with a fault; None for none.
-        head: how the record contradicts its head; "" if it doesn't.
-        last: the number of the last line; 0 for none.
-    """
+    """The result of a check."""
 
     lines: int
-    fault: ReadLine | None
-    head: str = ""
-    last: int = 0
+    fault: ReadLine | None  # the first line with a fault; None for none
+    head: str = ""  # how the record contradicts its head; "" if it doesn't
+    last: int = 0  # the number of the last line; 0 for none
 
     @property
     def is_whole(self) -> bool:
@@ -75,21 +62,17 @@ class Verified:
 
 class Journal:
     """
-    The writer of a chain, one process at a time.
+    The writer of a chain, one process at a time: Busy if another one writes it.
 
     Args:
-        folder: the folder of the chain; it is made unless it exists.
+        folder: of the chain; it is made unless it exists.
         head: the folder of the head; None for the same folder.
         rotate: bytes after which a new file is started.
         kept: the number of files that are kept.
 
     Attributes:
-        folder: the argument.
         lost: the number of rows that weren't written.
         trouble: why the last row wasn't written; "" when rows are written again.
-
-    Raises:
-        Busy: another process writes the chain.
     """
 
     def __init__(self, folder: str, head: str | None = None, *, rotate: int = ROTATE, kept: int = KEPT_FILES) -> None:
@@ -115,12 +98,7 @@ class Journal:
         self._lock = _locked(self.folder)
 
     def write(self, row: AuditRow) -> bool:
-        """
-        Queue *row* for the writing thread. Never waits.
-
-        Returns:
-            False if the queue is full; the row is counted as lost.
-        """
+        """Queue *row* for the writing thread. Never waits: False if the queue is full, and the row is counted as lost."""
         try:
             self._rows.put_nowait(row)
         except queue.Full:
@@ -306,12 +284,7 @@ def _backwards(folder: str) -> Iterator[bytes]:
 
 
 def read(folder: str) -> Iterator[ReadLine]:
-    """
-    All lines of a chain, the oldest first, each with its fault.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """All lines of a chain, the oldest first, each with its fault."""
     def each() -> Iterator[ReadLine]:
         number = 0
         for name in _files(folder):
@@ -325,12 +298,8 @@ def read(folder: str) -> Iterator[ReadLine]:
 @dataclass(frozen=True, slots=True)
 class RecordHead:
     """
-    The end of a chain, as the head's file has it.
-
-    Attributes:
-        number: the number of the last line; 0 for a head that can't be read.
-        hash: the hash of the last line.
-        first: the number of the oldest line that rotation has left.
+    The end of a chain, as the head's file has it: the number of the last line (0 if the file can't be read), its hash,
+    and the number of the oldest line that rotation has left.
     """
 
     number: int
@@ -339,12 +308,7 @@ class RecordHead:
 
 
 def read_head(folder: str) -> RecordHead | None:
-    """
-    Read the head in *folder*; None if there is none.
-
-    Raises:
-        OSError: the file can't be read.
-    """
+    """Read the head in *folder*; None if there is none."""
     try:
         with open(os.path.join(folder, HEAD), "rb") as file:
             found = _HEAD_LINE.fullmatch(file.read(200))
@@ -355,15 +319,8 @@ def read_head(folder: str) -> RecordHead | None:
 
 def verify(folder: str, head: str | None = None, seen: Callable[[ReadLine], None] | None = None) -> Verified:
     """
-    Check that a chain is intact, and has the line that the head names.
-
-    Args:
-        folder: the folder of the chain.
-        head: the folder of the head; None for the same folder.
-        seen: called with each line.
-
-    Raises:
-        OSError: a file can't be read.
+    Check that a chain is intact, and has the line that the head in *head* (None: the same folder) names. *seen* gets
+    each line.
     """
     lines, fault, named = 0, None, read_head(head or folder)
     first = last = 0
@@ -407,19 +364,9 @@ def is_torn(folder: str) -> bool:
 
 def mend(folder: str, head: str | None = None) -> int:
     """
-    Take half-written lines out of a chain, and record that. Their bytes are kept in TORN.
-
-    Args:
-        folder: the folder of the chain.
-        head: the folder of the head; None for the same folder.
-
-    Returns:
-        The number of these lines.
-
-    Raises:
-        BadRequest: the chain has another fault, which isn't mended.
-        Busy: another process writes the chain, or the mending can't be recorded.
-        OSError: a file can't be read or written.
+    Take half-written lines out of a chain, and record that; returns how many. Their bytes are kept in TORN. BadRequest
+    if the chain has another fault, which isn't mended; Busy if another process writes the chain, or the mending can't
+    be recorded.
     """
     lock = _locked(folder)
     try:
@@ -432,12 +379,18 @@ def mend(folder: str, head: str | None = None) -> int:
             raise BadRequest(f"line {wrong.number}, in {wrong.file}: {wrong.fault}: that is no half-written line")
         if found.head:
             raise BadRequest(f"{found.head}: what is missing isn't only half-written")
-        held = b"".join(_without(os.path.join(folder, name)) for name in _files(folder))
+        held = b"".join(_parts(os.path.join(folder, name))[1] for name in _files(folder))
         with open(os.path.join(folder, TORN), "ab", opener=_private) as file:
             file.write(held)
             os.fsync(file.fileno())
         for name in dict.fromkeys(line.file for line in torn):
-            _rewrite(os.path.join(folder, name))
+            path = os.path.join(folder, name)
+            kept, _ = _parts(path)
+            with open(f"{path}.mend", "wb", opener=_private) as file:
+                file.write(kept)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(f"{path}.mend", path)
     finally:
         os.close(lock)
     writer = Journal(folder, head)
@@ -453,23 +406,10 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _is_whole(line: bytes) -> bool:
-    return _alone(line).row is not None
-
-
-def _without(path: str) -> bytes:
-    """The lines of a file that are none of the record's, as they stand."""
+def _parts(path: str) -> tuple[bytes, bytes]:
+    """The lines of a file, which has about ROTATE bytes, that are of the record, and the others."""
+    parts: dict[bool, list[bytes]] = {True: [], False: []}
     with open(path, "rb") as file:
-        return b"".join(line for line in file.read().splitlines(keepends=True) if not _is_whole(line))
-
-
-def _rewrite(path: str) -> None:
-    """Leave the lines that aren't of the record out of a file, which has about ROTATE bytes."""
-    with open(path, "rb") as file:
-        kept = b"".join(line for line in file.read().splitlines(keepends=True) if _is_whole(line))
-    temporary = f"{path}.mend"
-    with open(temporary, "wb", opener=_private) as file:
-        file.write(kept)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+        for line in file.read().splitlines(keepends=True):
+            parts[_alone(line).row is not None].append(line)
+    return b"".join(parts[True]), b"".join(parts[False])

@@ -1,7 +1,6 @@
 """
 A line of the record, and the chain of lines.
 
-Runs in:   anywhere; pure.
 Trust:     none in a line. A bad line is shown as bad and skipped.
 Format:    a line is a JSON object in ASCII. Its last field "hash" is the SHA-256 of the line's bytes before that field,
            and the field "before" is the hash of the line before. So if a line was changed, removed or moved, the next
@@ -28,63 +27,34 @@ _TAIL = re.compile(rb', "hash": "([0-9a-f]{64})"\}\Z')
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """
-    A decision or an event.
+    """A decision or an event."""
 
-    Attributes:
-        time: seconds since the epoch.
-        category: a category of rules; or "sandbox" for starts, ends and limits, "syscall" for refused calls.
-        action: one word for the action.
-        decision: "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ...
-        id: the request's id; "" for none.
-        by: who or what has decided, as in `ApprovalRequest.decided_by`; or "policy", "sync" or "".
-        sandbox: the sandbox's id; "" for none.
-        duration: seconds from the request to the decision; None without a request.
-        metadata: further values, which JSON can represent.
-    """
-
-    time: float
-    category: str
-    action: str
-    decision: str
-    id: str = ""
-    by: str = ""
-    sandbox: str = ""
-    duration: float | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    time: float  # seconds since the epoch
+    category: str  # a category of rules; or "sandbox" for starts, ends and limits, "syscall" for refused calls
+    action: str  # one word for the action
+    decision: str  # "approved", "denied", "expired", "superseded", "applied", "failed", "started", "ended", ..
+    id: str = ""  # the request's id; "" for none
+    by: str = ""  # who or what has decided, as in `ApprovalRequest.decided_by`; or "policy", "sync" or ""
+    sandbox: str = ""  # the sandbox's id; "" for none
+    duration: float | None = None  # seconds from the request to the decision; None without a request
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # further values, which JSON can represent
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLine:
-    """
-    A line that was read.
+    """A line that was read."""
 
-    Attributes:
-        number: the line's place in the files, from 1.
-        row: the line's object; None for a bad line.
-        fault: why the line is bad or doesn't fit the line before; "" if it is intact.
-        hash: the line's own hash; "" for a bad line.
-        file: the name of the line's file.
-    """
-
-    number: int
-    row: Mapping[str, Any] | None
-    fault: str
-    hash: str
-    file: str = ""
+    number: int  # the line's place in the files, from 1
+    row: Mapping[str, Any] | None  # the line's object; None for a bad line
+    fault: str  # why the line is bad or doesn't fit the line before; "" if it is intact
+    hash: str  # the line's own hash; "" for a bad line
+    file: str = ""  # the name of the line's file
 
 
 def written(row: AuditRow, number: int, before: str) -> tuple[bytes, str]:
     """
-    A row as a line.
-
-    Args:
-        row: the row. Metadata that is too long, or that JSON can't represent, is replaced by a note.
-        number: the line's number in the chain, from 1.
-        before: the hash of the line before.
-
-    Returns:
-        The line with its newline, and its hash.
+    A row as a line with its newline, and the line's hash. Metadata that is too long, or that JSON can't represent, is
+    replaced by a note. *number* is the line's in the chain, from 1, *before* the hash of the line before.
     """
     said: dict[str, Any] = {
         "number": number, "time": round(row.time, 6), "id": row.id[:100], "category": row.category[:100],
@@ -121,9 +91,8 @@ def read_line(line: bytes, number: int) -> ReadLine:
 
 def chained(lines: Iterable[ReadLine]) -> Iterator[ReadLine]:
     """
-    *lines*, each with a fault if it doesn't follow the line before.
-
-    The first line may follow any line that rotation has removed, unless its number is 1.
+    *lines*, each with a fault if it doesn't follow the line before. The first line may follow any line that rotation
+    has removed, unless its number is 1.
     """
     before, number, begun = "", 0, False
     for line in lines:

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "memfile.h"
 
 struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id)
 {
@@ -83,8 +82,8 @@ void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code)
 	call->done = true;
 	lw_arena_free_slot(&handle->link, call->slot);
 	call->code = code;
-	call->may_have_run = code && leeward_last_error_may_have_run();
-	call->retry_after = leeward_last_error_retry_after();
+	call->may_have_run = code && lw_last_fault()->may_have_run;
+	call->retry_after = lw_last_fault()->retry_after;
 	call->rank = ++handle->answered;
 }
 
@@ -93,26 +92,21 @@ leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call)
 {
 	leeward_result *result = call->result;
 
-	if (call->code && call->text)
-		lw_fail_as(call->code, call->text);
-	else if (call->code)
-		lw_fail(call->code, "this process has no memory left for the error's text");
-	if (call->code)
-		lw_fail_until(call->retry_after);
-	if (call->code)
-		lw_fail_ran(call->code, call->may_have_run);
+	if (call->code) {
+		lw_fail_as(call->code, call->text ? call->text : "this process has no memory left for the error's text");
+		lw_last_fault()->retry_after = call->retry_after;
+		lw_last_fault()->may_have_run = call->may_have_run;
+	}
 	call->result = NULL;
 	lw_calls_forget(handle, call);
 	return result;
 }
 
-/* Close the connection, and end all waiting calls with this thread's last error. Returns *code*.
- *
- * Their requests were sent completely, so the jobs may have run. A daemon's refusal that names no request is about the
+/* Close the connection, and end all waiting calls with this thread's last error. Returns *code*. Their requests were sent completely, so the jobs may have run. A daemon's refusal that names no request is about the
  * last frame, or about the whole connection; jobs of earlier frames may have begun. */
 int lw_calls_lose(leeward_handle *handle, int code)
 {
-	bool ran = code > LEEWARD_REFUSED || leeward_last_error_may_have_run();
+	bool ran = code > LEEWARD_REFUSED || lw_last_fault()->may_have_run;
 	size_t waiting = 0;
 
 	lw_link_close(&handle->link);

@@ -1,11 +1,13 @@
 /* A handle, and the list of its calls, each a request that was sent and perhaps answered.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     never, and sends nothing.
+ * Waits:     lw_calls_* never. lw_send until the socket takes a request, at most LW_PATIENCE_S without progress; lw_await
+ *            as long as the caller says: after LW_PATIENCE_S without a byte a ping is sent, and after as long again the
+ *            call fails. Small requests within a wait are sent at once; if there is no room for one the connection is closed.
  *
  * Theory of operation: a handle has one connection and a list of calls. A request is sent completely before the next
- * one (send.h). Answers carry the request's id and may come in any order (receive.h); they stay in the list until the
- * caller waits for them (await.h). Answers are read also while a request is being sent, because a daemon whose replies
+ * one. Answers carry the request's id and may come in any order; they stay in the list until the
+ * caller waits for them. Answers are read also while a request is being sent, because a daemon whose replies
  * aren't read stops reading requests. Before the first large request an arena is asked for; a slot of it is free again
  * when its request is answered. When a connection breaks, every call ends with the error, and the next call makes a new
  * connection. */
@@ -53,7 +55,7 @@ struct lw_presses {
 /* For a program that shows a job's output while the job runs: lw_await asks for it beside the job's own answer. */
 struct lw_live {
 	/* Called with the new output of both streams. Returns 0, or -errno, which ends the connection. */
-	int (*show)(struct lw_live *live, const struct lw_value streams[2]);
+	int (*show)(struct lw_live *live, const struct lw_bytes streams[2]);
 	void *context;	   /* of show */
 	uint64_t taken[2]; /* bytes of each stream that have been shown */
 	int64_t of;	   /* the id of the job's request; 0: none yet */
@@ -74,6 +76,13 @@ struct leeward_handle {
 	char *status; /* the last one, as JSON */
 };
 
+/* How a job is to end. */
+enum lw_end {
+	LW_TAKE_BACK, /* its answer is the refusal "cancelled" */
+	LW_INTERRUPT, /* by KeyboardInterrupt; its answer is its result */
+	LW_KILL,
+};
+
 struct lw_call *lw_calls_find(leeward_handle *handle, int64_t id);
 struct lw_call *lw_calls_first_done(leeward_handle *handle);
 size_t lw_calls_waiting_jobs(const leeward_handle *handle);
@@ -84,3 +93,9 @@ void lw_calls_forget(leeward_handle *handle, struct lw_call *call);
 leeward_result *lw_calls_take(leeward_handle *handle, struct lw_call *call);
 int lw_calls_lose(leeward_handle *handle, int code);
 void lw_calls_part(leeward_handle *handle);
+
+int lw_send_written(leeward_handle *handle, enum lw_op op, double until);
+int lw_send(leeward_handle *handle, enum lw_op op, const struct lw_request *request, double until);
+int lw_send_cancel(leeward_handle *handle, int64_t id, enum lw_end how);
+struct lw_call *lw_await(leeward_handle *handle, int64_t id, double until);
+struct lw_call *lw_await_last(leeward_handle *handle, double until);

@@ -6,12 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "await.h"
 #include "calls.h"
 #include "fault.h"
 #include "leeward.h"
-#include "request.h"
-#include "send.h"
+#include "operations.h"
 
 #ifndef LEEWARD_LIBRARY_VERSION
 #error "the build says which version this is"
@@ -34,13 +32,11 @@
 static int no_handle(void)
 {
 	static const char NONE[] = "handle: NULL";
-	char reason[LW_FAULT_TEXT];
+	struct lw_fault before = *lw_last_fault();
 
-	if (leeward_last_error_code() != LEEWARD_AWAY)
-		return strncmp(leeward_last_error(), NONE, strlen(NONE)) ? lw_fail(LEEWARD_INVALID, NONE)
-									: lw_fail_as(LEEWARD_INVALID, leeward_last_error());
-	memcpy(reason, leeward_last_error(), strlen(leeward_last_error()) + 1);
-	return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, reason);
+	if (before.code == LEEWARD_AWAY)
+		return lw_fail(LEEWARD_INVALID, "%s; before that: %s", NONE, before.text);
+	return lw_fail_as(LEEWARD_INVALID, strncmp(before.text, NONE, strlen(NONE)) ? NONE : before.text);
 }
 
 static double deadline_of(double seconds)
@@ -65,12 +61,10 @@ static bool is_large(size_t length, const leeward_options *options)
 	return length >= most;
 }
 
-/* Send a request without arguments, and wait for its answer. Returns a leeward_error.
- *
- * The answer to a status request is stored in handle->status. */
-static int ask(leeward_handle *handle, enum lw_op op, double until)
+/* Send a request, and wait for its answer; that to a status request is stored in handle->status. Returns a leeward_error. */
+static int ask(leeward_handle *handle, enum lw_op op, const struct lw_request *request, double until)
 {
-	int failed = lw_send_plain(handle, op, until);
+	int failed = lw_send(handle, op, request, until);
 	struct lw_call *call;
 
 	if (failed)
@@ -91,7 +85,7 @@ static int ask(leeward_handle *handle, enum lw_op op, double until)
 /* Ask for an arena, once per connection. Without an arena large requests go over the socket. */
 static int ask_for_arena(leeward_handle *handle, double until)
 {
-	int failed = ask(handle, LW_ARENA, until);
+	int failed = ask(handle, LW_ARENA, LW_BARE(arena), until);
 
 	/* Any other failure is ignored: the request itself will show whether the daemon is there. */
 	return failed == LEEWARD_NO_ANSWER || failed == LEEWARD_BAD_REPLY || failed == LEEWARD_NO_MEMORY ? failed : LEEWARD_OK;
@@ -108,11 +102,13 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 		return lw_fail(LEEWARD_BUSY, "%d jobs of this handle are in flight", MAX_IN_FLIGHT);
 	if (is_large(length, options) && !handle->link.arena.asked) {
 		failed = ask_for_arena(handle, until);
-		if (failed)
-			return lw_fail_ran(failed, false);
+		if (failed) {
+			lw_last_fault()->may_have_run = false;
+			return failed;
+		}
 	}
 	failed = lw_request_execute(&handle->out, ++handle->last_id, NULL, 0, code, length, options);
-	return failed ? failed : lw_send_request(handle, LW_JOB, until);
+	return failed ? failed : lw_send_written(handle, LW_JOB, until);
 }
 
 /* The attempts of one leeward_execute, with the rules of leeward/client/retry.py. */
@@ -145,7 +141,7 @@ static void sleep_for(double seconds)
 /* After LEEWARD_BUSY: wait, and return true, if the job is to be sent again. */
 static bool again_when_free(const leeward_options *options, struct attempts *attempts)
 {
-	double after = leeward_last_error_retry_after(), pause = next_pause(attempts), until = attempts->until;
+	double after = lw_last_fault()->retry_after, pause = next_pause(attempts), until = attempts->until;
 
 	if (options->no_retry || options->no_retry_busy)
 		return false;
@@ -164,31 +160,28 @@ static bool again_when_free(const leeward_options *options, struct attempts *att
 }
 
 /* Make a new connection. If that fails, the last error stays as it was. */
-static bool reconnect(leeward_handle *handle, const struct attempts *attempts)
+static bool reconnect(leeward_handle *handle)
 {
-	int code = leeward_last_error_code();
-	char text[LW_FAULT_TEXT];
+	struct lw_fault first = *lw_last_fault(); /* it says more than "no daemon" */
 
-	memcpy(text, leeward_last_error(), strlen(leeward_last_error()) + 1);
 	if (!lw_link_connect(&handle->link))
 		return true;
-	/* The error of the first attempt says more than "no daemon". */
-	lw_fail_ran(lw_fail_as(code, text), attempts->may_have_run);
+	*lw_last_fault() = first;
 	return false;
 }
 
 /* After a failure: if the job is to be sent again, wait, make a connection for it, and return true. */
 static bool again(leeward_handle *handle, const leeward_options *options, struct attempts *attempts)
 {
-	int code = leeward_last_error_code();
+	int code = lw_last_fault()->code;
 	double seconds = 0;
 
-	attempts->may_have_run = attempts->may_have_run || leeward_last_error_may_have_run();
-	lw_fail_ran(code, attempts->may_have_run);
+	attempts->may_have_run = attempts->may_have_run || lw_last_fault()->may_have_run;
+	lw_last_fault()->may_have_run = attempts->may_have_run;
 	if (code == LEEWARD_BUSY && handle->link.fd >= 0)
 		return again_when_free(options, attempts);
 	if (code == LEEWARD_BUSY) /* refused with its connection */
-		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle, attempts);
+		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle);
 	if (options->no_retry || lw_calls_waiting_jobs(handle))
 		return false;
 	if (code == LEEWARD_SHUTTING_DOWN)
@@ -202,7 +195,7 @@ static bool again(leeward_handle *handle, const leeward_options *options, struct
 		return false;
 	lw_calls_lose(handle, code); /* a new connection may reach the daemon's successor */
 	sleep_for(seconds);
-	return reconnect(handle, attempts);
+	return reconnect(handle);
 }
 
 const char *leeward_version(void)
@@ -345,22 +338,22 @@ int leeward_fd(leeward_handle *handle)
 }
 
 /* As ask, with a timeout in seconds; 0: ANSWER_S. */
-static int ask_within(leeward_handle *handle, enum lw_op op, double timeout)
+static int ask_within(leeward_handle *handle, enum lw_op op, const struct lw_request *request, double timeout)
 {
 	if (!handle)
 		return no_handle();
 	if (!(timeout >= 0))
 		return lw_fail(LEEWARD_INVALID, "timeout: must be a finite number, 0 or more");
 	lw_calls_part(handle);
-	return ask(handle, op, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
+	return ask(handle, op, request, lw_now() + (timeout > 0 ? timeout : ANSWER_S));
 }
 
 int leeward_ping(leeward_handle *handle, double timeout)
 {
-	return ask_within(handle, LW_PING, timeout);
+	return ask_within(handle, LW_PING, LW_BARE(ping), timeout);
 }
 
 const char *leeward_status(leeward_handle *handle, double timeout)
 {
-	return ask_within(handle, LW_STATUS, timeout) ? NULL : handle->status;
+	return ask_within(handle, LW_STATUS, LW_REQUEST(status, .form = lw_bytes_of("json")), timeout) ? NULL : handle->status;
 }

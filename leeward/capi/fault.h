@@ -8,22 +8,15 @@
 /* Bytes of a text, with the NUL: a message of the daemon has at most 4,096 characters; some bytes are added. */
 #define LW_FAULT_TEXT 4608
 
-int lw_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int lw_fail_as(int code, const char *text);
-/* Set after how many seconds the request should be sent again; below 0: the daemon named no time. */
-void lw_fail_until(double seconds);
-int lw_fail_ran(int code, bool may_have_run);
-int lw_fail_no_memory(void);
-/* Set the errno of a failed file call, for the last error, which is *code*. Returns *code*. */
-int lw_fail_errno(int code, int number);
-
-/* A copy of this thread's last error, to restore it after a cleanup that may fail. */
 struct lw_fault {
-	int code, number;
+	int code, number; /* the errno of a failed file call, or 0 */
 	bool may_have_run;
-	double retry_after;
+	double retry_after; /* seconds after which the request should be sent again; below 0: the daemon named no time */
 	char text[LW_FAULT_TEXT];
 };
 
-struct lw_fault lw_fault_keep(void);
-void lw_fault_restore(const struct lw_fault *fault);
+int lw_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int lw_fail_as(int code, const char *text);
+int lw_fail_no_memory(void);
+/* That of this thread, to add to it, or to keep it over a cleanup that may fail. */
+struct lw_fault *lw_last_fault(void);

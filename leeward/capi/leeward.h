@@ -9,15 +9,15 @@
  *	leeward_free_result(result);
  *	leeward_disconnect(handle);
  *
- * Threads: only one thread at a time may use a handle; several threads may each use a handle
- * of their own. "Threads: the handle's" below means this rule. A result is independent of the
- * handle: any number of threads may read it, and one of them frees it, also after
- * leeward_disconnect.
+ * Threads: only one thread at a time may use a handle; several threads may each use a handle of their own. This
+ * rule holds for every function below that has no line about threads. A result is independent of the handle: any
+ * number of threads may read it, and one of them frees it, also after leeward_disconnect. So it is with all that a
+ * leeward_free_ function frees.
  *
- * Errors: a function that fails returns NULL or a negative leeward_error. The calling thread
- * then reads code and text with leeward_last_error_code and leeward_last_error. A job that
- * fails is not an error of the call: its result says how it failed. NULL and invalid arguments
- * give LEEWARD_INVALID, never a crash; only a dangling or invalid pointer can do harm.
+ * Errors: a function that fails returns NULL or a negative leeward_error; one that has nothing else to return gives
+ * LEEWARD_OK if it succeeds. After a failure leeward_last_error_code and leeward_last_error have the code and the text,
+ * for the calling thread. A job that fails is not an error of the call: its result says how it failed. NULL and invalid
+ * arguments give LEEWARD_INVALID, never a crash; only a dangling or invalid pointer can do harm.
  *
  * Time: no call waits for ever. A call without a deadline lasts as long as the daemon responds:
  * after 10 s of silence the library sends the daemon a ping, and after 10 s more without a byte
@@ -413,9 +413,7 @@ LEEWARD_API leeward_handle *leeward_connect(const char *path);
 /* Close the connection and free the handle. The daemon ends the unfinished jobs of the connection.
  *
  * Results that the caller has stay valid; results that were never waited for are lost.
- * NULL is allowed.
- *
- * Threads: the handle's. */
+ * NULL is allowed. */
 LEEWARD_API void leeward_disconnect(leeward_handle *handle);
 
 /* Run code, and wait for its result.
@@ -437,8 +435,7 @@ LEEWARD_API void leeward_disconnect(leeward_handle *handle);
  *	failed is a result.
  * Errors: LEEWARD_INVALID; LEEWARD_AWAY, LEEWARD_NO_ANSWER and LEEWARD_BAD_REPLY, after which
  *	the daemon ends the job, or it has ended and its result is lost; LEEWARD_REFUSED and the codes below it,
- *	after which the connection is still usable; LEEWARD_NO_MEMORY.
- * Threads: the handle's. */
+ *	after which the connection is still usable; LEEWARD_NO_MEMORY. */
 LEEWARD_API leeward_result *leeward_execute(leeward_handle *handle, const char *code, size_t length,
 					    const leeward_options *options);
 
@@ -448,8 +445,7 @@ LEEWARD_API leeward_result *leeward_execute(leeward_handle *handle, const char *
  * not sent again: leeward_wait fails, and leeward_last_error_may_have_run says whether the caller can send it again.
  *
  * Returns: the job's id, above 0, for leeward_wait; or a negative leeward_error.
- * Errors: as leeward_execute; also LEEWARD_BUSY if 256 jobs are in flight.
- * Threads: the handle's. */
+ * Errors: as leeward_execute; also LEEWARD_BUSY if 256 jobs are in flight. */
 LEEWARD_API int64_t leeward_submit(leeward_handle *handle, const char *code, size_t length,
 				   const leeward_options *options);
 
@@ -462,16 +458,13 @@ LEEWARD_API int64_t leeward_submit(leeward_handle *handle, const char *code, siz
  * Returns: the job's result, which the caller frees by leeward_free_result; or NULL.
  * Errors: LEEWARD_NOT_YET: *timeout* has passed and the job goes on; LEEWARD_INVALID: no
  *	such job, or none at all, is in flight; any other error of leeward_execute is the job's answer.
- *	If the connection is lost, all jobs in flight are answered by an error.
- * Threads: the handle's. */
+ *	If the connection is lost, all jobs in flight are answered by an error. */
 LEEWARD_API leeward_result *leeward_wait(leeward_handle *handle, int64_t *id, double timeout);
 
 /* Cancel a submitted job. leeward_wait then fails with LEEWARD_CANCELLED for it, or returns its
  * result if the job has ended before.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: LEEWARD_INVALID: no such job is in flight; LEEWARD_AWAY, LEEWARD_NO_ANSWER.
- * Threads: the handle's. */
+ * Errors: LEEWARD_INVALID: no such job is in flight; LEEWARD_AWAY, LEEWARD_NO_ANSWER. */
 LEEWARD_API int leeward_cancel(leeward_handle *handle, int64_t id);
 
 /* Raise KeyboardInterrupt in a submitted job, as Ctrl-C does; leeward_wait then returns its result.
@@ -479,17 +472,13 @@ LEEWARD_API int leeward_cancel(leeward_handle *handle, int64_t id);
  * A job that handles the exception, or is in C code, runs on. A job that still waits for a worker is cancelled. This
  * function may be called repeatedly.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_cancel.
- * Threads: the handle's. */
+ * Errors: as leeward_cancel. */
 LEEWARD_API int leeward_interrupt(leeward_handle *handle, int64_t id);
 
 /* Kill a submitted job. leeward_wait then returns its result with everything that it has written: outcome
  * LEEWARD_SIGNALLED, exit code 137. A job that still waits for a worker is cancelled.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_cancel.
- * Threads: the handle's. */
+ * Errors: as leeward_cancel. */
 LEEWARD_API int leeward_kill(leeward_handle *handle, int64_t id);
 
 /* The descriptor to poll for reading while jobs are in flight.
@@ -500,18 +489,15 @@ LEEWARD_API int leeward_kill(leeward_handle *handle, int64_t id);
  * only leeward_execute, leeward_submit, leeward_ping and leeward_status do.
  *
  * Returns: the descriptor; or a negative leeward_error.
- * Errors: LEEWARD_INVALID; LEEWARD_AWAY: there is no connection at the moment.
- * Threads: the handle's. */
+ * Errors: LEEWARD_INVALID; LEEWARD_AWAY: there is no connection at the moment. */
 LEEWARD_API int leeward_fd(leeward_handle *handle);
 
 /* Ask whether the daemon answers.
  *
  * Args:
  *	timeout: seconds to wait; 0: 5 s.
- * Returns: LEEWARD_OK, or a negative leeward_error.
  * Errors: LEEWARD_INVALID, LEEWARD_AWAY, LEEWARD_NO_ANSWER, LEEWARD_BAD_REPLY, LEEWARD_REFUSED
- *	and the codes below it.
- * Threads: the handle's. */
+ *	and the codes below it. */
 LEEWARD_API int leeward_ping(leeward_handle *handle, double timeout);
 
 /* The daemon's status: workers, jobs and layers, as `leeward status --json` prints them.
@@ -520,8 +506,7 @@ LEEWARD_API int leeward_ping(leeward_handle *handle, double timeout);
  *	timeout: seconds to wait; 0: 5 s.
  * Returns: one JSON object in ASCII, which the handle owns, valid until its next leeward_status or
  *	leeward_disconnect; or NULL.
- * Errors: as leeward_ping.
- * Threads: the handle's. */
+ * Errors: as leeward_ping. */
 LEEWARD_API const char *leeward_status(leeward_handle *handle, double timeout);
 
 /* The errno of the last failed file call (LEEWARD_FILE) of this thread, as the kernel gave it inside the sandbox.
@@ -541,15 +526,13 @@ LEEWARD_API int leeward_last_error_errno(void);
  * Returns: the sandbox, which the caller frees by leeward_sandbox_detach, before its handle; or NULL.
  * Errors: LEEWARD_INVALID, LEEWARD_BUSY (the library doesn't send the request again; see
  *	leeward_last_error_retry_after), LEEWARD_REJECTED, LEEWARD_AWAY, LEEWARD_NO_ANSWER, LEEWARD_BAD_REPLY,
- *	LEEWARD_NO_MEMORY, LEEWARD_REFUSED and the codes below it.
- * Threads: the handle's, as for all functions of a sandbox. */
+ *	LEEWARD_NO_MEMORY, LEEWARD_REFUSED and the codes below it. */
 LEEWARD_API leeward_sandbox *leeward_sandbox_open(leeward_handle *handle, const leeward_sandbox_options *options);
 
 /* Find the sandbox with this id, which another program of the same user may have opened.
  *
  * Returns: the sandbox, which the caller frees by leeward_sandbox_detach; or NULL.
- * Errors: LEEWARD_SANDBOX_OVER; else as leeward_sandbox_open.
- * Threads: the handle's. */
+ * Errors: LEEWARD_SANDBOX_OVER; else as leeward_sandbox_open. */
 LEEWARD_API leeward_sandbox *leeward_sandbox_attach(leeward_handle *handle, const char *id);
 
 /* The id of a sandbox: 26 characters, which the object owns.
@@ -558,16 +541,12 @@ LEEWARD_API leeward_sandbox *leeward_sandbox_attach(leeward_handle *handle, cons
  * Threads: any. */
 LEEWARD_API const char *leeward_sandbox_id(const leeward_sandbox *sandbox);
 
-/* Free the object. The sandbox itself goes on until its idle time or lifetime is over. NULL is allowed.
- *
- * Threads: the handle's. */
+/* Free the object. The sandbox itself goes on until its idle time or lifetime is over. NULL is allowed. */
 LEEWARD_API void leeward_sandbox_detach(leeward_sandbox *sandbox);
 
 /* End the sandbox and every process in it. The caller still has to free the object.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: LEEWARD_SANDBOX_OVER: it had ended before; else as leeward_ping.
- * Threads: the handle's. */
+ * Errors: LEEWARD_SANDBOX_OVER: it had ended before; else as leeward_ping. */
 LEEWARD_API int leeward_sandbox_kill(leeward_sandbox *sandbox);
 
 /* Change the times after which a sandbox ends.
@@ -575,28 +554,22 @@ LEEWARD_API int leeward_sandbox_kill(leeward_sandbox *sandbox);
  * Args:
  *	idle: seconds without a call after which it ends; 0: no change.
  *	lifetime: seconds from now on after which it ends; 0: no change.
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_sandbox_kill, and LEEWARD_REJECTED.
- * Threads: the handle's. */
+ * Errors: as leeward_sandbox_kill, and LEEWARD_REJECTED. */
 LEEWARD_API int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetime);
 
 /* The state of a sandbox.
  *
  * Returns: a list with this sandbox only, which the caller frees by leeward_free_sandboxes; or NULL.
- * Errors: as leeward_sandbox_kill.
- * Threads: the handle's. */
+ * Errors: as leeward_sandbox_kill. */
 LEEWARD_API leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox);
 
 /* The state of all live sandboxes of this user.
  *
  * Returns: a list, which the caller frees by leeward_free_sandboxes; or NULL.
- * Errors: as leeward_ping.
- * Threads: the handle's. */
+ * Errors: as leeward_ping. */
 LEEWARD_API leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle);
 
-/* Free a list of sandboxes. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of sandboxes. NULL is allowed. */
 LEEWARD_API void leeward_free_sandboxes(leeward_sandboxes *sandboxes);
 
 /* Run a program in a sandbox to its end.
@@ -606,8 +579,7 @@ LEEWARD_API void leeward_free_sandboxes(leeward_sandboxes *sandboxes);
  *
  * Returns: the result with the program's output, which the caller frees by leeward_free_result; or NULL. The exit code is
  *	127 for a missing program and 126 for one that can't be executed.
- * Errors: LEEWARD_SANDBOX_OVER; else as leeward_execute. The library doesn't send the request again.
- * Threads: the handle's. */
+ * Errors: LEEWARD_SANDBOX_OVER; else as leeward_execute. The library doesn't send the request again. */
 LEEWARD_API leeward_result *leeward_sandbox_run(leeward_sandbox *sandbox, const leeward_program *program);
 
 /* Run Python code in a sandbox, with its files.
@@ -620,44 +592,36 @@ LEEWARD_API leeward_result *leeward_sandbox_run(leeward_sandbox *sandbox, const 
  *		a kernel takes no stdin. With display the result has what the code displays.
  * Returns: the result, which the caller frees by leeward_free_result; or NULL.
  * Errors: LEEWARD_SANDBOX_OVER; LEEWARD_SESSION_OVER: the kernel's state is lost; else as leeward_execute. The
- *	library doesn't send the request again.
- * Threads: the handle's. */
+ *	library doesn't send the request again. */
 LEEWARD_API leeward_result *leeward_sandbox_execute(leeward_sandbox *sandbox, int64_t kernel, const char *code,
 						    size_t length, const leeward_options *options);
 
 /* Open a kernel: a Python process that keeps variables, imports and threads from one code to the next.
  *
  * Returns: its number, above 0; or a negative leeward_error.
- * Errors: LEEWARD_SANDBOX_OVER, LEEWARD_BUSY; else as leeward_ping.
- * Threads: the handle's. */
+ * Errors: LEEWARD_SANDBOX_OVER, LEEWARD_BUSY; else as leeward_ping. */
 LEEWARD_API int64_t leeward_kernel_open(leeward_sandbox *sandbox);
 
 /* Raise KeyboardInterrupt in the code that a kernel runs. Use another handle than the one that waits for the result.
  *
  * Returns: 1, or 0 if the kernel runs no code; or a negative leeward_error.
- * Errors: as leeward_kernel_open.
- * Threads: the handle's. */
+ * Errors: as leeward_kernel_open. */
 LEEWARD_API int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kernel);
 
 /* Give a kernel a new process. Its state is lost; a call that waits for a result of it fails with LEEWARD_SESSION_OVER.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_kernel_open.
- * Threads: the handle's. */
+ * Errors: as leeward_kernel_open. */
 LEEWARD_API int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel);
 
 /* End a kernel.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_kernel_open.
- * Threads: the handle's. */
+ * Errors: as leeward_kernel_open. */
 LEEWARD_API int leeward_kernel_close(leeward_sandbox *sandbox, int64_t kernel);
 
 /* Start a program without waiting for its end. It runs until it exits, is killed, or the sandbox ends.
  *
  * Returns: the process's number, above 0, which every handle of this user may use; or a negative leeward_error.
- * Errors: LEEWARD_SANDBOX_OVER; LEEWARD_BUSY: the sandbox has no room for another process; else as leeward_ping.
- * Threads: the handle's. */
+ * Errors: LEEWARD_SANDBOX_OVER; LEEWARD_BUSY: the sandbox has no room for another process; else as leeward_ping. */
 LEEWARD_API int64_t leeward_process_start(leeward_sandbox *sandbox, const leeward_program *program);
 
 /* Wait for output of a process, and read it.
@@ -672,8 +636,7 @@ LEEWARD_API int64_t leeward_process_start(leeward_sandbox *sandbox, const leewar
  *	context: passed to *take*.
  * Returns: 1 if more output may come, also if there was none within the time; 0 if the process has ended and all its
  *	output was read; or a negative leeward_error.
- * Errors: LEEWARD_PROCESS_OVER, LEEWARD_SANDBOX_OVER; else as leeward_ping.
- * Threads: the handle's. */
+ * Errors: LEEWARD_PROCESS_OVER, LEEWARD_SANDBOX_OVER; else as leeward_ping. */
 LEEWARD_API int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *after, double timeout,
 				     leeward_take take, void *context);
 
@@ -683,15 +646,12 @@ LEEWARD_API int leeward_process_read(leeward_sandbox *sandbox, int64_t process, 
  * Returns: how many bytes were written: fewer than *length* if the process has closed its standard input; or a negative
  *	leeward_error.
  * Errors: as leeward_process_read, and LEEWARD_BUSY: 4 MiB wait for the process already. After an error it isn't known
- *	how many bytes were written.
- * Threads: the handle's. */
+ *	how many bytes were written. */
 LEEWARD_API int64_t leeward_process_write(leeward_sandbox *sandbox, int64_t process, const void *data, size_t length);
 
 /* Close the standard input of a process.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_process_read; LEEWARD_REJECTED: the process is on a terminal. There, write the byte 4 (Ctrl-D).
- * Threads: the handle's. */
+ * Errors: as leeward_process_read; LEEWARD_REJECTED: the process is on a terminal. There, write the byte 4 (Ctrl-D). */
 LEEWARD_API int leeward_process_close_stdin(leeward_sandbox *sandbox, int64_t process);
 
 /* Send a signal to a process, but not to its children.
@@ -699,22 +659,18 @@ LEEWARD_API int leeward_process_close_stdin(leeward_sandbox *sandbox, int64_t pr
  * Args:
  *	number: a Linux signal number.
  * Returns: 1, or 0 if the process has ended; or a negative leeward_error.
- * Errors: as leeward_process_read.
- * Threads: the handle's. */
+ * Errors: as leeward_process_read. */
 LEEWARD_API int leeward_process_signal(leeward_sandbox *sandbox, int64_t process, int number);
 
 /* Change the size of a process's terminal.
  *
  * Returns: 1, or 0 if the process has ended; or a negative leeward_error.
- * Errors: as leeward_process_read; LEEWARD_REJECTED: the process has no terminal.
- * Threads: the handle's. */
+ * Errors: as leeward_process_read; LEEWARD_REJECTED: the process has no terminal. */
 LEEWARD_API int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, int columns);
 
 /* Kill a process and all its descendants, also those that are left after its end. Doesn't wait for their end.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_process_read.
- * Threads: the handle's. */
+ * Errors: as leeward_process_read. */
 LEEWARD_API int leeward_process_kill(leeward_sandbox *sandbox, int64_t process);
 
 /* Wait for the end of a process. If it writes much, read its output meanwhile: see leeward_process_read.
@@ -722,8 +678,7 @@ LEEWARD_API int leeward_process_kill(leeward_sandbox *sandbox, int64_t process);
  * Args:
  *	timeout: seconds to wait; 0: don't wait; below 0: as long as it runs.
  * Returns: the result without output, which the caller frees by leeward_free_result; or NULL.
- * Errors: LEEWARD_NOT_YET: the process is still running; else as leeward_process_read.
- * Threads: the handle's. */
+ * Errors: LEEWARD_NOT_YET: the process is still running; else as leeward_process_read. */
 LEEWARD_API leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, double timeout);
 
 /* Read a file of a sandbox.
@@ -732,36 +687,28 @@ LEEWARD_API leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64
  *	path: bytes without NUL; a relative path is below /workspace. This holds for all functions of files.
  *	most: bytes to read at most; for a larger file the call fails with LEEWARD_FILE and EFBIG. 0: 64 MiB.
  * Returns: its content, which the caller frees by leeward_free_content; or NULL.
- * Errors: LEEWARD_FILE, LEEWARD_SANDBOX_OVER, LEEWARD_BUSY; else as leeward_ping.
- * Threads: the handle's. */
+ * Errors: LEEWARD_FILE, LEEWARD_SANDBOX_OVER, LEEWARD_BUSY; else as leeward_ping. */
 LEEWARD_API leeward_content *leeward_file_read(leeward_sandbox *sandbox, const char *path, uint64_t most);
 
-/* Free the content of a file. NULL is allowed.
- *
- * Threads: any. */
+/* Free the content of a file. NULL is allowed. */
 LEEWARD_API void leeward_free_content(leeward_content *content);
 
 /* Write a file of a sandbox, as a whole or not at all. Missing parent folders are made.
  *
  * Args:
  *	mode: permission bits; -1: keep those of the file that is replaced, or the default for a new file.
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_write(leeward_sandbox *sandbox, const char *path, const void *data, size_t length, int mode);
 
 /* Append to a file, which is made if it doesn't exist.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_append(leeward_sandbox *sandbox, const char *path, const void *data, size_t length);
 
 /* List a folder.
  *
  * Returns: its entries, which the caller frees by leeward_free_entries; or NULL.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const char *path);
 
 /* Look at one file, folder or link.
@@ -769,38 +716,29 @@ LEEWARD_API leeward_entries *leeward_file_list(leeward_sandbox *sandbox, const c
  * Args:
  *	follow: 1: of a link, look at its target.
  * Returns: one entry, which the caller frees by leeward_free_entries; or NULL.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API leeward_entries *leeward_file_stat(leeward_sandbox *sandbox, const char *path, int follow);
 
-/* Free a list of entries. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of entries. NULL is allowed. */
 LEEWARD_API void leeward_free_entries(leeward_entries *entries);
 
 /* Make a folder.
  *
  * Args:
  *	parents: 1: make missing parents as well, and don't fail if the folder exists.
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_mkdir(leeward_sandbox *sandbox, const char *path, int parents);
 
 /* Remove a file, a link or an empty folder.
  *
  * Args:
  *	recursive: 1: remove a folder with everything in it.
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_remove(leeward_sandbox *sandbox, const char *path, int recursive);
 
 /* Rename or move a file or folder.
  *
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_move(leeward_sandbox *sandbox, const char *path, const char *to);
 
 /* Copy a file, or a folder with everything in it. Modes, times and links are kept.
@@ -808,9 +746,7 @@ LEEWARD_API int leeward_file_move(leeward_sandbox *sandbox, const char *path, co
  * Args:
  *	to: path of the copy. Missing parent folders are made; a file there is replaced, and a folder is copied into a
  *		folder that exists.
- * Returns: LEEWARD_OK, or a negative leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int leeward_file_copy(leeward_sandbox *sandbox, const char *path, const char *to);
 
 /* Replace bytes that occur exactly once in a file.
@@ -821,8 +757,7 @@ LEEWARD_API int leeward_file_copy(leeward_sandbox *sandbox, const char *path, co
  *	after: the new bytes, at most 1 MiB; may be NULL if after_length is 0.
  * Returns: how many times *before* occurs. 1: it was replaced; any other number: the file wasn't changed. Or a negative
  *	leeward_error.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path, const void *before,
 				      size_t before_length, const void *after, size_t after_length);
 
@@ -833,14 +768,11 @@ LEEWARD_API int64_t leeward_file_edit(leeward_sandbox *sandbox, const char *path
  *	pattern: as for Python's glob: *, ?, [a-z], and ** for folders of any depth; at most 4,096 bytes.
  *	most: paths to return at most; 0, and more than 4,000: 4,000.
  * Returns: the paths, which begin with *path* unless that is "."; the caller frees them by leeward_free_names; or NULL.
- * Errors: as leeward_file_read.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read. */
 LEEWARD_API leeward_names *leeward_file_glob(leeward_sandbox *sandbox, const char *path, const char *pattern,
 					     uint32_t most);
 
-/* Free a list of paths. NULL is allowed.
- *
- * Threads: any. */
+/* Free a list of paths. NULL is allowed. */
 LEEWARD_API void leeward_free_names(leeward_names *names);
 
 /* Search a file, or all files below a folder, for lines that match a pattern.
@@ -851,14 +783,11 @@ LEEWARD_API void leeward_free_names(leeward_names *names);
  *	flags: leeward_grep_flags, combined by |.
  *	most: lines to return at most; 0: 1,000; 4,000 at most.
  * Returns: the lines, which the caller frees by leeward_free_matches; or NULL.
- * Errors: as leeward_file_read; LEEWARD_FILE with errno 0 if the pattern is invalid.
- * Threads: the handle's. */
+ * Errors: as leeward_file_read; LEEWARD_FILE with errno 0 if the pattern is invalid. */
 LEEWARD_API leeward_matches *leeward_file_grep(leeward_sandbox *sandbox, const char *path, const char *pattern,
 					       const char *include, uint32_t flags, uint32_t most);
 
-/* Free what leeward_file_grep gave. NULL is allowed.
- *
- * Threads: any. */
+/* Free what leeward_file_grep gave. NULL is allowed. */
 LEEWARD_API void leeward_free_matches(leeward_matches *matches);
 
 /* Free a result and unmap its memory files. NULL is allowed.

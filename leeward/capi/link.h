@@ -1,8 +1,11 @@
-/* A connection: a socket, the bytes of an incomplete frame, a queue of received descriptors, an arena.
+/* A connection: a socket, the bytes of an incomplete frame, a queue of received descriptors, an arena for large requests; and
+ * which socket it is.
  *
  * Runs in:   libleeward and the command line.
  * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait and lw_link_receive as long as the caller says.
- *            All other functions don't block. */
+ *            All other functions don't block.
+ * Trust:     none in memory files. The kernel is asked for a file's size and seals before one byte of it is read; an
+ *            arena is only written, by pwrite(2), which a file that shrinks can't turn into a SIGBUS. */
 #pragma once
 
 #include <signal.h>
@@ -11,7 +14,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "wire.h"
+#include "reply.h"
 
 /* Seconds to wait for a connection while the daemon's backlog is full. */
 #define LW_CONNECT_S 5
@@ -57,3 +60,13 @@ ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length);
 ssize_t lw_link_receive(struct lw_link *link, bool wait);
 int lw_link_wait(struct lw_link *link, short events, double seconds, const sigset_t *mask);
 int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length);
+
+int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS]);
+const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket);
+const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply);
+int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length);
+void lw_arena_free_slot(struct lw_link *link, int slot);
+
+/* place.c: where the daemon of this process's user listens. */
+int lw_place(const char *path, char **ret_path);
+int lw_place_named(const char *content, size_t length, const char **ret_value, size_t *ret_length);

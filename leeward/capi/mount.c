@@ -1,5 +1,3 @@
-#include "mount.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +12,9 @@
 #include "sandbox.h"
 #include "text.h"
 
+/* Room for a path, with its NUL. */
+#define PATH_ROOM 4096
+
 /* Check *mounts*, and report the first invalid one. Returns a leeward_error. */
 int lw_mounts_check(const leeward_mount *mounts, size_t count)
 {
@@ -26,9 +27,9 @@ int lw_mounts_check(const leeward_mount *mounts, size_t count)
 	for (size_t i = 0; !failed && i < count; i++) {
 		const char *target = mounts[i].target;
 
-		if (!mounts[i].source || !*mounts[i].source || strlen(mounts[i].source) >= LW_PATH_ROOM)
+		if (!mounts[i].source || !*mounts[i].source || strlen(mounts[i].source) >= PATH_ROOM)
 			return lw_invalid("mounts", "a source is NULL, empty or too long");
-		if (!target || *target != '/' || strlen(target) >= LW_PATH_ROOM)
+		if (!target || *target != '/' || strlen(target) >= PATH_ROOM)
 			return lw_invalid("mounts", "a target isn't an absolute path");
 		failed = lw_check_text("mounts", target);
 	}
@@ -47,7 +48,7 @@ static int refuse(const char *source, const char *reason)
 /* Open the source of one mount, and resolve its path. Returns a leeward_error. */
 static int open_one(struct lw_folder *folder, const leeward_mount *mount)
 {
-	char link[32], path[LW_PATH_ROOM];
+	char link[32], path[PATH_ROOM];
 	struct stat about;
 	ssize_t length;
 
@@ -92,8 +93,8 @@ void lw_folders_close(struct lw_folders *folders)
 	}
 }
 
-/* Send one byte with all descriptors. Returns 0 or -errno. */
-static int send_all(int socket, const struct lw_folders *folders)
+/* Send one byte with all descriptors to a dock's *socket*. Returns a leeward_error. */
+int lw_folders_send(const struct lw_folders *folders, int socket)
 {
 	union {
 		char room[CMSG_SPACE(LW_MAX_MOUNTS * sizeof(int))];
@@ -113,34 +114,22 @@ static int send_all(int socket, const struct lw_folders *folders)
 	do
 		sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
-	return sent < 0 ? -errno : 0;
-}
-
-/* Ask for a dock and send the descriptors to it. The request for the sandbox has to name *ret_dock. Returns a
- * leeward_error. */
-int lw_folders_dock(const struct lw_folders *folders, leeward_handle *handle, int64_t *ret_dock)
-{
-	int socket = -1, failed = lw_ask_dock(handle, ret_dock, &socket);
-
-	if (failed)
-		return failed;
-	failed = send_all(socket, folders);
-	close(socket);
-	if (failed)
-		return lw_fail(LEEWARD_BAD_REPLY, "the daemon's dock takes no descriptors: %s", strerror(-failed));
+	if (sent < 0)
+		return lw_fail(LEEWARD_BAD_REPLY, "the daemon's dock takes no descriptors: %s", strerror(errno));
 	return LEEWARD_OK;
 }
 
-static void put_text(struct lw_buffer *buffer, const char *field, const char *text, size_t length)
+static void put_flag(struct lw_buffer *buffer, const char *name, int32_t flag)
 {
-	lw_put_word(buffer, field);
-	lw_put_text(buffer, text, length);
+	if (!flag)
+		return;
+	lw_put_word(buffer, name);
+	lw_put_true(buffer);
 }
 
-/* Write the field `mounts`. */
+/* Write the value of the field `mounts`. */
 void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders)
 {
-	lw_put_word(buffer, "mounts");
 	lw_put_array(buffer, folders->count);
 	for (size_t i = 0; i < folders->count; i++) {
 		const struct lw_folder *folder = &folders->folders[i];
@@ -150,10 +139,12 @@ void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders)
 		while (length > 1 && mount->target[length - 1] == '/')
 			length--;
 		lw_put_map(buffer, (size_t)2 + (mount->writable != 0) + (mount->overlay != 0) + (folder->is_file != 0));
-		put_text(buffer, "path", folder->path, strlen(folder->path));
-		put_text(buffer, "target", mount->target, length);
-		lw_put_flag(buffer, "writable", mount->writable != 0);
-		lw_put_flag(buffer, "overlay", mount->overlay != 0);
-		lw_put_flag(buffer, "file", folder->is_file != 0);
+		lw_put_word(buffer, "path");
+		lw_put_word(buffer, folder->path);
+		lw_put_word(buffer, "target");
+		lw_put_text(buffer, mount->target, length);
+		put_flag(buffer, "writable", mount->writable);
+		put_flag(buffer, "overlay", mount->overlay);
+		put_flag(buffer, "file", folder->is_file);
 	}
 }

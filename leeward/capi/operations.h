@@ -1,6 +1,6 @@
 /* Made by ./dev generate */
-/* Requests by their operations: lw_request_write writes them. A field that must be given is written in any case, others if
- * they aren't 0, false or NULL. An operation with an array or a map is written by hand, in request.c and by its senders. */
+/* Operations: the fields of their requests and of their answers. lw_request_write writes a request: a field that must be
+ * given in any case, others if they aren't 0, false, empty or NULL. LW_READ reads an answer. */
 #pragma once
 
 #include "request.h"
@@ -47,6 +47,42 @@ struct lw_egress_log {
 static const struct lw_field lw_fields_egress_log[] = {
 	{"after", LW_WHOLE, false, offsetof(struct lw_egress_log, after)},
 	{"wait", LW_SECONDS, false, offsetof(struct lw_egress_log, wait)},
+};
+
+/* Run code, or a module, and answer with its result. */
+struct lw_execute {
+	uint64_t session; /* the session to run it in, see `session_open`; without it, a process of its own */
+	struct lw_bytes code; /* Python source, at most 16 MiB, as text at most 4 MiB */
+	struct lw_bytes module; /* a module to run as `python -m` does */
+	struct lw_bytes name; /* the file name that tracebacks show; printable, at most 255 characters */
+	struct lw_texts args; /* `sys.argv[1:]`; at most 1,024, together 2^20 characters, no NUL */
+	struct lw_texts env; /* added to the sandbox's own; bounds as for `args`; no `=` in a name */
+	struct lw_files files; /* written to `/workspace` before the start; at most 1,024, together 64 MiB */
+	struct lw_bytes stdin_; /* at most 64 MiB */
+	struct lw_texts collect; /* names, folders and patterns of regular files below `/workspace` to bring back; at most 64 */
+	bool display; /* answer with `results` and `value` as well; not with `module` */
+	struct lw_limits limits; /* see below */
+	struct lw_bytes label; /* the client's own name for the job, for the daemon's log and the answer: at most 64 letters, digits and `._:/@-` */
+	struct lw_bytes profile; /* which files the sandbox shows and what it permits: one of the daemon's [profiles](profiles.md), without `shell`. Not with `session` */
+	struct lw_bytes environment; /* the interpreter and packages, one of the daemon's [environments](environments.md); without it the daemon's own. Not with `session` */
+	struct lw_bytes egress; /* the name of an [egress policy](egress.md) of the daemon, `[egress.NAME]`; without it the job has no network. Not with `session` */
+};
+static const struct lw_field lw_fields_execute[] = {
+	{"session", LW_WHOLE, false, offsetof(struct lw_execute, session)},
+	{"code", LW_AS_BINARY, false, offsetof(struct lw_execute, code)},
+	{"module", LW_AS_TEXT, false, offsetof(struct lw_execute, module)},
+	{"name", LW_AS_TEXT, false, offsetof(struct lw_execute, name)},
+	{"args", LW_TEXTS, false, offsetof(struct lw_execute, args)},
+	{"env", LW_SETTINGS, false, offsetof(struct lw_execute, env)},
+	{"files", LW_FILES, false, offsetof(struct lw_execute, files)},
+	{"stdin", LW_AS_BINARY, false, offsetof(struct lw_execute, stdin_)},
+	{"collect", LW_TEXTS, false, offsetof(struct lw_execute, collect)},
+	{"display", LW_FLAG, false, offsetof(struct lw_execute, display)},
+	{"limits", LW_LIMITS, false, offsetof(struct lw_execute, limits)},
+	{"label", LW_AS_TEXT, false, offsetof(struct lw_execute, label)},
+	{"profile", LW_AS_TEXT, false, offsetof(struct lw_execute, profile)},
+	{"environment", LW_AS_TEXT, false, offsetof(struct lw_execute, environment)},
+	{"egress", LW_AS_TEXT, false, offsetof(struct lw_execute, egress)},
 };
 
 /* Append to a file, which is made if it doesn't exist. */
@@ -457,6 +493,16 @@ static const struct lw_field lw_fields_overlay_diff[] = {
 	{"target", LW_AS_TEXT, true, offsetof(struct lw_overlay_diff, target)},
 };
 
+/* Undo what sandbox has changed in its overlay at target. */
+struct lw_overlay_discard {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes target; /* of one of its overlays */
+};
+static const struct lw_field lw_fields_overlay_discard[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_overlay_discard, sandbox)},
+	{"target", LW_AS_TEXT, true, offsetof(struct lw_overlay_discard, target)},
+};
+
 /* Read a piece of a changed file in the overlay at target. */
 struct lw_overlay_read {
 	struct lw_bytes sandbox; /* its id */
@@ -529,6 +575,34 @@ static const struct lw_field lw_fields_process_resize[] = {
 	{"columns", LW_WHOLE, true, offsetof(struct lw_process_resize, columns)},
 };
 
+/* Run a program to its end, and answer as `execute` does. */
+struct lw_process_run {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_texts argv; /* the program, which is looked for in `PATH`, and its arguments; at most 1,024, of at most 131,071 characters each and 2^21 together */
+	struct lw_bytes shell; /* a line for `/bin/sh -c`, at most 131,071 characters */
+	struct lw_bytes cwd; /* the folder to start in, at most 4,095 characters */
+	struct lw_texts env; /* variables, beside the sandbox's; bounds as for `execute` */
+	struct lw_bytes stdin_; /* at most 64 MiB */
+	struct lw_bytes title; /* what `process_list` shows, at most 255 characters */
+	struct lw_limits limits; /* `time`, `output` and `overflow` */
+	double cpu_time; /* processor seconds of it and all that descends from it, 0.001 to 3,600, after which they are killed: `timed_out`, with the limit `cpu` */
+	bool clean; /* its environment is `PATH`, and what `env` here and the sandbox's `env` say */
+	bool warm; /* the program reads all of its stdin before it does anything */
+};
+static const struct lw_field lw_fields_process_run[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_process_run, sandbox)},
+	{"argv", LW_TEXTS, false, offsetof(struct lw_process_run, argv)},
+	{"shell", LW_AS_TEXT, false, offsetof(struct lw_process_run, shell)},
+	{"cwd", LW_AS_TEXT, false, offsetof(struct lw_process_run, cwd)},
+	{"env", LW_SETTINGS, false, offsetof(struct lw_process_run, env)},
+	{"stdin", LW_AS_BINARY, false, offsetof(struct lw_process_run, stdin_)},
+	{"title", LW_AS_TEXT, false, offsetof(struct lw_process_run, title)},
+	{"limits", LW_LIMITS, false, offsetof(struct lw_process_run, limits)},
+	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_run, cpu_time)},
+	{"clean", LW_FLAG, false, offsetof(struct lw_process_run, clean)},
+	{"warm", LW_FLAG, false, offsetof(struct lw_process_run, warm)},
+};
+
 /* Send a signal to a process alone. */
 struct lw_process_signal {
 	struct lw_bytes sandbox; /* its id */
@@ -539,6 +613,40 @@ static const struct lw_field lw_fields_process_signal[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_process_signal, sandbox)},
 	{"process", LW_WHOLE, true, offsetof(struct lw_process_signal, process)},
 	{"signal", LW_WHOLE, true, offsetof(struct lw_process_signal, signal)},
+};
+
+/* Start a program that is read from and written to while it runs. */
+struct lw_process_start {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_texts argv; /* the program, which is looked for in `PATH`, and its arguments; at most 1,024, of at most 131,071 characters each and 2^21 together */
+	struct lw_bytes shell; /* a line for `/bin/sh -c`, at most 131,071 characters */
+	struct lw_bytes cwd; /* the folder to start in, at most 4,095 characters */
+	struct lw_texts env; /* variables, beside the sandbox's; bounds as for `execute` */
+	struct lw_bytes stdin_; /* at most 64 MiB */
+	struct lw_bytes title; /* what `process_list` shows, at most 255 characters */
+	struct lw_limits limits; /* `time`, `output` and `overflow` */
+	double cpu_time; /* processor seconds of it and all that descends from it, 0.001 to 3,600, after which they are killed: `timed_out`, with the limit `cpu` */
+	bool clean; /* its environment is `PATH`, and what `env` here and the sandbox's `env` say */
+	bool open; /* its standard input stays open for `process_write` after the content of `stdin` */
+	bool bounded; /* the sandbox's `time` and `output` hold where it doesn't set its own; else it has no such limit */
+	struct lw_pair terminal; /* two ints, rows and columns, each from 1 to 65,535: it is on a terminal of that size, with standard input open and stdout as its one stream */
+	bool held; /* it is killed when this connection ends */
+};
+static const struct lw_field lw_fields_process_start[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_process_start, sandbox)},
+	{"argv", LW_TEXTS, false, offsetof(struct lw_process_start, argv)},
+	{"shell", LW_AS_TEXT, false, offsetof(struct lw_process_start, shell)},
+	{"cwd", LW_AS_TEXT, false, offsetof(struct lw_process_start, cwd)},
+	{"env", LW_SETTINGS, false, offsetof(struct lw_process_start, env)},
+	{"stdin", LW_AS_BINARY, false, offsetof(struct lw_process_start, stdin_)},
+	{"title", LW_AS_TEXT, false, offsetof(struct lw_process_start, title)},
+	{"limits", LW_LIMITS, false, offsetof(struct lw_process_start, limits)},
+	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_start, cpu_time)},
+	{"clean", LW_FLAG, false, offsetof(struct lw_process_start, clean)},
+	{"open", LW_FLAG, false, offsetof(struct lw_process_start, open)},
+	{"bounded", LW_FLAG, false, offsetof(struct lw_process_start, bounded)},
+	{"terminal", LW_PAIR, false, offsetof(struct lw_process_start, terminal)},
+	{"held", LW_FLAG, false, offsetof(struct lw_process_start, held)},
 };
 
 /* Answer when a process has ended, or after wait seconds. */
@@ -577,6 +685,34 @@ static const struct lw_field lw_fields_recall[] = {
 	{"wait", LW_SECONDS, false, offsetof(struct lw_recall, wait)},
 };
 
+/* Run Python code in sandbox, and answer as `execute` does; the other fields as there. */
+struct lw_sandbox_execute {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t kernel; /* a kernel of `kernel_open`; 0 for a fresh interpreter */
+	struct lw_bytes code; /* as for `execute` */
+	struct lw_bytes name; /* as for `execute` */
+	struct lw_texts args; /* as for `execute` */
+	struct lw_texts env; /* as for `execute` */
+	struct lw_files files; /* as for `execute` */
+	struct lw_bytes stdin_; /* as for `execute`; a kernel takes none */
+	struct lw_texts collect; /* as for `execute` */
+	bool display; /* as for `execute` */
+	struct lw_limits limits; /* `time`, `output` and `overflow` */
+};
+static const struct lw_field lw_fields_sandbox_execute[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_execute, sandbox)},
+	{"kernel", LW_WHOLE, false, offsetof(struct lw_sandbox_execute, kernel)},
+	{"code", LW_AS_BINARY, true, offsetof(struct lw_sandbox_execute, code)},
+	{"name", LW_AS_TEXT, false, offsetof(struct lw_sandbox_execute, name)},
+	{"args", LW_TEXTS, false, offsetof(struct lw_sandbox_execute, args)},
+	{"env", LW_SETTINGS, false, offsetof(struct lw_sandbox_execute, env)},
+	{"files", LW_FILES, false, offsetof(struct lw_sandbox_execute, files)},
+	{"stdin", LW_AS_BINARY, false, offsetof(struct lw_sandbox_execute, stdin_)},
+	{"collect", LW_TEXTS, false, offsetof(struct lw_sandbox_execute, collect)},
+	{"display", LW_FLAG, false, offsetof(struct lw_sandbox_execute, display)},
+	{"limits", LW_LIMITS, false, offsetof(struct lw_sandbox_execute, limits)},
+};
+
 /* Change when sandbox ends. idle as in `sandbox_open`; lifetime counts from now. 0: no change. */
 struct lw_sandbox_extend {
 	struct lw_bytes sandbox; /* its id */
@@ -589,6 +725,30 @@ static const struct lw_field lw_fields_sandbox_extend[] = {
 	{"idle", LW_SECONDS, false, offsetof(struct lw_sandbox_extend, idle)},
 	{"lifetime", LW_SECONDS, false, offsetof(struct lw_sandbox_extend, lifetime)},
 	{"detach", LW_FLAG, false, offsetof(struct lw_sandbox_extend, detach)},
+};
+
+/* Send a request of HTTP by the policy of sandbox, and answer with the response. */
+struct lw_sandbox_fetch {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_bytes url; /* http or https, at most 8,192 characters */
+	struct lw_bytes method; /* at most 64 characters */
+	struct lw_bytes body; /* at most 16 MiB */
+};
+static const struct lw_field lw_fields_sandbox_fetch[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_fetch, sandbox)},
+	{"url", LW_AS_TEXT, true, offsetof(struct lw_sandbox_fetch, url)},
+	{"method", LW_AS_TEXT, false, offsetof(struct lw_sandbox_fetch, method)},
+	{"body", LW_AS_BINARY, false, offsetof(struct lw_sandbox_fetch, body)},
+};
+
+/* Hide names in the mounts of sandbox, which has a home of its own, as `hide` of sandbox_open does. */
+struct lw_sandbox_hide {
+	struct lw_bytes sandbox; /* its id */
+	struct lw_texts hide; /* as for `sandbox_open`; at most 512, 40,960 bytes together, and 2,048 in all requests of a sandbox */
+};
+static const struct lw_field lw_fields_sandbox_hide[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_hide, sandbox)},
+	{"hide", LW_TEXTS, true, offsetof(struct lw_sandbox_hide, hide)},
 };
 
 /* Ask for the state of a sandbox. */
@@ -615,12 +775,70 @@ static const struct lw_field lw_fields_sandbox_list[] = {
 	{"after", LW_WHOLE, false, offsetof(struct lw_sandbox_list, after)},
 };
 
+/* Open a sandbox that stays until it is killed, idle for too long, or at the end of its lifetime. */
+struct lw_sandbox_open {
+	struct lw_bytes profile; /* which files the sandbox shows and what it permits: one of the daemon's profiles */
+	struct lw_bytes environment; /* as for `execute`, for all that runs in it */
+	struct lw_bytes egress; /* as for `execute`, for all that runs in it */
+	struct lw_limits limits; /* as for `execute`. `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
+	double idle; /* seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
+	double lifetime; /* seconds after which it ends in any case; at most `sandbox_lifetime` */
+	bool held; /* it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */
+	struct lw_texts env; /* variables of every process in it, beside the sandbox's own; bounds as for `execute` */
+	struct lw_texts metadata; /* shown by `sandbox_info`; at most 64 entries, 16,384 characters together */
+	const struct lw_folders *mounts; /* folders of the host, at most 16, whose descriptors lie in `dock`, in this order */
+	uint64_t dock; /* the number of a `sandbox_dock` of this connection; `mounts` need one */
+	struct lw_bytes cwd; /* of the profile `shell`: the folder in which programs start, and whose `.env` files are hidden */
+	struct lw_bytes home; /* of the profile `shell`: a folder whose secrets are hidden, beside the one that the host has for the user. Of the profile `agent`, which needs it, of `approved` and of those based on one of the two: the home folder, a private one at that path */
+	struct lw_bytes user; /* with a home folder: the user's name inside */
+	struct lw_texts hide; /* with a home folder: absolute paths in its mounts that can't be seen: a file is empty there and can't be read, a folder is empty. With `protect` and `pin` at most 512, 40,960 bytes together */
+	struct lw_texts protect; /* absolute paths in the sandbox's mounts that can't be written. Names that aren't there, and links, are left as they are */
+	struct lw_texts pin; /* absolute paths of folders in the sandbox's mounts that can't be renamed, moved or removed, nor the folders above them. A file can be renamed within such a folder, and not into or out of it */
+	bool show_secrets; /* of the profile `shell`: hide nothing; `forbidden` where the operator has set `show_secrets = false` */
+};
+static const struct lw_field lw_fields_sandbox_open[] = {
+	{"profile", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, profile)},
+	{"environment", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, environment)},
+	{"egress", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, egress)},
+	{"limits", LW_LIMITS, false, offsetof(struct lw_sandbox_open, limits)},
+	{"idle", LW_SECONDS, false, offsetof(struct lw_sandbox_open, idle)},
+	{"lifetime", LW_SECONDS, false, offsetof(struct lw_sandbox_open, lifetime)},
+	{"held", LW_FLAG, false, offsetof(struct lw_sandbox_open, held)},
+	{"env", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, env)},
+	{"metadata", LW_SETTINGS, false, offsetof(struct lw_sandbox_open, metadata)},
+	{"mounts", LW_MOUNTS, false, offsetof(struct lw_sandbox_open, mounts)},
+	{"dock", LW_WHOLE, false, offsetof(struct lw_sandbox_open, dock)},
+	{"cwd", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, cwd)},
+	{"home", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, home)},
+	{"user", LW_AS_TEXT, false, offsetof(struct lw_sandbox_open, user)},
+	{"hide", LW_TEXTS, false, offsetof(struct lw_sandbox_open, hide)},
+	{"protect", LW_TEXTS, false, offsetof(struct lw_sandbox_open, protect)},
+	{"pin", LW_TEXTS, false, offsetof(struct lw_sandbox_open, pin)},
+	{"show_secrets", LW_FLAG, false, offsetof(struct lw_sandbox_open, show_secrets)},
+};
+
 /* End session. */
 struct lw_session_close {
 	uint64_t session; /* the number of a session of this connection */
 };
 static const struct lw_field lw_fields_session_close[] = {
 	{"session", LW_WHOLE, true, offsetof(struct lw_session_close, session)},
+};
+
+/* Keep one process for jobs of this connection, one after the other. */
+struct lw_session_open {
+	struct lw_limits limits; /* as for `execute`. `memory` and `processes` hold for the whole session; `time` and `output` for each job that doesn't set its own */
+	double idle; /* seconds without a job after which the session is ended, at most `session_idle` */
+	struct lw_bytes profile; /* as for `execute`, for all jobs of the session */
+	struct lw_bytes environment; /* as for `execute`, for all jobs of the session */
+	struct lw_bytes egress; /* as for `execute`, for all jobs of the session */
+};
+static const struct lw_field lw_fields_session_open[] = {
+	{"limits", LW_LIMITS, false, offsetof(struct lw_session_open, limits)},
+	{"idle", LW_SECONDS, false, offsetof(struct lw_session_open, idle)},
+	{"profile", LW_AS_TEXT, false, offsetof(struct lw_session_open, profile)},
+	{"environment", LW_AS_TEXT, false, offsetof(struct lw_session_open, environment)},
+	{"egress", LW_AS_TEXT, false, offsetof(struct lw_session_open, egress)},
 };
 
 /* Give session a new process. The state of the old one is lost. */
@@ -655,4 +873,573 @@ struct lw_status {
 };
 static const struct lw_field lw_fields_status[] = {
 	{"form", LW_AS_TEXT, false, offsetof(struct lw_status, form)},
+};
+
+struct lw_arena_answer {
+	uint64_t slots;
+	uint64_t size;
+	struct lw_value arenas;
+};
+static const struct lw_field lw_fields_arena_answer[] = {
+	{"slots", LW_WHOLE, true, offsetof(struct lw_arena_answer, slots)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_arena_answer, size)},
+	{"arenas", LW_LIST, true, offsetof(struct lw_arena_answer, arenas)},
+};
+
+struct lw_cancel_answer {
+	bool cancelled;
+};
+static const struct lw_field lw_fields_cancel_answer[] = {
+	{"cancelled", LW_FLAG, true, offsetof(struct lw_cancel_answer, cancelled)},
+};
+
+struct lw_egress_answer_answer {
+	bool taken;
+};
+static const struct lw_field lw_fields_egress_answer_answer[] = {
+	{"taken", LW_FLAG, true, offsetof(struct lw_egress_answer_answer, taken)},
+};
+
+struct lw_egress_asks_answer {
+	struct lw_value events;
+};
+static const struct lw_field lw_fields_egress_asks_answer[] = {
+	{"events", LW_LIST, true, offsetof(struct lw_egress_asks_answer, events)},
+};
+
+struct lw_egress_log_answer {
+	struct lw_value events;
+	uint64_t last;
+	uint64_t forgotten;
+};
+static const struct lw_field lw_fields_egress_log_answer[] = {
+	{"events", LW_LIST, true, offsetof(struct lw_egress_log_answer, events)},
+	{"last", LW_WHOLE, true, offsetof(struct lw_egress_log_answer, last)},
+	{"forgotten", LW_WHOLE, true, offsetof(struct lw_egress_log_answer, forgotten)},
+};
+
+struct lw_execute_answer {
+	struct lw_bytes outcome;
+	uint64_t exit_code;
+	struct lw_value limit;
+	double duration;
+	double cpu_time;
+	uint64_t memory_peak;
+	struct lw_value denied;
+	bool truncated;
+	struct lw_value omitted;
+	struct lw_value degraded;
+	struct lw_value error;
+	struct lw_value stdout_;
+	struct lw_value stderr_;
+	struct lw_value files;
+	struct lw_value results;
+	struct lw_bytes value;
+	struct lw_bytes label;
+	uint64_t job;
+	struct lw_value left_out;
+	struct lw_value arenas;
+};
+static const struct lw_field lw_fields_execute_answer[] = {
+	{"outcome", LW_AS_TEXT, true, offsetof(struct lw_execute_answer, outcome)},
+	{"exit_code", LW_WHOLE, true, offsetof(struct lw_execute_answer, exit_code)},
+	{"limit", LW_ANYTHING, false, offsetof(struct lw_execute_answer, limit)},
+	{"duration", LW_SECONDS, true, offsetof(struct lw_execute_answer, duration)},
+	{"cpu_time", LW_SECONDS, true, offsetof(struct lw_execute_answer, cpu_time)},
+	{"memory_peak", LW_WHOLE, true, offsetof(struct lw_execute_answer, memory_peak)},
+	{"denied", LW_TABLE, true, offsetof(struct lw_execute_answer, denied)},
+	{"truncated", LW_FLAG, true, offsetof(struct lw_execute_answer, truncated)},
+	{"omitted", LW_LIST, false, offsetof(struct lw_execute_answer, omitted)},
+	{"degraded", LW_LIST, true, offsetof(struct lw_execute_answer, degraded)},
+	{"error", LW_ANYTHING, false, offsetof(struct lw_execute_answer, error)},
+	{"stdout", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stdout_)},
+	{"stderr", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stderr_)},
+	{"files", LW_TABLE, false, offsetof(struct lw_execute_answer, files)},
+	{"results", LW_LIST, false, offsetof(struct lw_execute_answer, results)},
+	{"value", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, value)},
+	{"label", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, label)},
+	{"job", LW_WHOLE, false, offsetof(struct lw_execute_answer, job)},
+	{"left_out", LW_LIST, false, offsetof(struct lw_execute_answer, left_out)},
+	{"arenas", LW_LIST, false, offsetof(struct lw_execute_answer, arenas)},
+};
+
+struct lw_file_append_answer {
+	uint64_t size;
+};
+static const struct lw_field lw_fields_file_append_answer[] = {
+	{"size", LW_WHOLE, true, offsetof(struct lw_file_append_answer, size)},
+};
+
+struct lw_file_edit_answer {
+	uint64_t found;
+};
+static const struct lw_field lw_fields_file_edit_answer[] = {
+	{"found", LW_WHOLE, true, offsetof(struct lw_file_edit_answer, found)},
+};
+
+struct lw_file_glob_answer {
+	struct lw_value names;
+	bool more;
+};
+static const struct lw_field lw_fields_file_glob_answer[] = {
+	{"names", LW_LIST, true, offsetof(struct lw_file_glob_answer, names)},
+	{"more", LW_FLAG, true, offsetof(struct lw_file_glob_answer, more)},
+};
+
+struct lw_file_grep_answer {
+	struct lw_value rows;
+	bool more;
+};
+static const struct lw_field lw_fields_file_grep_answer[] = {
+	{"rows", LW_LIST, true, offsetof(struct lw_file_grep_answer, rows)},
+	{"more", LW_FLAG, true, offsetof(struct lw_file_grep_answer, more)},
+};
+
+struct lw_file_list_answer {
+	struct lw_value rows;
+	bool more;
+};
+static const struct lw_field lw_fields_file_list_answer[] = {
+	{"rows", LW_LIST, true, offsetof(struct lw_file_list_answer, rows)},
+	{"more", LW_FLAG, true, offsetof(struct lw_file_list_answer, more)},
+};
+
+struct lw_file_read_answer {
+	struct lw_bytes data;
+	uint64_t handle;
+	uint64_t at;
+	uint64_t end;
+	uint64_t mode;
+	uint64_t time;
+};
+static const struct lw_field lw_fields_file_read_answer[] = {
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_file_read_answer, data)},
+	{"handle", LW_WHOLE, true, offsetof(struct lw_file_read_answer, handle)},
+	{"at", LW_WHOLE, true, offsetof(struct lw_file_read_answer, at)},
+	{"end", LW_WHOLE, true, offsetof(struct lw_file_read_answer, end)},
+	{"mode", LW_WHOLE, true, offsetof(struct lw_file_read_answer, mode)},
+	{"time", LW_WHOLE, true, offsetof(struct lw_file_read_answer, time)},
+};
+
+struct lw_file_stat_answer {
+	struct lw_value row;
+};
+static const struct lw_field lw_fields_file_stat_answer[] = {
+	{"row", LW_LIST, true, offsetof(struct lw_file_stat_answer, row)},
+};
+
+struct lw_file_walk_answer {
+	struct lw_value rows;
+};
+static const struct lw_field lw_fields_file_walk_answer[] = {
+	{"rows", LW_LIST, true, offsetof(struct lw_file_walk_answer, rows)},
+};
+
+struct lw_file_write_answer {
+	uint64_t handle;
+	uint64_t size;
+};
+static const struct lw_field lw_fields_file_write_answer[] = {
+	{"handle", LW_WHOLE, true, offsetof(struct lw_file_write_answer, handle)},
+	{"size", LW_WHOLE, true, offsetof(struct lw_file_write_answer, size)},
+};
+
+struct lw_function_answer_answer {
+	bool taken;
+};
+static const struct lw_field lw_fields_function_answer_answer[] = {
+	{"taken", LW_FLAG, true, offsetof(struct lw_function_answer_answer, taken)},
+};
+
+struct lw_function_take_answer {
+	struct lw_value calls;
+	bool over;
+};
+static const struct lw_field lw_fields_function_take_answer[] = {
+	{"calls", LW_LIST, true, offsetof(struct lw_function_take_answer, calls)},
+	{"over", LW_FLAG, true, offsetof(struct lw_function_take_answer, over)},
+};
+
+struct lw_interrupt_answer {
+	bool interrupted;
+};
+static const struct lw_field lw_fields_interrupt_answer[] = {
+	{"interrupted", LW_FLAG, true, offsetof(struct lw_interrupt_answer, interrupted)},
+};
+
+struct lw_kept_drop_answer {
+	bool dropped;
+};
+static const struct lw_field lw_fields_kept_drop_answer[] = {
+	{"dropped", LW_FLAG, true, offsetof(struct lw_kept_drop_answer, dropped)},
+};
+
+struct lw_kept_read_answer {
+	struct lw_bytes data;
+};
+static const struct lw_field lw_fields_kept_read_answer[] = {
+	{"data", LW_AS_BINARY, true, offsetof(struct lw_kept_read_answer, data)},
+};
+
+struct lw_kernel_bind_answer {
+	uint64_t session;
+};
+static const struct lw_field lw_fields_kernel_bind_answer[] = {
+	{"session", LW_WHOLE, true, offsetof(struct lw_kernel_bind_answer, session)},
+};
+
+struct lw_kernel_fork_answer {
+	uint64_t kernel;
+};
+static const struct lw_field lw_fields_kernel_fork_answer[] = {
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_fork_answer, kernel)},
+};
+
+struct lw_kernel_interrupt_answer {
+	bool interrupted;
+};
+static const struct lw_field lw_fields_kernel_interrupt_answer[] = {
+	{"interrupted", LW_FLAG, true, offsetof(struct lw_kernel_interrupt_answer, interrupted)},
+};
+
+struct lw_kernel_open_answer {
+	uint64_t kernel;
+};
+static const struct lw_field lw_fields_kernel_open_answer[] = {
+	{"kernel", LW_WHOLE, true, offsetof(struct lw_kernel_open_answer, kernel)},
+};
+
+struct lw_output_take_answer {
+	struct lw_bytes stdout_;
+	struct lw_bytes stderr_;
+	bool running;
+	bool over;
+};
+static const struct lw_field lw_fields_output_take_answer[] = {
+	{"stdout", LW_AS_BINARY, true, offsetof(struct lw_output_take_answer, stdout_)},
+	{"stderr", LW_AS_BINARY, true, offsetof(struct lw_output_take_answer, stderr_)},
+	{"running", LW_FLAG, true, offsetof(struct lw_output_take_answer, running)},
+	{"over", LW_FLAG, true, offsetof(struct lw_output_take_answer, over)},
+};
+
+struct lw_overlay_checkpoint_answer {
+	struct lw_bytes name;
+};
+static const struct lw_field lw_fields_overlay_checkpoint_answer[] = {
+	{"name", LW_AS_TEXT, true, offsetof(struct lw_overlay_checkpoint_answer, name)},
+};
+
+struct lw_overlay_diff_answer {
+	uint64_t size;
+	struct lw_value arenas;
+};
+static const struct lw_field lw_fields_overlay_diff_answer[] = {
+	{"size", LW_WHOLE, true, offsetof(struct lw_overlay_diff_answer, size)},
+	{"arenas", LW_LIST, false, offsetof(struct lw_overlay_diff_answer, arenas)},
+};
+
+struct lw_overlay_read_answer {
+	uint64_t size;
+	struct lw_value arenas;
+};
+static const struct lw_field lw_fields_overlay_read_answer[] = {
+	{"size", LW_WHOLE, true, offsetof(struct lw_overlay_read_answer, size)},
+	{"arenas", LW_LIST, false, offsetof(struct lw_overlay_read_answer, arenas)},
+};
+
+struct lw_ping_answer {
+	struct lw_bytes version;
+	uint64_t wire;
+	struct lw_value caps;
+};
+static const struct lw_field lw_fields_ping_answer[] = {
+	{"version", LW_AS_TEXT, true, offsetof(struct lw_ping_answer, version)},
+	{"wire", LW_WHOLE, true, offsetof(struct lw_ping_answer, wire)},
+	{"caps", LW_TABLE, false, offsetof(struct lw_ping_answer, caps)},
+};
+
+struct lw_process_list_answer {
+	struct lw_value processes;
+};
+static const struct lw_field lw_fields_process_list_answer[] = {
+	{"processes", LW_LIST, true, offsetof(struct lw_process_list_answer, processes)},
+};
+
+struct lw_process_read_answer {
+	struct lw_value chunks;
+	bool over;
+};
+static const struct lw_field lw_fields_process_read_answer[] = {
+	{"chunks", LW_LIST, true, offsetof(struct lw_process_read_answer, chunks)},
+	{"over", LW_FLAG, true, offsetof(struct lw_process_read_answer, over)},
+};
+
+struct lw_process_resize_answer {
+	bool resized;
+};
+static const struct lw_field lw_fields_process_resize_answer[] = {
+	{"resized", LW_FLAG, true, offsetof(struct lw_process_resize_answer, resized)},
+};
+
+struct lw_process_signal_answer {
+	bool sent;
+};
+static const struct lw_field lw_fields_process_signal_answer[] = {
+	{"sent", LW_FLAG, true, offsetof(struct lw_process_signal_answer, sent)},
+};
+
+struct lw_process_start_answer {
+	uint64_t process;
+};
+static const struct lw_field lw_fields_process_start_answer[] = {
+	{"process", LW_WHOLE, true, offsetof(struct lw_process_start_answer, process)},
+};
+
+struct lw_process_wait_answer {
+	bool over;
+	struct lw_bytes outcome;
+	uint64_t exit_code;
+	struct lw_value limit;
+	double duration;
+	double cpu_time;
+	uint64_t memory_peak;
+	struct lw_value denied;
+	bool truncated;
+	struct lw_value omitted;
+	struct lw_value degraded;
+	struct lw_value error;
+};
+static const struct lw_field lw_fields_process_wait_answer[] = {
+	{"over", LW_FLAG, true, offsetof(struct lw_process_wait_answer, over)},
+	{"outcome", LW_AS_TEXT, false, offsetof(struct lw_process_wait_answer, outcome)},
+	{"exit_code", LW_WHOLE, false, offsetof(struct lw_process_wait_answer, exit_code)},
+	{"limit", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, limit)},
+	{"duration", LW_SECONDS, false, offsetof(struct lw_process_wait_answer, duration)},
+	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_wait_answer, cpu_time)},
+	{"memory_peak", LW_WHOLE, false, offsetof(struct lw_process_wait_answer, memory_peak)},
+	{"denied", LW_TABLE, false, offsetof(struct lw_process_wait_answer, denied)},
+	{"truncated", LW_FLAG, false, offsetof(struct lw_process_wait_answer, truncated)},
+	{"omitted", LW_LIST, false, offsetof(struct lw_process_wait_answer, omitted)},
+	{"degraded", LW_LIST, false, offsetof(struct lw_process_wait_answer, degraded)},
+	{"error", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, error)},
+};
+
+struct lw_process_write_answer {
+	uint64_t written;
+};
+static const struct lw_field lw_fields_process_write_answer[] = {
+	{"written", LW_WHOLE, true, offsetof(struct lw_process_write_answer, written)},
+};
+
+struct lw_recall_answer {
+	struct lw_value events;
+	uint64_t last;
+};
+static const struct lw_field lw_fields_recall_answer[] = {
+	{"events", LW_LIST, true, offsetof(struct lw_recall_answer, events)},
+	{"last", LW_WHOLE, true, offsetof(struct lw_recall_answer, last)},
+};
+
+struct lw_sandbox_dock_answer {
+	uint64_t dock;
+	bool socket;
+};
+static const struct lw_field lw_fields_sandbox_dock_answer[] = {
+	{"dock", LW_WHOLE, true, offsetof(struct lw_sandbox_dock_answer, dock)},
+	{"socket", LW_FLAG, true, offsetof(struct lw_sandbox_dock_answer, socket)},
+};
+
+struct lw_sandbox_extend_answer {
+	struct lw_bytes sandbox;
+	struct lw_bytes profile;
+	struct lw_bytes environment;
+	struct lw_bytes egress;
+	struct lw_value metadata;
+	double age;
+	double idle;
+	double unused;
+	double left;
+	bool held;
+	uint64_t processes;
+	uint64_t calls;
+	uint64_t memory_limit;
+	uint64_t memory_peak;
+	uint64_t memory;
+	double cpu_time;
+	uint64_t oom_kills;
+	uint64_t forks_refused;
+	struct lw_value denied;
+	struct lw_value mounts;
+};
+static const struct lw_field lw_fields_sandbox_extend_answer[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, sandbox)},
+	{"profile", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, profile)},
+	{"environment", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, environment)},
+	{"egress", LW_AS_TEXT, true, offsetof(struct lw_sandbox_extend_answer, egress)},
+	{"metadata", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, metadata)},
+	{"age", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, age)},
+	{"idle", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, idle)},
+	{"unused", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, unused)},
+	{"left", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, left)},
+	{"held", LW_FLAG, true, offsetof(struct lw_sandbox_extend_answer, held)},
+	{"processes", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, processes)},
+	{"calls", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, calls)},
+	{"memory_limit", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, memory_limit)},
+	{"memory_peak", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, memory_peak)},
+	{"memory", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, memory)},
+	{"cpu_time", LW_SECONDS, true, offsetof(struct lw_sandbox_extend_answer, cpu_time)},
+	{"oom_kills", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, oom_kills)},
+	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_extend_answer, forks_refused)},
+	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_extend_answer, denied)},
+	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_extend_answer, mounts)},
+};
+
+struct lw_sandbox_fetch_answer {
+	uint64_t status;
+	struct lw_value headers;
+	struct lw_bytes url;
+	struct lw_value history;
+	struct lw_bytes address;
+	struct lw_value body;
+	struct lw_bytes failed;
+	struct lw_bytes message;
+	bool sent;
+	struct lw_value arenas;
+};
+static const struct lw_field lw_fields_sandbox_fetch_answer[] = {
+	{"status", LW_WHOLE, false, offsetof(struct lw_sandbox_fetch_answer, status)},
+	{"headers", LW_LIST, false, offsetof(struct lw_sandbox_fetch_answer, headers)},
+	{"url", LW_AS_TEXT, true, offsetof(struct lw_sandbox_fetch_answer, url)},
+	{"history", LW_LIST, false, offsetof(struct lw_sandbox_fetch_answer, history)},
+	{"address", LW_AS_TEXT, false, offsetof(struct lw_sandbox_fetch_answer, address)},
+	{"body", LW_ANYTHING, false, offsetof(struct lw_sandbox_fetch_answer, body)},
+	{"failed", LW_AS_TEXT, false, offsetof(struct lw_sandbox_fetch_answer, failed)},
+	{"message", LW_AS_TEXT, false, offsetof(struct lw_sandbox_fetch_answer, message)},
+	{"sent", LW_FLAG, false, offsetof(struct lw_sandbox_fetch_answer, sent)},
+	{"arenas", LW_LIST, false, offsetof(struct lw_sandbox_fetch_answer, arenas)},
+};
+
+struct lw_sandbox_info_answer {
+	struct lw_bytes sandbox;
+	struct lw_bytes profile;
+	struct lw_bytes environment;
+	struct lw_bytes egress;
+	struct lw_value metadata;
+	double age;
+	double idle;
+	double unused;
+	double left;
+	bool held;
+	uint64_t processes;
+	uint64_t calls;
+	uint64_t memory_limit;
+	uint64_t memory_peak;
+	uint64_t memory;
+	double cpu_time;
+	uint64_t oom_kills;
+	uint64_t forks_refused;
+	struct lw_value denied;
+	struct lw_value mounts;
+};
+static const struct lw_field lw_fields_sandbox_info_answer[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, sandbox)},
+	{"profile", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, profile)},
+	{"environment", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, environment)},
+	{"egress", LW_AS_TEXT, true, offsetof(struct lw_sandbox_info_answer, egress)},
+	{"metadata", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, metadata)},
+	{"age", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, age)},
+	{"idle", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, idle)},
+	{"unused", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, unused)},
+	{"left", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, left)},
+	{"held", LW_FLAG, true, offsetof(struct lw_sandbox_info_answer, held)},
+	{"processes", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, processes)},
+	{"calls", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, calls)},
+	{"memory_limit", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, memory_limit)},
+	{"memory_peak", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, memory_peak)},
+	{"memory", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, memory)},
+	{"cpu_time", LW_SECONDS, true, offsetof(struct lw_sandbox_info_answer, cpu_time)},
+	{"oom_kills", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, oom_kills)},
+	{"forks_refused", LW_WHOLE, true, offsetof(struct lw_sandbox_info_answer, forks_refused)},
+	{"denied", LW_TABLE, true, offsetof(struct lw_sandbox_info_answer, denied)},
+	{"mounts", LW_LIST, false, offsetof(struct lw_sandbox_info_answer, mounts)},
+};
+
+struct lw_sandbox_list_answer {
+	struct lw_value sandboxes;
+	bool more;
+	uint64_t last;
+};
+static const struct lw_field lw_fields_sandbox_list_answer[] = {
+	{"sandboxes", LW_LIST, true, offsetof(struct lw_sandbox_list_answer, sandboxes)},
+	{"more", LW_FLAG, true, offsetof(struct lw_sandbox_list_answer, more)},
+	{"last", LW_WHOLE, false, offsetof(struct lw_sandbox_list_answer, last)},
+};
+
+struct lw_sandbox_open_answer {
+	struct lw_bytes sandbox;
+	double idle;
+	double lifetime;
+};
+static const struct lw_field lw_fields_sandbox_open_answer[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_open_answer, sandbox)},
+	{"idle", LW_SECONDS, true, offsetof(struct lw_sandbox_open_answer, idle)},
+	{"lifetime", LW_SECONDS, true, offsetof(struct lw_sandbox_open_answer, lifetime)},
+};
+
+struct lw_session_open_answer {
+	uint64_t session;
+};
+static const struct lw_field lw_fields_session_open_answer[] = {
+	{"session", LW_WHOLE, true, offsetof(struct lw_session_open_answer, session)},
+};
+
+struct lw_status_answer {
+	struct lw_bytes json;
+	struct lw_value workers;
+	struct lw_value jobs;
+	uint64_t runners_made;
+	uint64_t runners_armed;
+	uint64_t runners_arming;
+	uint64_t runners_kept;
+	struct lw_value layers;
+	struct lw_bytes transport;
+	struct lw_value degraded;
+	struct lw_value pools;
+	struct lw_value environments;
+	double uptime;
+	uint64_t connections;
+	uint64_t sessions;
+	uint64_t sandboxes;
+	uint64_t max_sessions;
+	uint64_t max_connections;
+	bool fresh_layout;
+	struct lw_bytes snapshot;
+	uint64_t faults;
+	uint64_t pid;
+	struct lw_value reloads;
+};
+static const struct lw_field lw_fields_status_answer[] = {
+	{"json", LW_AS_TEXT, false, offsetof(struct lw_status_answer, json)},
+	{"workers", LW_TABLE, false, offsetof(struct lw_status_answer, workers)},
+	{"jobs", LW_TABLE, false, offsetof(struct lw_status_answer, jobs)},
+	{"runners_made", LW_WHOLE, false, offsetof(struct lw_status_answer, runners_made)},
+	{"runners_armed", LW_WHOLE, false, offsetof(struct lw_status_answer, runners_armed)},
+	{"runners_arming", LW_WHOLE, false, offsetof(struct lw_status_answer, runners_arming)},
+	{"runners_kept", LW_WHOLE, false, offsetof(struct lw_status_answer, runners_kept)},
+	{"layers", LW_TABLE, false, offsetof(struct lw_status_answer, layers)},
+	{"transport", LW_AS_TEXT, false, offsetof(struct lw_status_answer, transport)},
+	{"degraded", LW_LIST, false, offsetof(struct lw_status_answer, degraded)},
+	{"pools", LW_LIST, false, offsetof(struct lw_status_answer, pools)},
+	{"environments", LW_TABLE, false, offsetof(struct lw_status_answer, environments)},
+	{"uptime", LW_SECONDS, false, offsetof(struct lw_status_answer, uptime)},
+	{"connections", LW_WHOLE, false, offsetof(struct lw_status_answer, connections)},
+	{"sessions", LW_WHOLE, false, offsetof(struct lw_status_answer, sessions)},
+	{"sandboxes", LW_WHOLE, false, offsetof(struct lw_status_answer, sandboxes)},
+	{"max_sessions", LW_WHOLE, false, offsetof(struct lw_status_answer, max_sessions)},
+	{"max_connections", LW_WHOLE, false, offsetof(struct lw_status_answer, max_connections)},
+	{"fresh_layout", LW_FLAG, false, offsetof(struct lw_status_answer, fresh_layout)},
+	{"snapshot", LW_AS_TEXT, false, offsetof(struct lw_status_answer, snapshot)},
+	{"faults", LW_WHOLE, false, offsetof(struct lw_status_answer, faults)},
+	{"pid", LW_WHOLE, false, offsetof(struct lw_status_answer, pid)},
+	{"reloads", LW_LIST, false, offsetof(struct lw_status_answer, reloads)},
 };

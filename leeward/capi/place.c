@@ -1,8 +1,6 @@
 /* Which socket a client connects to, if the caller names none.
  *
- * leeward/spec/paths.py and leeward/spec/socket_key.py are the same in Python; tests/unit/client/test_c_place.py compares. */
-#include "place.h"
-
+ * leeward/spec/paths.py is the same in Python; tests/unit/client/test_c_place.py compares. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,6 +13,7 @@
 
 #include "fault.h"
 #include "leeward.h"
+#include "link.h"
 
 #define SYSTEM_FILE "/etc/leeward/leeward.toml"
 #define USER_FILE ".config/leeward/config.toml"
@@ -134,45 +133,42 @@ static bool others_replace(char *path)
 	return true;
 }
 
+/* Why the configuration *file*, open as *fd*, isn't taken; NULL if it is. */
+static const char *objection(const char *file, int fd)
+{
+	char folder[PATH_MAX];
+	struct stat about;
+
+	if (fstat(fd, &about) || !S_ISREG(about.st_mode) || (about.st_uid && about.st_uid != geteuid()))
+		return "must be a regular file of yours or root's";
+	if (others_write(&about, fgetxattr(fd, ACCESS_LIST, NULL, 0)))
+		return "others can write it; chmod go-w the file";
+	if (!realpath(file, folder) || others_replace(folder))
+		return "others can put another file in its place; chmod go-w its folders";
+	return (size_t)about.st_size > MAX_FILE ? "is larger than 1048576 bytes" : NULL;
+}
+
 /* Read a configuration file, which must belong to us or to root. *ret_content stays NULL if it doesn't exist or isn't
  * readable. */
 static int read_file(const char *file, char **ret_content, size_t *ret_length)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	struct stat about;
-	ssize_t got;
-	char *content, folder[PATH_MAX];
+	const char *wrong;
+	ssize_t got = 0;
 
 	if (fd < 0)
 		return errno == ELOOP ? refuse(file, "is a symbolic link; name the file itself") : LEEWARD_OK;
-	if (fstat(fd, &about) || !S_ISREG(about.st_mode) || (about.st_uid && about.st_uid != geteuid())) {
-		close(fd);
-		return refuse(file, "must be a regular file of yours or root's");
-	}
-	if (others_write(&about, fgetxattr(fd, ACCESS_LIST, NULL, 0))) {
-		close(fd);
-		return refuse(file, "others can write it; chmod go-w the file");
-	}
-	if (!realpath(file, folder) || others_replace(folder)) {
-		close(fd);
-		return refuse(file, "others can put another file in its place; chmod go-w its folders");
-	}
-	if ((size_t)about.st_size > MAX_FILE) {
-		close(fd);
-		return refuse(file, "is larger than 1048576 bytes");
-	}
-	content = malloc(MAX_FILE);
-	if (!content) {
-		close(fd);
-		return lw_fail_no_memory();
-	}
-	do
-		got = read(fd, content, MAX_FILE);
-	while (got < 0 && errno == EINTR);
+	wrong = objection(file, fd);
+	*ret_content = wrong ? NULL : malloc(MAX_FILE);
+	if (*ret_content)
+		do
+			got = read(fd, *ret_content, MAX_FILE);
+		while (got < 0 && errno == EINTR);
 	close(fd);
-	*ret_content = content;
 	*ret_length = got > 0 ? (size_t)got : 0;
-	return LEEWARD_OK;
+	if (wrong)
+		return refuse(file, wrong);
+	return *ret_content ? LEEWARD_OK : lw_fail_no_memory();
 }
 
 static bool is_blank(char c)

@@ -13,7 +13,6 @@ static int read_program(const leeward_program *given, leeward_program *ret_progr
 {
 	leeward_program program = {0};
 	size_t size = given && given->size ? given->size : sizeof program;
-	int failed;
 
 	if (!given)
 		return lw_invalid("program", "NULL");
@@ -29,63 +28,22 @@ static int read_program(const leeward_program *given, leeward_program *ret_progr
 		return lw_invalid("stdin_data", "NULL, and a length above 0");
 	if (program.rows < 0 || program.columns < 0 || !program.rows != !program.columns)
 		return lw_invalid("rows, columns", "not the size of a terminal");
-	failed = lw_check_texts("argv", program.argv, program.argc);
-	if (!failed)
-		failed = lw_check_settings("environment", program.environment, program.environment_count);
-	if (!failed && program.shell)
-		failed = lw_check_text("shell", program.shell);
-	if (!failed && program.cwd)
-		failed = lw_check_text("cwd", program.cwd);
-	if (!failed && program.title)
-		failed = lw_check_text("title", program.title);
 	*ret_program = program;
-	return failed;
+	return LEEWARD_OK;
 }
 
-static void put_some(struct lw_buffer *buffer, const char *name, const char *text)
-{
-	if (!text)
-		return;
-	lw_put_word(buffer, name);
-	lw_put_word(buffer, text);
-}
-
-/* Write a request for a program. */
-static void put_program(leeward_sandbox *sandbox, const char *op, const leeward_program *program, bool starts)
-{
-	bool limits = program->timeout > 0 || program->output || program->overflow, terminal = starts && program->rows;
-	bool open = starts && program->keep_stdin && !terminal, bounded = starts && program->bounded;
-	struct lw_buffer *buffer = lw_about(sandbox, op, (size_t)1 + (program->cwd != NULL) + (program->environment_count > 0) +
-					    (program->stdin_length > 0) + (program->title != NULL) + limits + open + bounded +
-					    terminal);
-
-	if (program->shell)
-		put_some(buffer, "shell", program->shell);
-	else
-		lw_put_texts(buffer, "argv", program->argv, program->argc);
-	put_some(buffer, "cwd", program->cwd);
-	if (program->environment_count)
-		lw_put_settings(buffer, "env", program->environment, program->environment_count);
-	if (program->stdin_length) {
-		lw_put_word(buffer, "stdin");
-		lw_put_binary(buffer, program->stdin_data, program->stdin_length);
-	}
-	put_some(buffer, "title", program->title);
-	if (limits)
-		lw_put_limits(buffer, program->timeout, 0, program->output, 0, program->overflow);
-	lw_put_flag(buffer, "open", open);
-	lw_put_flag(buffer, "bounded", bounded);
-	if (terminal) {
-		lw_put_word(buffer, "terminal");
-		lw_put_array(buffer, 2);
-		lw_put_integer(buffer, (uint64_t)program->rows);
-		lw_put_integer(buffer, (uint64_t)program->columns);
-	}
-}
+/* The fields that process_run and process_start have in common. */
+#define PROGRAM(program) \
+	.argv = {"argv", (program).argv, (program).argc}, .shell = lw_bytes_of((program).shell), \
+	.cwd = lw_bytes_of((program).cwd), .title = lw_bytes_of((program).title), \
+	.env = {"environment", (program).environment, (program).environment_count}, \
+	.stdin_ = {(program).stdin_length ? (program).stdin_data : NULL, (program).stdin_length}, \
+	.limits = {.time = (program).timeout, .output = (program).output, .overflow = (program).overflow}
 
 leeward_result *leeward_sandbox_run(leeward_sandbox *sandbox, const leeward_program *given)
 {
 	leeward_program program = {0};
+	leeward_handle *handle;
 
 	if (lw_sandbox_check(sandbox) || read_program(given, &program))
 		return NULL;
@@ -93,9 +51,11 @@ leeward_result *leeward_sandbox_run(leeward_sandbox *sandbox, const leeward_prog
 		lw_invalid("program", "keep_stdin, bounded and a terminal are for leeward_process_start");
 		return NULL;
 	}
-	put_program(sandbox, "process_run", &program, false);
-	return lw_ask_result(sandbox->handle, "process_run",
-			     program.deadline > 0 ? lw_now() + program.deadline : INFINITY);
+	handle = sandbox->handle;
+	lw_calls_part(handle);
+	if (lw_request_write(&handle->out, ++handle->last_id, LW_REQUEST(process_run, LW_ABOUT(sandbox), PROGRAM(program))))
+		return NULL;
+	return lw_ask_result(handle, program.deadline);
 }
 
 int64_t leeward_process_start(leeward_sandbox *sandbox, const leeward_program *given)
@@ -104,8 +64,8 @@ int64_t leeward_process_start(leeward_sandbox *sandbox, const leeward_program *g
 
 	if (lw_sandbox_check(sandbox) || read_program(given, &program))
 		return LEEWARD_INVALID;
-	put_program(sandbox, "process_start", &program, true);
-	return lw_ask_number(sandbox, "process_start", "process", 1);
+	return LW_NUMBER(sandbox, process_start, 1, PROGRAM(program), .open = program.keep_stdin && !program.rows,
+			 .bounded = program.bounded != 0, .terminal = {(uint64_t)program.rows, (uint64_t)program.columns});
 }
 
 /* Seconds that the next request of a wait may take: the time until *until*, at most LW_PIECE_S. */
@@ -121,18 +81,19 @@ static double end_of(double timeout)
 	return timeout < 0 ? INFINITY : lw_now() + timeout;
 }
 
-/* Call *take* with each chunk of an answer. Returns how many were passed; *ret_stop: whether *take* has ended the call. */
-static uint32_t hand_out(struct lw_value *chunks, int64_t *after, leeward_take take, void *context, bool *ret_stop)
+/* Call *take* with each chunk of an answer, until it returns something else than 0. Returns how many were passed. */
+static uint32_t hand_out(struct lw_value chunks, int64_t *after, leeward_take take, void *context)
 {
-	leeward_chunk chunk;
 	uint32_t taken = 0;
 
-	*ret_stop = false;
-	while (taken < chunks->entries && !*ret_stop) {
-		lw_chunk_next(chunks, &chunk);
+	while (taken < chunks.entries) {
+		leeward_chunk chunk;
+
+		lw_chunk_next(&chunks, &chunk);
 		taken++;
 		*after = chunk.number;
-		*ret_stop = take(context, &chunk) != 0;
+		if (take(context, &chunk))
+			break;
 	}
 	return taken;
 }
@@ -145,25 +106,22 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 	if (!after || *after < 0 || !take || isnan(timeout))
 		return lw_invalid("after, timeout, take", "one of them is invalid");
 	while (true) {
-		double wait = next_wait(until);
+		struct lw_process_read_answer output = {0};
 		struct lw_answer answer;
-		struct lw_value chunks;
 		uint32_t taken;
-		bool over, stop;
 		int failed;
 
 		if (lw_check_one(sandbox, "process", process))
 			return LEEWARD_INVALID;
-		LW_BEGIN(sandbox->handle, process_read, LW_ABOUT(sandbox), .process = (uint64_t)process,
-			 .after = (uint64_t)*after, .wait = wait);
-		failed = lw_ask(sandbox->handle, "process_read", &answer);
+		failed = lw_ask(sandbox, LW_REQUEST(process_read, LW_ABOUT(sandbox), .process = (uint64_t)process,
+						    .after = (uint64_t)*after, .wait = next_wait(until)), &answer);
 		if (failed)
 			return failed;
-		if (!lw_chunks_check(&answer.reply, *after, &chunks) || !lw_answer_flag(&answer.reply, "over", &over))
+		if (!LW_READ(&answer.reply.ok, process_read, &output) || !lw_chunks_check(&output.chunks, *after))
 			return lw_bad_answer(sandbox->handle, &answer, "an answer's chunks are malformed");
-		taken = hand_out(&chunks, after, take, context, &stop);
+		taken = hand_out(output.chunks, after, take, context);
 		free(answer.block);
-		if (over && taken == chunks.entries)
+		if (output.over && taken == output.chunks.entries)
 			return 0;
 		if (taken || lw_now() >= until)
 			return 1;
@@ -175,9 +133,8 @@ static int64_t write_piece(leeward_sandbox *sandbox, int64_t process, const void
 {
 	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, process_write, LW_ABOUT(sandbox), .process = (uint64_t)process,
-		 .data = {length ? data : NULL, length}, .end = end);
-	return lw_ask_number(sandbox, "process_write", "written", 0);
+	return LW_NUMBER(sandbox, process_write, 0, .process = (uint64_t)process, .data = {length ? data : NULL, length},
+			 .end = end);
 }
 
 int64_t leeward_process_write(leeward_sandbox *sandbox, int64_t process, const void *data, size_t length)
@@ -217,8 +174,7 @@ int leeward_process_signal(leeward_sandbox *sandbox, int64_t process, int number
 		return lw_invalid("number", "not a signal number");
 	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, process_signal, LW_ABOUT(sandbox), .process = (uint64_t)process, .signal = (uint64_t)number);
-	return lw_ask_flag(sandbox, "process_signal", "sent");
+	return (int)LW_NUMBER(sandbox, process_signal, 0, .process = (uint64_t)process, .signal = (uint64_t)number);
 }
 
 int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, int columns)
@@ -227,17 +183,15 @@ int leeward_process_resize(leeward_sandbox *sandbox, int64_t process, int rows, 
 		return lw_invalid("rows, columns", "not the size of a terminal");
 	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, process_resize, LW_ABOUT(sandbox), .process = (uint64_t)process, .rows = (uint64_t)rows,
-		 .columns = (uint64_t)columns);
-	return lw_ask_flag(sandbox, "process_resize", "resized");
+	return (int)LW_NUMBER(sandbox, process_resize, 0, .process = (uint64_t)process, .rows = (uint64_t)rows,
+			      .columns = (uint64_t)columns);
 }
 
 int leeward_process_kill(leeward_sandbox *sandbox, int64_t process)
 {
 	if (lw_check_one(sandbox, "process", process))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, process_kill, LW_ABOUT(sandbox), .process = (uint64_t)process);
-	return lw_ask_nothing(sandbox, "process_kill");
+	return lw_ask_nothing(sandbox, LW_REQUEST(process_kill, LW_ABOUT(sandbox), .process = (uint64_t)process));
 }
 
 leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, double timeout)
@@ -245,9 +199,9 @@ leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, 
 	static const struct lw_mapping none[LW_MAX_ARENAS];
 	double until = end_of(timeout);
 	leeward_result *result = NULL;
+	struct lw_process_wait_answer end = {0};
 	struct lw_answer answer;
 	const char *wrong = "the answer about a process's end is malformed";
-	bool over = false;
 	int failed;
 
 	if (isnan(timeout)) {
@@ -255,34 +209,25 @@ leeward_result *leeward_process_wait(leeward_sandbox *sandbox, int64_t process, 
 		return NULL;
 	}
 	do {
-		double wait = next_wait(until);
-
-		if (lw_check_one(sandbox, "process", process))
+		if (lw_check_one(sandbox, "process", process) ||
+		    lw_ask(sandbox, LW_REQUEST(process_wait, LW_ABOUT(sandbox), .process = (uint64_t)process,
+					       .wait = next_wait(until)), &answer))
 			return NULL;
-		LW_BEGIN(sandbox->handle, process_wait, LW_ABOUT(sandbox), .process = (uint64_t)process, .wait = wait);
-		if (lw_ask(sandbox->handle, "process_wait", &answer))
-			return NULL;
-		if (!lw_answer_flag(&answer.reply, "over", &over)) {
+		if (!LW_READ(&answer.reply.ok, process_wait, &end)) {
 			lw_bad_answer(sandbox->handle, &answer, wrong);
 			return NULL;
 		}
-		if (!over)
+		if (!end.over)
 			free(answer.block);
-	} while (!over && lw_now() < until);
-	if (!over) {
+	} while (!end.over && lw_now() < until);
+	if (!end.over) {
 		lw_fail(LEEWARD_NOT_YET, "process %lld is still running", (long long)process);
 		return NULL;
 	}
 	answer.reply.silent = true;
 	answer.reply.arena_count = 0;
 	failed = lw_result_make(&answer.reply, answer.block, none, &result, &wrong);
-	if (!failed)
-		return result;
-	if (failed == -ENOMEM) {
-		free(answer.block);
-		lw_fail_no_memory();
-	} else {
-		lw_bad_answer(sandbox->handle, &answer, wrong);
-	}
-	return NULL;
+	if (failed)
+		lw_answered(sandbox->handle, &answer, failed, wrong);
+	return result;
 }

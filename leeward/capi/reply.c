@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "shown.h"
 #include "text.h"
 
 /* A result with the memory that it owns. The public part comes first, so a pointer to one is a pointer to the other. */
@@ -40,8 +39,6 @@ static const char *const LEFT_OUT[] = {
 /* Entries of `left_out`, at most. */
 #define MAX_LEFT_OUT 1024
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-
 /* The index of *word* in a table, whose entry 0 is unused; 0 if the word isn't there. */
 static int32_t place_of(const struct lw_value *word, const char *const *table, size_t count)
 {
@@ -51,14 +48,14 @@ static int32_t place_of(const struct lw_value *word, const char *const *table, s
 	return 0;
 }
 
-/* Read the whole number at *key*. False if it is missing or not between 0 and *most*. */
-static bool whole(const struct lw_value *map, const char *key, int64_t most, int64_t *ret_number)
+/* Take the next value of a checked array or map, and step over what it holds. */
+void lw_row_next(struct lw_value *rows, struct lw_value *ret_row)
 {
-	struct lw_value value;
+	struct lw_cursor after = rows->inside;
 
-	lw_find(map, key, &value);
-	*ret_number = value.integer;
-	return value.type == LW_INTEGER && value.integer >= 0 && value.integer <= most;
+	lw_skip(&after);
+	lw_next(&rows->inside, ret_row);
+	rows->inside = after;
 }
 
 /* Read a number of seconds. False if it is none. */
@@ -70,16 +67,68 @@ static bool is_time(const struct lw_value *value, double *ret_seconds)
 	return *ret_seconds >= 0 && *ret_seconds < 1e12; /* not so for NaN */
 }
 
-/* Read the seconds at *key* as microseconds. False if there are none. */
-static bool seconds(const struct lw_value *map, const char *key, int64_t *ret_us)
+/* Read a field of an answer into its place *at*. False if the value is of another type, or out of range. */
+static bool read_value(enum lw_kind kind, const struct lw_value *value, void *at)
 {
-	struct lw_value value;
-	double time;
+	switch (kind) {
+	case LW_FLAG:
+		*(bool *)at = value->boolean;
+		return value->type == LW_BOOL;
+	case LW_WHOLE:
+		*(uint64_t *)at = (uint64_t)value->integer;
+		return value->type == LW_INTEGER && value->integer >= 0;
+	case LW_SECONDS:
+		return is_time(value, at);
+	case LW_AS_TEXT: case LW_AS_BINARY:
+		*(struct lw_bytes *)at = (struct lw_bytes){value->data, value->length};
+		return value->type == (kind == LW_AS_TEXT ? LW_TEXT : LW_BINARY);
+	default:
+		*(struct lw_value *)at = *value;
+		return kind == LW_ANYTHING || value->type == (kind == LW_LIST ? LW_ARRAY : LW_MAP);
+	}
+}
 
-	lw_find(map, key, &value);
-	if (!is_time(&value, &time))
+bool lw_answer_read(const struct lw_value *map, const struct lw_field *fields, size_t count, void *ret_answer)
+{
+	struct lw_value left = *map, name, value;
+	uint64_t seen = 0;
+	size_t at = 0;
+
+	if (map->type != LW_MAP)
 		return false;
-	*ret_us = (int64_t)(time * 1e6 + 0.5);
+	for (uint32_t i = 0; i < map->entries; i++) {
+		size_t tried = 0;
+
+		lw_next(&left.inside, &name);
+		lw_row_next(&left, &value);
+		/* The daemon writes the fields in this order, without some. */
+		while (tried < count && !lw_is(&name, fields[at].name)) {
+			tried++;
+			at = at + 1 < count ? at + 1 : 0;
+		}
+		if (tried == count)
+			continue;
+		if (!read_value(fields[at].kind, &value, (char *)ret_answer + fields[at].offset))
+			return false;
+		seen |= UINT64_C(1) << at;
+		at = at + 1 < count ? at + 1 : 0;
+	}
+	for (size_t i = 0; i < count; i++)
+		if (fields[i].needed && !(seen >> i & 1))
+			return false;
+	return true;
+}
+
+/* Read an array of just *count* values, which hold no others. */
+bool lw_parts_read(const struct lw_value *array, struct lw_value *ret_parts, uint32_t count)
+{
+	struct lw_cursor inside = array->inside;
+
+	if (array->type != LW_ARRAY || array->entries != count)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (lw_next(&inside, &ret_parts[i]))
+			return false;
 	return true;
 }
 
@@ -104,13 +153,15 @@ int lw_reply_read(const uint8_t *payload, size_t length, struct lw_reply *ret_re
 {
 	struct lw_cursor cursor = {payload, payload + length};
 	struct lw_reply reply = {0};
-	struct lw_value map, error, arenas, size;
+	struct lw_value map, id, error, arenas, size;
 
 	if (lw_check(payload, length, ret_wrong) || lw_next(&cursor, &map))
 		return -EBADMSG;
 	*ret_wrong = "a reply: id is out of range";
-	if (!whole(&map, "id", ((int64_t)1 << 53) - 1, &reply.id))
+	lw_find(&map, "id", &id);
+	if (id.type != LW_INTEGER || id.integer < 0 || id.integer >= (int64_t)1 << 53)
 		return -EBADMSG;
+	reply.id = id.integer;
 	if (lw_find(&map, "error", &error)) {
 		*ret_wrong = read_refusal(&error, &reply);
 		if (*ret_wrong)
@@ -141,8 +192,7 @@ int lw_reply_read(const uint8_t *payload, size_t length, struct lw_reply *ret_re
 static bool piece(const struct lw_value *value, const struct lw_reply *reply, const struct lw_mapping *mappings,
 		  const void **ret_data, size_t *ret_length)
 {
-	struct lw_cursor inside = value->inside;
-	struct lw_value item;
+	struct lw_value parts[3];
 	uint64_t place[3];
 
 	if (value->type == LW_BINARY) {
@@ -150,12 +200,12 @@ static bool piece(const struct lw_value *value, const struct lw_reply *reply, co
 		*ret_length = value->length;
 		return true;
 	}
-	if (value->type != LW_ARRAY || value->entries != 3)
+	if (!lw_parts_read(value, parts, 3))
 		return false;
 	for (int i = 0; i < 3; i++) {
-		if (lw_next(&inside, &item) || item.type != LW_INTEGER || item.integer < 0)
+		if (parts[i].type != LW_INTEGER || parts[i].integer < 0)
 			return false;
-		place[i] = (uint64_t)item.integer;
+		place[i] = (uint64_t)parts[i].integer;
 	}
 	if (place[0] >= reply->arena_count || place[1] > reply->arenas[place[0]] ||
 	    place[2] > reply->arenas[place[0]] - place[1])
@@ -165,52 +215,35 @@ static bool piece(const struct lw_value *value, const struct lw_reply *reply, co
 	return true;
 }
 
-/* Read the map or array at *key*; an empty one if it is missing and *optional*. False if there is none. */
-static bool entries_of(const struct lw_value *map, const char *key, enum lw_type type, bool optional,
-		       struct lw_value *ret_value)
-{
-	if (!lw_find(map, key, ret_value))
-		return optional;
-	return ret_value->type == type;
-}
+/* --- the parts of a result: each reader returns "", what is wrong, or NULL if there is no memory --- */
 
-/* Read what `collect` left out: pairs of a name and a reason. Returns as read_lists does. */
-static const char *read_left_out(const struct lw_reply *reply, struct result *result)
+/* What `collect` left out: pairs of a name and a reason. */
+static const char *read_left_out(const struct lw_execute_answer *answer, struct result *result)
 {
 	static const char WRONG[] = "a result: left_out holds something else than names and reasons";
-	struct lw_value list, pair, name, reason;
+	struct lw_value list = answer->left_out, pair, parts[2];
 
-	if (!entries_of(&reply->ok, "left_out", LW_ARRAY, true, &list) || list.entries > MAX_LEFT_OUT)
+	if (list.entries > MAX_LEFT_OUT)
 		return WRONG;
 	if (list.entries && !(result->left_out = calloc(list.entries, sizeof *result->left_out)))
 		return NULL;
 	for (uint32_t i = 0; i < list.entries; i++) {
-		struct lw_cursor after = list.inside;
-
-		lw_skip(&after);
-		lw_next(&list.inside, &pair);
-		if (pair.type != LW_ARRAY || pair.entries != 2 || lw_next(&pair.inside, &name) ||
-		    lw_next(&pair.inside, &reason) || name.type != LW_TEXT || reason.type != LW_TEXT ||
-		    !place_of(&reason, LEFT_OUT, COUNT(LEFT_OUT)))
+		lw_row_next(&list, &pair);
+		if (!lw_parts_read(&pair, parts, 2) || parts[0].type != LW_TEXT || parts[1].type != LW_TEXT ||
+		    !place_of(&parts[1], LEFT_OUT, LW_COUNT(LEFT_OUT)))
 			return WRONG;
-		result->left_out[i] = (leeward_left_out){(const char *)name.data, (const char *)reason.data};
-		list.inside = after;
+		result->left_out[i] = (leeward_left_out){(const char *)parts[0].data, (const char *)parts[1].data};
 	}
 	result->shown.left_out = result->left_out;
 	result->shown.left_out_count = list.entries;
 	return "";
 }
 
-static const char *read_lists(const struct lw_reply *reply, struct result *result)
+static const char *read_lists(const struct lw_reply *reply, const struct lw_execute_answer *answer, struct result *result)
 {
-	struct lw_value denied, degraded, files, value;
-	struct lw_cursor after;
+	struct lw_value denied = answer->denied, degraded = answer->degraded, files = answer->files, value;
 	leeward_result *shown = &result->shown;
 
-	if (!entries_of(&reply->ok, "denied", LW_MAP, false, &denied) ||
-	    !entries_of(&reply->ok, "degraded", LW_ARRAY, false, &degraded) ||
-	    !entries_of(&reply->ok, "files", LW_MAP, true, &files))
-		return "a result: files, denied or degraded holds something else";
 	/* These counts aren't just claimed: lw_check has seen every entry. */
 	if ((denied.entries && !(result->denied = calloc(denied.entries, sizeof *result->denied))) ||
 	    (degraded.entries && !(result->degraded = calloc(degraded.entries, sizeof *result->degraded))) ||
@@ -235,12 +268,9 @@ static const char *read_lists(const struct lw_reply *reply, struct result *resul
 		if (!lw_is_plain_name(value.data, value.length))
 			return "a result: a file's name is none";
 		result->files[i].name = (const char *)value.data;
-		after = files.inside;
-		lw_skip(&after);
-		lw_next(&files.inside, &value);
+		lw_row_next(&files, &value);
 		if (!piece(&value, reply, result->mappings, &result->files[i].data, &result->files[i].length))
 			return "a result: a file is neither binary nor a place in a memory file";
-		files.inside = after;
 	}
 	shown->denied = result->denied;
 	shown->denied_count = denied.entries;
@@ -251,83 +281,125 @@ static const char *read_lists(const struct lw_reply *reply, struct result *resul
 	return "";
 }
 
-static const char *read_error(const struct lw_value *ok, leeward_result *shown)
+static const char *read_error(const struct lw_value *error, leeward_result *shown)
 {
 	const char **texts[] = {&shown->error_type, &shown->error_message, &shown->error_traceback};
 	const char *const names[] = {"type", "message", "traceback"};
-	struct lw_value error, value;
+	struct lw_value value;
 
-	lw_find(ok, "error", &error);
-	if (error.type == LW_NIL)
+	if (error->type == LW_NIL)
 		return "";
-	if (error.type != LW_MAP)
+	if (error->type != LW_MAP)
 		return "a result: error is no map";
 	for (int i = 0; i < 3; i++) {
-		if (!lw_find(&error, names[i], &value) || value.type != LW_TEXT)
+		if (!lw_find(error, names[i], &value) || value.type != LW_TEXT)
 			return "a job's error: type, message and traceback must be text";
 		*texts[i] = (const char *)value.data;
 	}
 	return "";
 }
 
-static bool read_omitted(const struct lw_value *ok, leeward_result *shown)
+/* Everything but lists and what is shown. */
+static const char *read_fields(const struct lw_reply *reply, const struct lw_execute_answer *answer, struct result *result)
 {
-	uint64_t *const counts[] = {&shown->stdout_omitted, &shown->stderr_omitted};
-	struct lw_value pair, value;
+	leeward_result *shown = &result->shown;
+	const void *out = "", *err = "";
+	struct lw_value omitted[2] = {{.type = LW_INTEGER}, {.type = LW_INTEGER}};
+	const struct lw_value outcome = {.type = LW_TEXT, .data = answer->outcome.data,
+					 .length = (uint32_t)answer->outcome.length};
 
-	if (!lw_find(ok, "omitted", &pair))
-		return true;
-	if (pair.type != LW_ARRAY || pair.entries != COUNT(counts))
-		return false;
-	for (size_t i = 0; i < COUNT(counts); i++) {
-		if (lw_next(&pair.inside, &value) || value.type != LW_INTEGER || value.integer < 0)
-			return false;
-		*counts[i] = (uint64_t)value.integer;
-	}
-	return true;
+	shown->outcome = place_of(&outcome, OUTCOMES, LW_COUNT(OUTCOMES));
+	shown->limit = place_of(&answer->limit, LIMITS, LW_COUNT(LIMITS));
+	if (!shown->outcome || (!shown->limit && answer->limit.type != LW_NIL))
+		return "a result: outcome or limit is unknown";
+	if (answer->exit_code > 255)
+		return "a result: exit_code is out of range";
+	shown->exit_code = (int32_t)answer->exit_code;
+	shown->memory_peak = answer->memory_peak;
+	shown->duration_us = (int64_t)(answer->duration * 1e6 + 0.5);
+	shown->cpu_time_us = (int64_t)(answer->cpu_time * 1e6 + 0.5);
+	shown->truncated = answer->truncated;
+	if ((answer->omitted.type && !lw_parts_read(&answer->omitted, omitted, 2)) || omitted[0].type != LW_INTEGER ||
+	    omitted[0].integer < 0 || omitted[1].type != LW_INTEGER || omitted[1].integer < 0)
+		return "a result: omitted is no pair of numbers";
+	shown->stdout_omitted = (uint64_t)omitted[0].integer;
+	shown->stderr_omitted = (uint64_t)omitted[1].integer;
+	if (!reply->silent && (!piece(&answer->stdout_, reply, result->mappings, &out, &shown->stdout_length) ||
+			       !piece(&answer->stderr_, reply, result->mappings, &err, &shown->stderr_length)))
+		return "a result: stdout or stderr is neither binary nor a place in a memory file";
+	shown->stdout_data = out;
+	shown->stderr_data = err;
+	return read_error(&answer->error, shown);
 }
 
-static const char *read_fields(const struct lw_reply *reply, struct result *result)
-{
-	const struct lw_value *ok = &reply->ok;
-	leeward_result *shown = &result->shown;
-	struct lw_value value;
-	const void *data[2];
-	int64_t number;
+/* The MIME types of displayed forms, and whether they are text. leeward/wire/bundles.py has the same table and bounds. */
+static const struct {
+	const char *type;
+	bool is_text;
+} FORMS[] = {
+	{"text/plain", true}, {"text/html", true}, {"text/markdown", true}, {"text/latex", true}, {"image/svg+xml", true},
+	{"image/png", false}, {"image/jpeg", false}, {"application/pdf", false}, {"application/json", true},
+};
 
-	lw_find(ok, "outcome", &value);
-	shown->outcome = place_of(&value, OUTCOMES, COUNT(OUTCOMES));
-	lw_find(ok, "limit", &value);
-	shown->limit = place_of(&value, LIMITS, COUNT(LIMITS));
-	if (!shown->outcome || (!shown->limit && value.type != LW_NIL))
-		return "a result: outcome or limit is unknown";
-	if (!whole(ok, "exit_code", 255, &number))
-		return "a result: exit_code is out of range";
-	shown->exit_code = (int32_t)number;
-	if (!whole(ok, "memory_peak", INT64_MAX, &number))
-		return "a result: memory_peak is out of range";
-	shown->memory_peak = (uint64_t)number;
-	if (!seconds(ok, "duration", &shown->duration_us) || !seconds(ok, "cpu_time", &shown->cpu_time_us))
-		return "a result: duration or cpu_time is no time";
-	lw_find(ok, "truncated", &value);
-	if (value.type != LW_BOOL)
-		return "a result: truncated is neither true nor false";
-	shown->truncated = value.boolean;
-	if (!read_omitted(ok, shown))
-		return "a result: omitted is no pair of numbers";
-	if (reply->silent) {
-		shown->stdout_data = shown->stderr_data = (const unsigned char *)"";
-		return read_error(ok, shown);
+#define MAX_SHOWN 64
+#define MAX_FORM ((size_t)4 << 20)
+#define MAX_FORMS ((size_t)6 << 20)
+#define MAX_PLAIN ((size_t)64 << 10)
+
+/* Read one form. *left*: bytes that all further forms may have. False if it is malformed. */
+static bool read_form(const struct lw_value *type, const struct lw_value *content, size_t *left, leeward_form *ret_form)
+{
+	for (size_t i = 0; i < LW_COUNT(FORMS); i++) {
+		if (!lw_is(type, FORMS[i].type))
+			continue;
+		if (content->type != (FORMS[i].is_text ? LW_TEXT : LW_BINARY) || content->length > MAX_FORM ||
+		    content->length > *left || (!i && lw_utf8_length(content->data, content->length) > MAX_PLAIN))
+			return false;
+		*left -= content->length;
+		*ret_form = (leeward_form){FORMS[i].type, content->data, content->length};
+		return true;
 	}
-	lw_find(ok, "stdout", &value);
-	if (!piece(&value, reply, result->mappings, &data[0], &shown->stdout_length))
-		return "a result: stdout is neither binary nor a place in a memory file";
-	lw_find(ok, "stderr", &value);
-	if (!piece(&value, reply, result->mappings, &data[1], &shown->stderr_length))
-		return "a result: stderr is neither binary nor a place in a memory file";
-	shown->stdout_data = data[0];
-	shown->stderr_data = data[1];
-	return read_error(ok, shown);
+	return false;
+}
+
+/* What the job has displayed: an array of maps, none of them empty. */
+static const char *read_shown(const struct lw_execute_answer *answer, struct result *result)
+{
+	static const char WRONG[] = "a result: what it shows is something else";
+	struct lw_value things = answer->results, list = things, thing, type, content;
+	size_t count = 0, left = MAX_FORMS;
+
+	if (answer->value.data && lw_utf8_length(answer->value.data, answer->value.length) > MAX_PLAIN)
+		return WRONG;
+	result->shown.value = answer->value.data;
+	if (list.entries > MAX_SHOWN)
+		return WRONG;
+	for (uint32_t i = 0; i < things.entries; i++) {
+		lw_row_next(&list, &thing);
+		if (thing.type != LW_MAP || !thing.entries)
+			return WRONG;
+		count += thing.entries;
+	}
+	if (!count)
+		return "";
+	result->shown_things = calloc(things.entries, sizeof *result->shown_things);
+	result->forms = calloc(count, sizeof *result->forms);
+	if (!result->shown_things || !result->forms)
+		return NULL;
+	count = 0;
+	for (uint32_t i = 0; i < things.entries; i++) {
+		lw_row_next(&things, &thing);
+		result->shown_things[i] = (leeward_shown){result->forms + count, thing.entries};
+		for (uint32_t j = 0; j < thing.entries; j++) {
+			lw_next(&thing.inside, &type);
+			lw_next(&thing.inside, &content);
+			if (!read_form(&type, &content, &left, &result->forms[count++]))
+				return WRONG;
+		}
+	}
+	result->shown.shown = result->shown_things;
+	result->shown.shown_count = things.entries;
+	return "";
 }
 
 /* End every text of *payload* with a NUL. It overwrites the byte behind the text: the first byte of the next value, or
@@ -359,11 +431,12 @@ static void terminate_texts(uint8_t *at, const uint8_t *end)
 int lw_result_make(const struct lw_reply *reply, uint8_t *block, const struct lw_mapping mappings[LW_MAX_ARENAS],
 		   leeward_result **ret_result, const char **ret_wrong)
 {
+	struct lw_execute_answer answer = {0};
 	struct result *result;
 	const char *wrong;
 
-	*ret_wrong = "a refusal holds no result";
-	if (reply->refused)
+	*ret_wrong = reply->refused ? "a refusal holds no result" : "a result: a field is missing, or of another type";
+	if (reply->refused || !LW_READ(&reply->ok, execute, &answer))
 		return -EBADMSG;
 	*ret_wrong = NULL;
 	result = calloc(1, sizeof *result);
@@ -371,13 +444,13 @@ int lw_result_make(const struct lw_reply *reply, uint8_t *block, const struct lw
 		return -ENOMEM;
 	for (size_t i = 0; i < reply->arena_count; i++)
 		result->mappings[i] = mappings[i];
-	wrong = read_fields(reply, result);
+	wrong = read_fields(reply, &answer, result);
 	if (wrong && !*wrong)
-		wrong = read_lists(reply, result);
+		wrong = read_lists(reply, &answer, result);
 	if (wrong && !*wrong)
-		wrong = read_left_out(reply, result);
+		wrong = read_left_out(&answer, result);
 	if (wrong && !*wrong)
-		wrong = lw_shown_read(reply, &result->shown, &result->shown_things, &result->forms);
+		wrong = read_shown(&answer, result);
 	if (!wrong || *wrong) {
 		*ret_wrong = wrong;
 		memset(result->mappings, 0, sizeof result->mappings);

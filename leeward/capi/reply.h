@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "leeward.h"
+#include "operations.h"
 #include "wire.h"
 
 /* Memory files with one reply, and bytes of one. */
@@ -34,6 +35,14 @@ struct lw_mapping {
 	size_t length;
 };
 
+/* Read the map of an answer to *op* into its struct, which is zero. False if a field is missing or of another type. */
+#define LW_READ(map, op, ret_answer) \
+	lw_answer_read(map, lw_fields_##op##_answer, LW_COUNT(lw_fields_##op##_answer), \
+		       (struct lw_##op##_answer *){ret_answer})
+
+bool lw_answer_read(const struct lw_value *map, const struct lw_field *fields, size_t count, void *ret_answer);
+bool lw_parts_read(const struct lw_value *array, struct lw_value *ret_parts, uint32_t count);
+void lw_row_next(struct lw_value *rows, struct lw_value *ret_row);
 int lw_reply_read(const uint8_t *payload, size_t length, struct lw_reply *ret_reply, const char **ret_wrong);
 int lw_result_make(const struct lw_reply *reply, uint8_t *block, const struct lw_mapping mappings[LW_MAX_ARENAS],
 		   leeward_result **ret_result, const char **ret_wrong);

@@ -1,4 +1,4 @@
-/* Requests: from a caller's options to a frame.
+/* Requests: from a caller's options to a frame, by the tables of operations.h.
  *
  * Runs in:   libleeward and the command line. Pure.
  * Checks:    only what would crash this code or break the frame: pointers, invalid UTF-8, the size of a frame. The daemon
@@ -15,6 +15,11 @@
 /* The largest struct of options that is accepted from a caller, who may know a later version. */
 #define LW_MAX_OPTIONS 4096
 
+#define LW_COUNT(array) (sizeof(array) / sizeof *(array))
+
+struct lw_folders;
+void lw_folders_put(struct lw_buffer *buffer, const struct lw_folders *folders);
+
 /* Text or binary; NULL: none. */
 struct lw_bytes {
 	const void *data;
@@ -27,13 +32,45 @@ struct lw_some {
 	uint64_t value;
 };
 
+/* Texts, or settings: NAME=value each. The name is the caller's, for errors. */
+struct lw_texts {
+	const char *name;
+	const char *const *texts;
+	size_t count;
+};
+
+struct lw_files {
+	const leeward_file *files;
+	size_t count;
+};
+
+struct lw_limits {
+	double time;
+	uint64_t memory, output, processes;
+	int32_t overflow; /* a leeward_overflow */
+};
+
+struct lw_pair {
+	uint64_t one, other;
+};
+
+/* What a field is in a struct of operations.h, and on the wire. Those from LW_LIST on are of answers. */
 enum lw_kind {
 	LW_FLAG,    /* a bool */
-	LW_WHOLE,   /* a uint64_t */
+	LW_WHOLE,   /* a uint64_t; of an answer at most INT64_MAX */
 	LW_SOME,    /* a struct lw_some */
 	LW_SECONDS, /* a double */
 	LW_AS_TEXT, /* a struct lw_bytes */
 	LW_AS_BINARY,
+	LW_TEXTS, /* a struct lw_texts, as an array */
+	LW_SETTINGS, /* the same, as a map */
+	LW_FILES,
+	LW_LIMITS,
+	LW_PAIR, /* an array of two */
+	LW_MOUNTS, /* a pointer to a struct lw_folders */
+	LW_LIST, /* a struct lw_value that is an array */
+	LW_TABLE, /* one that is a map */
+	LW_ANYTHING,
 };
 
 /* A field of an operation: a row of a table in operations.h. */
@@ -44,40 +81,24 @@ struct lw_field {
 	size_t offset; /* in the operation's struct */
 };
 
-/* How a job is to end. */
-enum lw_end {
-	LW_TAKE_BACK, /* its answer is the refusal "cancelled" */
-	LW_INTERRUPT, /* by KeyboardInterrupt; its answer is its result */
-	LW_KILL,
+/* A request of the operation *op*: its fields, with designated initialisers, are those of its struct in operations.h. */
+struct lw_request {
+	const char *op;
+	const struct lw_field *fields;
+	size_t count;
+	const void *values;
 };
+#define LW_REQUEST(op, ...) \
+	(&(const struct lw_request){#op, lw_fields_##op, LW_COUNT(lw_fields_##op), &(const struct lw_##op){__VA_ARGS__}})
+/* One without fields. */
+#define LW_BARE(op) (&(const struct lw_request){#op, NULL, 0, NULL})
 
 int lw_options_copy(const char *what, const void *given, size_t size, void *ret_options, size_t known);
 int lw_options_read(const leeward_options *given, leeward_options *ret_options);
 int lw_invalid(const char *what, const char *wrong);
 int lw_check_text(const char *what, const char *text);
-int lw_check_texts(const char *what, const char *const *texts, size_t count);
-int lw_check_settings(const char *what, const char *const *settings, size_t count);
-void lw_put_settings(struct lw_buffer *buffer, const char *field, const char *const *settings, size_t count);
-void lw_put_texts(struct lw_buffer *buffer, const char *field, const char *const *texts, size_t count);
-void lw_put_limits(struct lw_buffer *buffer, double timeout, uint64_t memory, uint64_t output, uint64_t processes,
-		   int32_t overflow);
-void lw_request_write(struct lw_buffer *buffer, int64_t id, const char *op, const struct lw_field *fields, size_t count,
-		      const void *request);
-void lw_put_flag(struct lw_buffer *buffer, const char *name, bool flag);
 struct lw_bytes lw_bytes_of(const char *text);
-void lw_request_begin(struct lw_buffer *buffer, int64_t id, const char *op, size_t fields);
-int lw_request_finish(struct lw_buffer *buffer, const char *op);
+int lw_request_check(const struct lw_request *request, uint64_t *ret_given);
+int lw_request_write(struct lw_buffer *buffer, int64_t id, const struct lw_request *request);
 int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox, int64_t kernel, const char *code,
 		       size_t length, const leeward_options *options);
-
-/* Write a request of the operation *op*, whose fields are those of its struct in operations.h, with designated
- * initialisers. */
-#define LW_WRITE(buffer, id, op, ...) \
-	lw_request_write(buffer, id, #op, lw_fields_##op, sizeof lw_fields_##op / sizeof *lw_fields_##op, \
-			 &(struct lw_##op){__VA_ARGS__})
-
-int lw_request_bare(struct lw_buffer *buffer, int64_t id, const char *op);
-int lw_request_status(struct lw_buffer *buffer, int64_t id);
-int lw_request_slot(struct lw_buffer *buffer, int64_t id, int slot, size_t length);
-int lw_request_output(struct lw_buffer *buffer, int64_t id, int64_t target, const uint64_t taken[2]);
-int lw_request_cancel(struct lw_buffer *buffer, int64_t id, int64_t target, enum lw_end how);

@@ -5,13 +5,144 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fault.h"
-#include "mount.h"
 #include "request.h"
 
 /* Bytes of the first version, which a size of 0 stands for. */
 #define FIRST_OPTIONS offsetof(leeward_sandbox_options, mounts)
+
+/* --- one request and its answer ------------------------------------------------ */
+
+/* Send *request* as a call *op*, and wait for its answer. Returns a leeward_error.
+ *
+ * Args:
+ *	ret_answer: what was answered; the caller frees its block.
+ *	ret_socket: the descriptor that came with it, for LW_DOCK; the caller closes it. */
+static int ask(leeward_handle *handle, enum lw_op op, const struct lw_request *request, struct lw_answer *ret_answer,
+	       int *ret_socket)
+{
+	struct lw_call *call;
+	int failed;
+
+	lw_calls_part(handle);
+	failed = lw_send(handle, op, request, INFINITY);
+	if (failed)
+		return failed;
+	call = lw_await_last(handle, INFINITY);
+	if (!call)
+		return LEEWARD_NO_ANSWER;
+	failed = call->code;
+	*ret_answer = (struct lw_answer){.block = call->block, .reply = call->reply};
+	*ret_socket = call->socket;
+	call->block = NULL;
+	call->socket = -1;
+	lw_calls_take(handle, call);
+	return failed;
+}
+
+int lw_sandbox_check(const leeward_sandbox *sandbox)
+{
+	return sandbox ? LEEWARD_OK : lw_fail(LEEWARD_INVALID, "sandbox: NULL");
+}
+
+/* Ask about a sandbox. Returns a leeward_error.
+ *
+ * Args:
+ *	ret_answer: what was answered; the caller frees its block. */
+int lw_ask(const leeward_sandbox *sandbox, const struct lw_request *request, struct lw_answer *ret_answer)
+{
+	int none, failed = lw_sandbox_check(sandbox);
+
+	return failed ? failed : ask(sandbox->handle, LW_ASK, request, ret_answer, &none);
+}
+
+/* Close the connection because an answer breaks docs/wire.md. Frees the answer; returns the error. */
+int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong)
+{
+	free(answer->block);
+	answer->block = NULL;
+	return lw_calls_lose(handle, lw_fail(LEEWARD_BAD_REPLY, "the daemon broke the protocol: %s", wrong));
+}
+
+/* Free an answer that was read; what *failed* (0, -EBADMSG or -ENOMEM) becomes a leeward_error. */
+int lw_answered(leeward_handle *handle, struct lw_answer *answer, int failed, const char *wrong)
+{
+	if (failed == -EBADMSG)
+		return lw_bad_answer(handle, answer, wrong);
+	free(answer->block);
+	return failed ? lw_fail_no_memory() : LEEWARD_OK;
+}
+
+/* Send a request whose answer has no content. Returns a leeward_error. */
+int lw_ask_nothing(const leeward_sandbox *sandbox, const struct lw_request *request)
+{
+	struct lw_answer answer;
+	int failed = lw_ask(sandbox, request, &answer);
+
+	if (!failed)
+		free(answer.block);
+	return failed;
+}
+
+/* As LW_NUMBER, which gives *field*, the one field of the answer. */
+int64_t lw_ask_number(const leeward_sandbox *sandbox, const struct lw_request *request, const struct lw_field *field,
+		      int64_t least)
+{
+	struct lw_answer answer;
+	uint64_t number = 0;
+	bool flag = false, read;
+	int failed = lw_ask(sandbox, request, &answer);
+
+	if (failed)
+		return failed;
+	if (field->kind == LW_FLAG)
+		read = lw_answer_read(&answer.reply.ok, field, 1, &flag);
+	else
+		read = lw_answer_read(&answer.reply.ok, field, 1, &number) && number >= (uint64_t)least;
+	failed = lw_answered(sandbox->handle, &answer, read ? 0 : -EBADMSG, "an answer has no valid number or boolean");
+	return failed ? failed : flag ? 1 : (int64_t)number;
+}
+
+/* Send the request that was written, whose answer is a result, which the caller frees. NULL after an error, and after
+ * *deadline* seconds unless that is 0. */
+leeward_result *lw_ask_result(leeward_handle *handle, double deadline)
+{
+	double until = deadline > 0 ? lw_now() + deadline : INFINITY;
+	struct lw_call *call = lw_send_written(handle, LW_RUN, until) ? NULL : lw_await_last(handle, until);
+
+	return call ? lw_calls_take(handle, call) : NULL;
+}
+
+/* Check the number of a process or kernel of the sandbox. */
+int lw_check_one(const leeward_sandbox *sandbox, const char *what, int64_t number)
+{
+	if (lw_sandbox_check(sandbox))
+		return LEEWARD_INVALID;
+	return number < 1 ? lw_fail(LEEWARD_INVALID, "%s: below 1", what) : LEEWARD_OK;
+}
+
+/* Ask for a dock, and send the descriptors of *folders* to it. The request for the sandbox has to name *ret_dock. Returns a
+ * leeward_error. */
+static int dock(leeward_handle *handle, const struct lw_folders *folders, uint64_t *ret_dock)
+{
+	struct lw_sandbox_dock_answer dock = {0};
+	struct lw_answer answer;
+	int socket, failed = ask(handle, LW_DOCK, LW_BARE(sandbox_dock), &answer, &socket);
+
+	if (failed)
+		return failed;
+	failed = LW_READ(&answer.reply.ok, sandbox_dock, &dock) && dock.dock ? 0 : -EBADMSG;
+	failed = lw_answered(handle, &answer, failed, "a dock has no number");
+	if (!failed)
+		failed = lw_folders_send(folders, socket);
+	close(socket);
+	*ret_dock = dock.dock;
+	return failed;
+}
+
+/* --- sandboxes ----------------------------------------------------------------- */
 
 static bool is_time(double seconds)
 {
@@ -23,7 +154,6 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 {
 	leeward_sandbox_options options = {0};
 	size_t size = given && given->size ? given->size : FIRST_OPTIONS;
-	int failed;
 
 	if (size < FIRST_OPTIONS || size > LW_MAX_OPTIONS)
 		return lw_invalid("options", "size is neither 0 nor sizeof(leeward_sandbox_options)");
@@ -31,19 +161,10 @@ static int read_options(const leeward_sandbox_options *given, leeward_sandbox_op
 		return LEEWARD_INVALID;
 	if (!is_time(options.timeout) || !is_time(options.idle) || !is_time(options.lifetime))
 		return lw_invalid("options", "timeout, idle and lifetime must be finite numbers, 0 or more");
-	failed = lw_check_settings("environment", options.environment, options.environment_count);
-	if (!failed)
-		failed = lw_check_settings("metadata", options.metadata, options.metadata_count);
-	if (!failed && options.profile)
-		failed = lw_check_text("profile", options.profile);
-	if (!failed && options.environment_name)
-		failed = lw_check_text("environment_name", options.environment_name);
-	if (!failed && options.egress)
-		failed = lw_check_text("egress", options.egress);
-	if (!failed)
-		failed = lw_mounts_check(options.mounts, options.mount_count);
+	if (options.environment_name && lw_check_text("environment_name", options.environment_name))
+		return LEEWARD_INVALID;
 	*ret_options = options;
-	return failed;
+	return lw_mounts_check(options.mounts, options.mount_count);
 }
 
 static leeward_sandbox *make(leeward_handle *handle, const char *id)
@@ -59,78 +180,39 @@ static leeward_sandbox *make(leeward_handle *handle, const char *id)
 	return sandbox;
 }
 
-static void put_name(struct lw_buffer *buffer, const char *field, const char *name)
-{
-	lw_put_word(buffer, field);
-	lw_put_text(buffer, name, strlen(name));
-}
-
-static void put_time(struct lw_buffer *buffer, const char *field, double seconds)
-{
-	lw_put_word(buffer, field);
-	lw_put_number(buffer, seconds);
-}
-
-/* Write the request for a sandbox with *options*. *dock* is the number of the dock with its folders, 0 without folders. */
-static void put_open(leeward_handle *handle, const leeward_sandbox_options *options, const struct lw_folders *folders,
-		     int64_t dock)
-{
-	bool limits = options->timeout > 0 || options->memory || options->output || options->processes || options->overflow;
-	struct lw_buffer *buffer =
-		lw_begin(handle, "sandbox_open", (size_t)limits + (options->environment_count > 0) +
-			 (options->metadata_count > 0) + (options->idle > 0) + (options->lifetime > 0) +
-			 (options->profile != NULL) + (options->environment_name != NULL) + (options->egress != NULL) +
-			 (dock ? 2 : 0));
-
-	if (limits)
-		lw_put_limits(buffer, options->timeout, options->memory, options->output, options->processes,
-			      options->overflow);
-	if (options->environment_count)
-		lw_put_settings(buffer, "env", options->environment, options->environment_count);
-	if (options->metadata_count)
-		lw_put_settings(buffer, "metadata", options->metadata, options->metadata_count);
-	if (options->idle > 0)
-		put_time(buffer, "idle", options->idle);
-	if (options->lifetime > 0)
-		put_time(buffer, "lifetime", options->lifetime);
-	if (options->profile)
-		put_name(buffer, "profile", options->profile);
-	if (options->environment_name)
-		put_name(buffer, "environment", options->environment_name);
-	if (options->egress)
-		put_name(buffer, "egress", options->egress);
-	if (dock) {
-		lw_folders_put(buffer, folders);
-		lw_put_word(buffer, "dock");
-		lw_put_integer(buffer, (uint64_t)dock);
-	}
-}
-
 /* Open the folders, send them to a dock, and send the request for the sandbox. Returns a leeward_error. */
 static int ask_open(leeward_handle *handle, const leeward_sandbox_options *options, struct lw_answer *ret_answer)
 {
 	struct lw_folders folders = {0};
-	int64_t dock = 0;
-	int failed = LEEWARD_OK;
+	struct lw_sandbox_open values = {
+		.profile = lw_bytes_of(options->profile), .environment = lw_bytes_of(options->environment_name),
+		.egress = lw_bytes_of(options->egress), .idle = options->idle, .lifetime = options->lifetime,
+		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow},
+		.env = {"environment", options->environment, options->environment_count},
+		.metadata = {"metadata", options->metadata, options->metadata_count},
+	};
+	const struct lw_request request = {"sandbox_open", lw_fields_sandbox_open, LW_COUNT(lw_fields_sandbox_open), &values};
+	uint64_t given;
+	int none, failed = lw_request_check(&request, &given);
 
-	if (options->mount_count)
+	if (!failed && options->mount_count) {
 		failed = lw_folders_open(&folders, options->mounts, options->mount_count);
-	if (!failed && options->mount_count)
-		failed = lw_folders_dock(&folders, handle, &dock);
-	if (!failed) {
-		put_open(handle, options, &folders, dock);
-		failed = lw_ask(handle, "sandbox_open", ret_answer);
+		if (!failed)
+			failed = dock(handle, &folders, &values.dock);
+		values.mounts = &folders;
 	}
+	if (!failed)
+		failed = ask(handle, LW_ASK, &request, ret_answer, &none);
 	lw_folders_close(&folders);
 	return failed;
 }
 
 leeward_sandbox *leeward_sandbox_open(leeward_handle *handle, const leeward_sandbox_options *given)
 {
+	struct lw_sandbox_open_answer opened = {0};
 	leeward_sandbox *sandbox;
 	leeward_sandbox_options options = {0};
 	struct lw_answer answer;
-	struct lw_value id;
 
 	if (!handle) {
 		lw_invalid("handle", "NULL");
@@ -138,12 +220,11 @@ leeward_sandbox *leeward_sandbox_open(leeward_handle *handle, const leeward_sand
 	}
 	if (read_options(given, &options) || ask_open(handle, &options, &answer))
 		return NULL;
-	lw_find(&answer.reply.ok, "sandbox", &id);
-	if (id.type != LW_TEXT || !lw_is_id(id.data, id.length)) {
+	if (!LW_READ(&answer.reply.ok, sandbox_open, &opened) || !lw_is_id(opened.sandbox.data, opened.sandbox.length)) {
 		lw_bad_answer(handle, &answer, "an opened sandbox has no id");
 		return NULL;
 	}
-	sandbox = make(handle, (const char *)id.data);
+	sandbox = make(handle, opened.sandbox.data);
 	free(answer.block);
 	return sandbox;
 }
@@ -153,7 +234,7 @@ leeward_sandbox *leeward_sandbox_attach(leeward_handle *handle, const char *id)
 	leeward_sandbox *sandbox;
 	leeward_sandboxes *about;
 
-	if (!handle || !id || !lw_is_id((const uint8_t *)id, strlen(id))) {
+	if (!handle || !id || !lw_is_id(id, strlen(id))) {
 		lw_invalid(handle ? "id" : "handle", handle ? "not the id of a sandbox" : "NULL");
 		return NULL;
 	}
@@ -179,10 +260,7 @@ void leeward_sandbox_detach(leeward_sandbox *sandbox)
 
 int leeward_sandbox_kill(leeward_sandbox *sandbox)
 {
-	if (lw_sandbox_check(sandbox))
-		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, sandbox_kill, LW_ABOUT(sandbox));
-	return lw_ask_nothing(sandbox, "sandbox_kill");
+	return lw_ask_nothing(sandbox, LW_REQUEST(sandbox_kill, LW_ABOUT(sandbox)));
 }
 
 int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetime)
@@ -191,98 +269,55 @@ int leeward_sandbox_extend(leeward_sandbox *sandbox, double idle, double lifetim
 		return LEEWARD_INVALID;
 	if (!is_time(idle) || !is_time(lifetime))
 		return lw_invalid("idle, lifetime", "both must be finite numbers, 0 or more");
-	LW_BEGIN(sandbox->handle, sandbox_extend, LW_ABOUT(sandbox), .idle = idle, .lifetime = lifetime);
-	return lw_ask_nothing(sandbox, "sandbox_extend");
+	return lw_ask_nothing(sandbox, LW_REQUEST(sandbox_extend, LW_ABOUT(sandbox), .idle = idle, .lifetime = lifetime));
 }
 
-/* Add a page of sandboxes to *list*, which is made if it is NULL. *last* is set to where the next page begins, 0 if this was the
- * last one. Returns 0, -ENOMEM or -EBADMSG. */
-static int add_page(const struct lw_reply *reply, leeward_sandboxes **list, int64_t *last)
-{
-	struct lw_value rows;
-	bool more = false;
-
-	if (!lw_find(&reply->ok, "sandboxes", &rows) || rows.type != LW_ARRAY)
-		return -EBADMSG;
-	if (!*list) {
-		*list = calloc(1, sizeof **list);
-		if (!*list)
-			return -ENOMEM;
-		(*list)->size = sizeof **list;
-	}
-	for (uint32_t i = 0; i < rows.entries; i++) {
-		struct lw_cursor after = rows.inside;
-		struct lw_value row;
-		int failed;
-
-		lw_skip(&after);
-		lw_next(&rows.inside, &row);
-		rows.inside = after;
-		failed = lw_sandboxes_add(list, &row);
-		if (failed)
-			return failed;
-	}
-	if (!lw_answer_flag(reply, "more", &more) || !more || !rows.entries) {
-		*last = 0;
-		return 0;
-	}
-	return lw_answer_whole(reply, "last", *last + 1, last) ? 0 : -EBADMSG;
-}
-
-/* Free the answer. Returns *list*; or NULL, with the error set, if *failed*, and frees the list. */
-static leeward_sandboxes *parsed(leeward_handle *handle, struct lw_answer *answer, leeward_sandboxes *list, int failed)
-{
-	if (!failed) {
-		free(answer->block);
-		return list;
-	}
-	leeward_free_sandboxes(list);
-	if (failed == -ENOMEM) {
-		free(answer->block);
-		lw_fail_no_memory();
-	} else {
-		lw_bad_answer(handle, answer, "a sandbox's description is malformed");
-	}
-	return NULL;
-}
+static const char MALFORMED[] = "a sandbox's description is malformed";
 
 leeward_sandboxes *leeward_sandbox_info_of(leeward_sandbox *sandbox)
 {
-	leeward_sandboxes *list = NULL;
+	struct lw_rows rows = {0};
 	struct lw_answer answer;
-	int failed;
+	int failed = lw_ask(sandbox, LW_REQUEST(sandbox_info, LW_ABOUT(sandbox)), &answer);
 
-	if (lw_sandbox_check(sandbox))
-		return NULL;
-	LW_BEGIN(sandbox->handle, sandbox_info, LW_ABOUT(sandbox));
-	if (lw_ask(sandbox->handle, "sandbox_info", &answer))
-		return NULL;
-	failed = lw_sandboxes_add(&list, &answer.reply.ok);
-	return parsed(sandbox->handle, &answer, list, failed);
+	if (!failed)
+		failed = lw_answered(sandbox->handle, &answer, lw_row_add(&rows, &answer.reply.ok, lw_sandbox_make), MALFORMED);
+	return lw_list(&rows, sizeof(leeward_sandboxes), failed);
+}
+
+/* Add a page of sandboxes to *rows*. *last* is set to where the next page begins, 0 if this was the last one. Returns a
+ * leeward_error. */
+static int add_page(leeward_handle *handle, struct lw_rows *rows, uint64_t *last)
+{
+	struct lw_sandbox_list_answer page = {0};
+	struct lw_answer answer;
+	int none, failed = ask(handle, LW_ASK, LW_REQUEST(sandbox_list, .after = *last), &answer, &none);
+
+	if (failed)
+		return failed;
+	failed = LW_READ(&answer.reply.ok, sandbox_list, &page) ? lw_rows_add(rows, &page.sandboxes, lw_sandbox_make) : -EBADMSG;
+	if (!page.more || !page.sandboxes.entries)
+		page.last = 0;
+	else if (page.last <= *last)
+		failed = -EBADMSG;
+	*last = page.last;
+	return lw_answered(handle, &answer, failed, MALFORMED);
 }
 
 leeward_sandboxes *leeward_sandbox_list(leeward_handle *handle)
 {
-	leeward_sandboxes *list = NULL;
-	int64_t last = 0;
+	struct lw_rows rows = {0};
+	uint64_t last = 0;
+	int failed;
 
 	if (!handle) {
 		lw_invalid("handle", "NULL");
 		return NULL;
 	}
-	do {
-		struct lw_answer answer;
-		int failed;
-
-		LW_BEGIN(handle, sandbox_list, .after = (uint64_t)last);
-		if (lw_ask(handle, "sandbox_list", &answer)) {
-			leeward_free_sandboxes(list);
-			return NULL;
-		}
-		failed = add_page(&answer.reply, &list, &last);
-		list = parsed(handle, &answer, list, failed);
-	} while (list && last);
-	return list;
+	do
+		failed = add_page(handle, &rows, &last);
+	while (!failed && last);
+	return lw_list(&rows, sizeof(leeward_sandboxes), failed);
 }
 
 /* --- Python ------------------------------------------------------------------- */
@@ -304,37 +339,31 @@ leeward_result *leeward_sandbox_execute(leeward_sandbox *sandbox, int64_t kernel
 	options.label = NULL;
 	if (lw_request_execute(&handle->out, ++handle->last_id, sandbox->id, kernel, code, length, &options))
 		return NULL;
-	return lw_ask_result(handle, "sandbox_execute", options.deadline > 0 ? lw_now() + options.deadline : INFINITY);
+	return lw_ask_result(handle, options.deadline);
 }
 
 int64_t leeward_kernel_open(leeward_sandbox *sandbox)
 {
-	if (lw_sandbox_check(sandbox))
-		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, kernel_open, LW_ABOUT(sandbox));
-	return lw_ask_number(sandbox, "kernel_open", "kernel", 1);
+	return LW_NUMBER(sandbox, kernel_open, 1, .held = false);
 }
 
 int leeward_kernel_interrupt(leeward_sandbox *sandbox, int64_t kernel)
 {
 	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, kernel_interrupt, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
-	return lw_ask_flag(sandbox, "kernel_interrupt", "interrupted");
+	return (int)LW_NUMBER(sandbox, kernel_interrupt, 0, .kernel = (uint64_t)kernel);
 }
 
 int leeward_kernel_reset(leeward_sandbox *sandbox, int64_t kernel)
 {
 	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, kernel_reset, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
-	return lw_ask_nothing(sandbox, "kernel_reset");
+	return lw_ask_nothing(sandbox, LW_REQUEST(kernel_reset, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel));
 }
 
 int leeward_kernel_close(leeward_sandbox *sandbox, int64_t kernel)
 {
 	if (lw_check_one(sandbox, "kernel", kernel))
 		return LEEWARD_INVALID;
-	LW_BEGIN(sandbox->handle, kernel_close, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel);
-	return lw_ask_nothing(sandbox, "kernel_close");
+	return lw_ask_nothing(sandbox, LW_REQUEST(kernel_close, LW_ABOUT(sandbox), .kernel = (uint64_t)kernel));
 }

@@ -1,7 +1,7 @@
 /* Requests about live sandboxes, and their answers.
  *
  * Runs in:   libleeward.
- * Waits:     as await.h describes: as long as the daemon responds.
+ * Waits:     as calls.h describes: as long as the daemon responds.
  *
  * Theory of operation: a sandbox belongs to the user and not to the connection, so a request names it by its id; the
  * object here is that id and a handle. A function sends a request, waits for its answer, and reads it. A large file or a
@@ -23,9 +23,6 @@
 /* Bytes of one write. */
 #define LW_PIECE ((size_t)1 << 20)
 
-/* Seconds for a file call that may take long: a folder with its content, a file moved to another file system. */
-#define LW_LONG_S 300
-
 struct leeward_sandbox {
 	leeward_handle *handle;
 	char id[LW_ID + 1];
@@ -37,25 +34,41 @@ struct lw_answer {
 	struct lw_reply reply;
 };
 
-/* Begin a request of the operation *op*, with fields as LW_WRITE takes them; LW_ABOUT: about a sandbox. */
-#define LW_BEGIN(handle, op, ...) LW_WRITE(&(handle)->out, lw_next_request(handle), op, __VA_ARGS__)
-#define LW_ABOUT(box) .sandbox = {(box)->id, LW_ID}
+/* The field by which a request names its sandbox. A function that is given NULL for it fails before it sends anything. */
+#define LW_ABOUT(box) .sandbox = {(box) ? (box)->id : NULL, LW_ID}
+/* Send a request whose answer is one number of at least *least*, or one boolean. Returns it, or a leeward_error. */
+#define LW_NUMBER(box, op, least, ...) \
+	lw_ask_number(box, LW_REQUEST(op, LW_ABOUT(box), __VA_ARGS__), lw_fields_##op##_answer, least)
 
-int64_t lw_next_request(leeward_handle *handle);
-struct lw_buffer *lw_begin(leeward_handle *handle, const char *op, size_t fields);
-int lw_ask(leeward_handle *handle, const char *op, struct lw_answer *ret_answer);
-leeward_result *lw_ask_result(leeward_handle *handle, const char *op, double until);
+leeward_result *lw_ask_result(leeward_handle *handle, double deadline);
+int lw_ask(const leeward_sandbox *sandbox, const struct lw_request *request, struct lw_answer *ret_answer);
+int lw_ask_nothing(const leeward_sandbox *sandbox, const struct lw_request *request);
+int64_t lw_ask_number(const leeward_sandbox *sandbox, const struct lw_request *request, const struct lw_field *field,
+		      int64_t least);
 int lw_bad_answer(leeward_handle *handle, struct lw_answer *answer, const char *wrong);
-int lw_ask_dock(leeward_handle *handle, int64_t *ret_number, int *ret_socket);
-
+int lw_answered(leeward_handle *handle, struct lw_answer *answer, int failed, const char *wrong);
 int lw_sandbox_check(const leeward_sandbox *sandbox);
-struct lw_buffer *lw_about(const leeward_sandbox *sandbox, const char *op, size_t fields);
 int lw_check_one(const leeward_sandbox *sandbox, const char *what, int64_t number);
-int lw_ask_nothing(const leeward_sandbox *sandbox, const char *op);
-int lw_ask_flag(const leeward_sandbox *sandbox, const char *op, const char *flag);
-int64_t lw_ask_number(const leeward_sandbox *sandbox, const char *op, const char *name, int64_t least);
 
-int lw_file_check(const leeward_sandbox *sandbox, const char *path);
-int lw_file_call(const leeward_sandbox *sandbox, const char *op, const char *path, struct lw_answer *ret_answer);
-int lw_file_call_done(const leeward_sandbox *sandbox, struct lw_answer *answer, int failed);
-int lw_file_call_for_nothing(const leeward_sandbox *sandbox, const char *op, const char *path);
+/* mount.c: folders of the host for a sandbox. This process opens them, with its own rights, and sends them to a dock of the
+ * daemon's opener; it has a descriptor for each until the sandbox is open or refused. */
+
+/* Folders of one sandbox, at most; as leeward/spec/folders.py has it, a test compares. */
+#define LW_MAX_MOUNTS 16
+
+struct lw_folder {
+	int fd;
+	const leeward_mount *mount;
+	char *path; /* its resolved path, from the kernel */
+	int is_file;
+};
+
+struct lw_folders {
+	struct lw_folder folders[LW_MAX_MOUNTS];
+	size_t count;
+};
+
+int lw_mounts_check(const leeward_mount *mounts, size_t count);
+int lw_folders_open(struct lw_folders *folders, const leeward_mount *mounts, size_t count);
+int lw_folders_send(const struct lw_folders *folders, int socket);
+void lw_folders_close(struct lw_folders *folders);

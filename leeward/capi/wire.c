@@ -338,19 +338,22 @@ static void put_sized(struct lw_buffer *buffer, unsigned first, uint64_t number,
 	lw_put(buffer, bytes, 1 + width);
 }
 
+/* A first byte, and *number* in as many bytes as it needs: *width*, whose first byte is *first*, or twice or four times as many,
+ * whose first bytes are the next. */
+static void put_length(struct lw_buffer *buffer, unsigned first, size_t width, uint64_t number)
+{
+	for (; width < 8 && number >> (8 * width); width *= 2)
+		first++;
+	put_sized(buffer, first, number, width);
+}
+
 /* Append a whole number; no field has a negative one. */
 void lw_put_integer(struct lw_buffer *buffer, uint64_t number)
 {
 	if (number <= 0x7f)
 		put_sized(buffer, (unsigned)number, 0, 0);
-	else if (number <= UINT8_MAX)
-		put_sized(buffer, 0xcc, number, 1);
-	else if (number <= UINT16_MAX)
-		put_sized(buffer, 0xcd, number, 2);
-	else if (number <= UINT32_MAX)
-		put_sized(buffer, 0xce, number, 4);
 	else
-		put_sized(buffer, 0xcf, number, 8);
+		put_length(buffer, 0xcc, 1, number);
 }
 
 void lw_put_true(struct lw_buffer *buffer)
@@ -366,17 +369,20 @@ void lw_put_number(struct lw_buffer *buffer, double number)
 	put_sized(buffer, 0xcb, bits, 8);
 }
 
-/* Text of *length* bytes, which the caller knows to be UTF-8. */
+/* Text of *length* bytes, which the caller knows to be UTF-8. The buffer's limit is below 4 GiB. */
 void lw_put_text(struct lw_buffer *buffer, const char *text, size_t length)
 {
-	if (length <= 31)
-		put_sized(buffer, 0xa0 | (unsigned)length, 0, 0);
-	else if (length <= UINT8_MAX)
-		put_sized(buffer, 0xd9, length, 1);
-	else if (length <= UINT16_MAX)
-		put_sized(buffer, 0xda, length, 2);
+	char whole[32] = {(char)(0xa0 | (length & 31))};
+
+	if (length && length <= 31) { /* nearly every text: in one piece */
+		memcpy(whole + 1, text, length);
+		lw_put(buffer, whole, 1 + length);
+		return;
+	}
+	if (length)
+		put_length(buffer, 0xd9, 1, length);
 	else
-		put_sized(buffer, 0xdb, length, 4); /* the buffer's limit is below 4 GiB */
+		put_sized(buffer, 0xa0, 0, 0);
 	lw_put(buffer, text, length);
 }
 
@@ -387,12 +393,7 @@ void lw_put_word(struct lw_buffer *buffer, const char *word)
 
 void lw_put_binary(struct lw_buffer *buffer, const void *data, size_t length)
 {
-	if (length <= UINT8_MAX)
-		put_sized(buffer, 0xc4, length, 1);
-	else if (length <= UINT16_MAX)
-		put_sized(buffer, 0xc5, length, 2);
-	else
-		put_sized(buffer, 0xc6, length, 4);
+	put_length(buffer, 0xc4, 1, length);
 	lw_put(buffer, data, length);
 }
 
@@ -400,20 +401,16 @@ void lw_put_array(struct lw_buffer *buffer, size_t entries)
 {
 	if (entries <= 15)
 		put_sized(buffer, 0x90 | (unsigned)entries, 0, 0);
-	else if (entries <= UINT16_MAX)
-		put_sized(buffer, 0xdc, entries, 2);
 	else
-		put_sized(buffer, 0xdd, entries, 4);
+		put_length(buffer, 0xdc, 2, entries);
 }
 
 void lw_put_map(struct lw_buffer *buffer, size_t entries)
 {
 	if (entries <= 15)
 		put_sized(buffer, 0x80 | (unsigned)entries, 0, 0);
-	else if (entries <= UINT16_MAX)
-		put_sized(buffer, 0xde, entries, 2);
 	else
-		put_sized(buffer, 0xdf, entries, 4);
+		put_length(buffer, 0xde, 2, entries);
 }
 
 /* The length in front of a payload of *length* bytes. */

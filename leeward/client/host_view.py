@@ -11,7 +11,7 @@ from typing import Any
 
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
-from leeward.spec.profile_names import AGENT, SHELL
+from leeward.spec.pool_key import AGENT, SHELL
 
 # Imported in functions: what not every start needs; 3 ms of processor time for all of it.
 

@@ -27,9 +27,8 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
-from leeward.obeyed.git_settings import named_in
 from leeward.obeyed.names import plain
-from leeward.obeyed.repositories import INSIDE, NAMES
+from leeward.obeyed.repositories import INSIDE, NAMES, named_in
 from leeward.obeyed.search import ObeyedPaths, search
 from leeward.obeyed.table import AT_ONCE, ROWS
 from leeward.spec.folders import within

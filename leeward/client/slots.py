@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-#: Requests of this many bytes or more are sent through the arena. Measured by bench/requests.py.
+#: Requests of this many bytes or more are sent through the arena. Measured: docs/measurements.
 LARGE = 1 << 20
 #: The greatest number of slots, and of bytes in each, that a client accepts.
 MOST_SLOTS, MOST_SIZE = 64, 1 << 30

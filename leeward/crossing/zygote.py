@@ -29,7 +29,7 @@ from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
 from leeward.points import point
-from leeward.spec.trust import TRUST
+from leeward.spec.sandbox import TRUST
 from leeward.wire import control, records
 
 

@@ -1,5 +1,5 @@
 """
 The daemon, put together: configuration, engine, server, signals, the service manager.
 
-Runs in:   the daemon, on the reactor's thread.
+Runs in: the daemon, on the reactor's thread.
 """

@@ -1,8 +1,8 @@
 """
-The daemon's configuration: its values with their defaults, and the changes that a running daemon can apply.
+The daemon's configuration: its values with their defaults, its egress policies, and what a running daemon can change.
 
-Runs in:   the daemon, and `leeward run`. Pure, but for `group_id`, which looks the group up on this host.
-See also:  `config_keys` describes and checks each value, `config_sources` reads the files, `config_print` writes one.
+Runs in: the daemon, and `leeward run`. `config_keys` describes and checks each value, `config_sources` reads and writes
+files.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.daemon.config_checks import group_number
-from leeward.daemon.config_egress import EGRESS
-from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, TABLES
+from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, TABLES, group_number
 from leeward.dataclass import dataclass, field, replace
+from leeward.errors import BadRequest
+from leeward.isolation.egress import MOST_PORTS, ports_beside
 from leeward.pool.quotas import Quota, Quotas
 from leeward.spec.limits import CEILINGS, Limits
 from leeward.spec.profiles import Profile
+from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
 
 #: The default quota of guests: members of the group can't take all the connections.
 GUEST = Quota(connections=256)
@@ -115,10 +116,7 @@ MOST_ROOM, MOST_ASKED = 256, 1024
 
 
 def room(config: Config, memory: int) -> int:
-    """
-    Return how many workers may be made for sessions in addition to the pool's: as many as fit into *memory* bytes if
-    each uses its limit; or as many as `max_sessions` asks for.
-    """
+    """Return how many workers for sessions may be made beside the pool's: what fits into *memory*, or `max_sessions`."""
     if config.max_sessions < 0:
         return max(0, min(MOST_ROOM, memory // config.limits.memory - config.pool_size))
     return max(0, min(MOST_ASKED, config.max_sessions - config.pool_size // 2))
@@ -141,3 +139,78 @@ def live(old: Config, new: Config) -> tuple[Config, list[str]]:
             name: getattr(after, name) for name in changed if keys[name].live})})
     left += [name for name in (ENVIRONMENTS, PROFILES, EGRESS) if getattr(old, name) != getattr(new, name)]
     return replace(taken, users=new.users), left
+
+
+# Imported in functions: what not every start needs; 6 ms of processor time for all of it.
+
+#: The table of tables that are named after policies.
+EGRESS = "egress"
+
+EGRESS_COMMENT = """\
+# What the jobs that name a policy may reach, in tables such as [egress.build]; docs/egress.md has the grammar. A policy
+# with no rule allows nothing. [restart]"""
+
+#: What --print-config says about each key.
+EGRESS_KEYS = {
+    "allow": 'what may be reached: "example.org", "*.example.org:8443", "10.1.0.0/16:5432", "GET https://x.org/v1/*"',
+    "deny": "what may not, whatever else is allowed",
+    "ask": "what a person decides; without one it is denied",
+    "ports": "those of rules that name none",
+    "addresses": "ranges such as private ones, which are refused by themselves, that an allowed name may lead to",
+    "methods": "of requests, [] is any; what passes unseen is refused where methods are named",
+    "schemes": '[] is any, else "http", "https" or both',
+    "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
+    "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org:443"], in = ["header"] } }',
+    "authorities": "a file with certificates of authorities, beside the host's, for hosts whose TLS the broker ends",
+    "proxy": "whether HTTP_PROXY and the like are set, for programs that want a proxy; none needs one",
+}
+
+
+def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any]:
+    """Return the policies *before* with a file's tables added, each in place of one of its name; BadRequest names *place*."""
+    from leeward.spec.egress import parse_policy
+
+    if not isinstance(value, Mapping):
+        raise BadRequest(f"{place}: must hold tables, [egress.NAME]")
+    found = dict(before)
+    for name, table in value.items():
+        here = f"{place}.{name!s:.60}"
+        if isinstance(table, Mapping) and "within" in table:
+            raise BadRequest(f"{here}.within: unknown; these are known: {', '.join(EGRESS_KEYS)}")
+        policy = found[name] = _fitting(parse_policy(table, here, name), here)
+        for secret in policy.secrets:
+            if not secret.source:
+                raise BadRequest(f"{here}.secrets.{secret.name}: must have `from`; write \"env:NAME\", \"file:PATH\" or"
+                                 " \"command:...\"")
+    return found
+
+
+def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return *policies* with the policy `network` added, which `allow_network` stands for, unless they have it."""
+    from leeward.spec.egress import NETWORK
+
+    return {NETWORK.name: NETWORK, **policies}
+
+
+def _fitting(policy: Any, place: str) -> Any:
+    """Return *policy*; BadRequest if it has more ports than a sandbox's listeners, or is too long for a message."""
+    from leeward.spec.egress import policy_map, ports_of
+
+    if (count := len(ports_beside(ports_of(policy)))) > MOST_PORTS:
+        raise BadRequest(f"{place}: its rules are for {count} ports, {MOST_PORTS} are the most")
+    most = 1 << 62  # no number in the message is longer
+    if (size := len(encode(Leased(most, most, bytes(32), policy_map(policy))))) > MAX_MESSAGE:
+        raise BadRequest(f"{place}: has {size} bytes, {MAX_MESSAGE} are the most; shorten its lists")
+    return policy
+
+
+def most_listeners(policies: Mapping[str, Any]) -> int:
+    """Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6."""
+    if not policies:
+        return 0
+    from leeward.spec.egress import ports_of
+
+    # For IPv4 and IPv6 each: one for each port, with those of DNS and the proxy, and one for DNS over UDP.
+    return max(2 * (len(ports_beside(ports_of(policy))) + 3) for policy in policies.values())
+
+

@@ -1,11 +1,11 @@
 """
-Where the configuration comes from: files, the environment and the command line.
+Where the configuration comes from, and how it is written: files, the environment and the command line.
 
-Runs in:   the daemon, and `leeward run`.
-Trust:     whoever can write a file decides what jobs may do. So a file that another user owns or can write is refused,
-           and so is any unknown key or invalid value: a typing mistake must not loosen anything.
+Runs in: the daemon, `leeward run`, and the CLI.
+Trust: whoever can write a file decides what jobs may do. So a file that another user owns or can write is refused, and
+so is any unknown key or invalid value.
 
-Later sources win, key by key: the defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
+Later sources win, key by key: defaults, /etc/leeward/leeward.toml, ~/.config/leeward/config.toml, --config,
 LEEWARD_SOCKET, the command line.
 """
 
@@ -17,29 +17,24 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.daemon.config import Config, Environment, quotas
-from leeward.daemon.config_checks import user_number
-from leeward.daemon.config_egress import EGRESS, policies, with_network
-from leeward.daemon.config_keys import (
-    ENVIRONMENT_KEYS,
-    ENVIRONMENTS,
-    KEYS,
-    PROFILE_KEYS,
-    PROFILES,
-    QUOTA_KEYS,
-    RENAMED,
-    TABLES,
-    USERS,
-    Key,
+from leeward.daemon import config_keys as known
+from leeward.daemon.config import (
+    EGRESS,
+    EGRESS_COMMENT,
+    EGRESS_KEYS,
+    Config,
+    Environment,
+    policies,
+    quotas,
+    with_network,
 )
 from leeward.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec.folders import within
 from leeward.spec.limits import ADJUSTABLE
-from leeward.spec.paths import SOCKET_VARIABLE, default_socket
+from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
-from leeward.spec.socket_key import MAX_FILE, SYSTEM_FILE, USER_FILE
 from leeward.spec.writers import distrust
 
 
@@ -52,14 +47,8 @@ def load(
     system_file: str = SYSTEM_FILE,
 ) -> Config:
     """
-    Load the configuration from all its sources.
-
-    Args:
-        explicit: the file that --config names; it must exist.
-        overrides: the command line's values, by key.
-
-    Raises:
-        BadRequest: a source is invalid; names file and key, and says what is wrong.
+    Load the configuration from all its sources: *explicit* is the file of --config, which must exist, *overrides* are
+    the command line's values. BadRequest names file and key, and says what is wrong.
     """
     environ = os.environ if environ is None else environ
     uid = os.geteuid() if uid is None else uid
@@ -181,32 +170,25 @@ def _apply(config: Config, values: Mapping[str, Any], place: str) -> Config:
     """Return *config* with *values* applied; *place* names their file in errors."""
     changes: dict[str, Any] = {}
     for name, value in values.items():
-        if name in TABLES:
-            if not isinstance(value, Mapping):
-                raise _refuse(f"{place}: {name}", f"must be a table, [{name}]")
-            keys = TABLES[name]
-            inner: dict[str, Any] = {}
-            for key, item in value.items():
-                if key not in keys:
-                    raise _refuse(f"{place}: {name}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
-                inner[key] = _checked(keys[key], item, f"{place}: {name}.{key}")
+        if name in known.TABLES:
+            inner = _inner(known.TABLES[name], value, f"{place}: {name}", f"[{name}]")
             changes[name] = replace(getattr(config, name), **inner)
-        elif name == USERS:
+        elif name == known.USERS:
             changes[name] = _users(config.users, value, f"{place}: {name}")
-        elif name == ENVIRONMENTS:
-            changes[name] = _named(name, config.environments, value, ENVIRONMENT_KEYS, lambda _: Environment(),
+        elif name == known.ENVIRONMENTS:
+            changes[name] = _named(name, config.environments, value, known.ENVIRONMENT_KEYS, lambda _: Environment(),
                                    f"{place}: {name}")
-        elif name == PROFILES:
-            changes[name] = _named(name, config.profiles, value, PROFILE_KEYS, _profile, f"{place}: {name}")
+        elif name == known.PROFILES:
+            changes[name] = _named(name, config.profiles, value, known.PROFILE_KEYS, _profile, f"{place}: {name}")
         elif name == EGRESS:
             changes[name] = policies(config.egress, value, f"{place}: {name}")
-        elif name in KEYS:
-            changes[name] = _checked(KEYS[name], value, f"{place}: {name}")
-        elif name in RENAMED:
-            raise _refuse(f"{place}: {name}", f"is called {RENAMED[name]} now")
+        elif name in known.KEYS:
+            changes[name] = _checked(known.KEYS[name], value, f"{place}: {name}")
+        elif name in known.RENAMED:
+            raise _refuse(f"{place}: {name}", f"is called {known.RENAMED[name]} now")
         else:
-            known = [*KEYS, *TABLES, USERS, ENVIRONMENTS, PROFILES, EGRESS]
-            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join(known)}")
+            names = [*known.KEYS, *known.TABLES, known.USERS, known.ENVIRONMENTS, known.PROFILES, EGRESS]
+            raise _refuse(f"{place}: {name!s:.60}", f"unknown; these are known: {', '.join(names)}")
     return replace(config, **changes)
 
 
@@ -215,32 +197,17 @@ def _users(before: Mapping[int, Mapping[str, Any]], value: Any, place: str) -> d
         raise _refuse(place, "must hold tables, [users.NAME]")
     users = dict(before)
     for name, quota in value.items():
-        if not isinstance(quota, Mapping):
-            raise _refuse(f"{place}.{name!s:.60}", f"must be a table, [users.{name!s:.60}]")
-        user = user_number(name)
+        here = f"{place}.{name!s:.60}"
+        user = known.user_number(name)
         if user is None:
-            raise _refuse(f"{place}.{name!s:.60}", "is no user of this host, by name or number")
-        inner = dict(users.get(user, {}))
-        for key, item in quota.items():
-            if key not in QUOTA_KEYS:
-                raise _refuse(f"{place}.{name}.{key!s:.60}", f"unknown; these are known: {', '.join(QUOTA_KEYS)}")
-            inner[key] = _checked(QUOTA_KEYS[key], item, f"{place}.{name}.{key}")
-        users[user] = inner
+            raise _refuse(here, "is no user of this host, by name or number")
+        users[user] = {**users.get(user, {}), **_inner(known.QUOTA_KEYS, quota, here, f"[users.{name!s:.60}]")}
     return users
 
 
-def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, Key],
+def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, known.Key],
            new: Callable[[str], Any], place: str) -> dict[str, Any]:
-    """
-    Return the objects *before* with those of the tables below [*kind*] added.
-
-    Args:
-        before: the objects of earlier sources, by name.
-        value: the tables, by name.
-        keys: the keys that each table may have.
-        new: makes the object of a name with its defaults.
-        place: names the file and the table in errors.
-    """
+    """Return the objects *before* with those of the tables below [*kind*] added; *new* makes the object of a name."""
     if not isinstance(value, Mapping):
         raise _refuse(place, f"must hold tables, [{kind}.NAME]")
     found = dict(before)
@@ -248,24 +215,28 @@ def _named(kind: str, before: Mapping[str, Any], value: Any, keys: Mapping[str, 
         here = f"{place}.{name!s:.60}"
         if not is_name(name):
             raise _refuse(here, "is no name: it has letters, digits and ._- alone, a letter first")
-        if kind == PROFILES and name == DEFAULT_PROFILE:
+        if kind == known.PROFILES and name == DEFAULT_PROFILE:
             raise _refuse(here, "is what the daemon's own keys configure: name yours otherwise, with it as its base")
-        if kind == PROFILES and name == SHELL:
+        if kind == known.PROFILES and name == SHELL:
             raise _refuse(here, "is as it is: nothing of it can be configured but show_secrets")
-        if not isinstance(given, Mapping):
-            raise _refuse(here, f"must be a table, [{kind}.{name}]")
-        for key in given:
-            if key not in keys:
-                raise _refuse(f"{here}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
-        made = replace(found.get(name) or new(name), **{
-            key: _checked(keys[key], item, f"{here}.{key}") for key, item in given.items()})
+        made = replace(found.get(name) or new(name), **_inner(keys, given, here, f"[{kind}.{name}]"))
         if made.min > made.max:
             raise _refuse(here, f"min={made.min} is above max={made.max}")
         found[name] = made
     return found
 
 
-def _checked(key: Key, value: Any, place: str) -> Any:
+def _inner(keys: Mapping[str, known.Key], given: Any, place: str, header: str) -> dict[str, Any]:
+    """Return the checked values of a table, whose [*header*] an error names."""
+    if not isinstance(given, Mapping):
+        raise _refuse(place, f"must be a table, {header}")
+    for key in given:
+        if key not in keys:
+            raise _refuse(f"{place}.{key!s:.60}", f"unknown; these are known: {', '.join(keys)}")
+    return {key: _checked(keys[key], item, f"{place}.{key}") for key, item in given.items()}
+
+
+def _checked(key: known.Key, value: Any, place: str) -> Any:
     try:
         return key.check(value)
     except ValueError as error:
@@ -274,3 +245,61 @@ def _checked(key: Key, value: Any, place: str) -> Any:
 
 def _refuse(place: str, why: str) -> BadRequest:
     return BadRequest(f"{place}: {why}")
+
+
+def print_config(config: Config) -> str:
+    """Return *config* as the text of a file that can be loaded again, with every key, its unit and its default."""
+    defaults = Config()  # a default of "" stands for one that depends on the user
+    lines = [
+        "# leeward's configuration. Read from /etc/leeward/leeward.toml, ~/.config/leeward/config.toml and",
+        "# --config FILE; later files win, key by key. Sizes are bytes, or text such as \"512M\".",
+        "# A running daemon reads all of it again on SIGHUP; keys marked [restart] take effect with its next start.",
+        "", *_entries(known.KEYS, config, defaults)]
+    for table, keys in known.TABLES.items():
+        lines += [f"# {known.TABLE_COMMENTS[table]}", f"[{table}]", "",
+                  *_entries(keys, getattr(config, table), getattr(defaults, table))]
+    lines += [known.USERS_COMMENT, f"[{known.USERS}]", ""]
+    for user, quota in config.users.items():
+        lines += [f"[{known.USERS}.{user}]", ""]
+        for name, value in quota.items():
+            lines += _entry(name, known.QUOTA_KEYS[name], value, getattr(config.quota, name))
+    lines += [known.ENVIRONMENTS_COMMENT, f"[{known.ENVIRONMENTS}]", ""]
+    for name, environment in config.environments.items():
+        lines += [f"[{known.ENVIRONMENTS}.{name}]", "", *_entries(known.ENVIRONMENT_KEYS, environment, Environment())]
+    lines += [known.PROFILES_COMMENT, f"[{known.PROFILES}]", ""]
+    for name, profile in config.profiles.items():
+        lines += [f"[{known.PROFILES}.{name}]", "", *_entries(known.PROFILE_KEYS, profile, Profile())]
+    lines += [EGRESS_COMMENT, f"[{EGRESS}]", ""]
+    for name, policy in config.egress.items():
+        from leeward.spec.egress import policy_map  # only where there are policies
+
+        values = policy_map(policy)
+        lines += [f'[{EGRESS}."{name}"]', ""]  # a point in a bare key would make a table in a table
+        for key, comment in EGRESS_KEYS.items():
+            lines += [f"# {comment}", f"{key} = {_toml(values[key])}", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _entries(keys: Mapping[str, known.Key], values: Any, defaults: Any) -> list[str]:
+    """Return the lines of the values that are set, by the names in *keys*."""
+    return [line for name, key in keys.items() if (value := getattr(values, name)) is not None and value != {}
+            for line in _entry(name, key, value, getattr(defaults, name))]
+
+
+def _entry(name: str, key: known.Key, value: Any, default: Any) -> list[str]:
+    changed = "" if value == default else f" (default: {_toml(default)})"
+    restart = "" if key.live else " [restart]"
+    return [f"# {key.comment}{restart}{changed}", f"{name} = {_toml(value)}", ""]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # A basic string of TOML. Every character that needs an escape gets one by its number.
+        return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return repr(value)

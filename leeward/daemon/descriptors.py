@@ -1,22 +1,21 @@
 """
 How a daemon divides the descriptors that it may have (RLIMIT_NOFILE).
 
-Runs in:   the daemon; pure but for `limit`.
-
-Workers come first, because a job without a free descriptor fails; then the daemon itself; then results that wait
-for their clients and request arenas. Connections have the rest. So no number of idle clients takes descriptors that a
-job needs. Where the limit is high this changes nothing: `max_connections` is what the configuration says.
+Workers come first, because a job without a free descriptor fails; then the daemon itself; then results that wait for
+clients and request arenas. Connections have the rest, so no number of idle clients takes what a job needs.
 """
 
 from __future__ import annotations
 
 import resource
+from functools import partial
+from typing import TypeAlias
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
+from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
-from leeward.protocols import Protocol
 from leeward.spec.machine import SIZED
 
 #: The daemon's own descriptors: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log
@@ -60,22 +59,7 @@ LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """
-    The shares into which a daemon's descriptors are divided.
-
-    Attributes:
-        limit: descriptors in all.
-        pool: descriptors for workers.
-        connections: the most connections at once; no more than the configuration allows.
-        results: memory files that may wait for their clients.
-        arenas: request arenas.
-        leaves: cgroups of runners that each worker may have, 0 for no bound.
-        surplus: workers that may be made in advance, when others are renewed.
-        room: workers that may be made for sessions.
-        sandboxes: whether runners can be kept open as sandboxes.
-        further: workers that other pools may have.
-        bounds: how many sessions and sandboxes, and how many of these awake, so that all of *room* has descriptors.
-    """
+    """The shares into which a daemon's *limit* descriptors are divided, those of *pool* workers first."""
 
     limit: int
     pool: int
@@ -95,46 +79,29 @@ class Shares:
         return max(0, self.limit - self.pool - self.connections - self.results - self.arenas - _KEPT) // 2
 
 
-class Costs(Protocol):
-    """Descriptors that a cgroup driver needs: isolation/cgroup/entry.py. The driver for version 1 needs the most."""
-
-    @property
-    def memory_counted(self) -> bool: ...
-    @property
-    def worker_descriptors(self) -> int: ...
-    @property
-    def leaf_descriptors(self) -> int: ...
-    @property
-    def resting_descriptors(self) -> int: ...
-    @property
-    def kept_leaves(self) -> int: ...
+#: A driver of control groups, or its class: what descriptors it needs. The one for version 1 needs the most.
+Costs: TypeAlias = Driver | type[Driver]
 
 
 def shares(limit: int, driver: Costs, *, workers: int, spares: int, asked: int, metrics: bool,
            room: int = 0, further: int = 0, listeners: int = 0) -> Shares:
     """
-    Divide *limit* descriptors.
-
-    Args:
-        asked: connections that the configuration allows.
-        room: workers that may be made for sessions, if there are descriptors left for them when all others have theirs.
-        further: workers that other pools may have, if there are descriptors left for them after those.
-        listeners: the number of listeners for egress of each worker of another pool.
-
-    Raises:
-        Unsupported: *limit* is too low for that many workers.
+    Divide *limit* descriptors; Unsupported if it is too low for *workers*. *asked* are the configuration's connections.
+    *room* workers for sessions, and after them *further* ones of other pools, each with *listeners* for egress, have
+    what is left.
     """
+    divide = partial(_shares, limit, driver, workers, spares, asked, metrics, room, further, listeners)
     try:
-        roomy = _shares(limit, driver, True, workers, spares, asked, metrics, room, further, listeners)
+        roomy = divide(sandboxes=True)
         if roomy.connections >= min(asked, ROOMY):
             return roomy
     except Unsupported:
         pass
-    return _shares(limit, driver, False, workers, spares, asked, metrics, room, further, listeners)
+    return divide(sandboxes=False)
 
 
-def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: int, asked: int, metrics: bool,
-            room: int, further: int, listeners: int) -> Shares:
+def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, metrics: bool, room: int, further: int,
+            listeners: int, *, sandboxes: bool) -> Shares:
     runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
@@ -167,13 +134,10 @@ def _shares(limit: int, driver: Costs, sandboxes: bool, workers: int, spares: in
 
 def _roomy(left: int, room: int, each: int, resting: int) -> tuple[int, SeatBounds, int]:
     """
-    Compute how many workers for sessions and sandboxes, at most *room*, can be had with *left* descriptors. If there
-    are *each* descriptors for every worker, no other bound holds. If not, most sandboxes have to rest, with *resting*
-    descriptors each, and a session takes the room of several; some sandboxes may be awake, and as many workers of ended
-    sandboxes may be left.
-
-    Returns:
-        The number of workers, their bounds, and the descriptors for them.
+    Return how many workers for sessions, at most *room*, *left* descriptors suffice for, their bounds, and what they
+    take. With *each* descriptors for every worker no other bound holds. If not, most sandboxes have to rest, with
+    *resting* descriptors, a session takes the room of several, and as many workers of ended sandboxes may be left as
+    are awake.
     """
     whole = left // each
     seats = (left - 2 * LEAST_AWAKE * each) // resting
@@ -198,10 +162,7 @@ def limit() -> int:
 
 
 def raise_limit() -> bool:
-    """
-    Raise the hard and the soft limit to MOST. Returns whether the limit was lower, and this process could raise it
-    (CAP_SYS_RESOURCE).
-    """
+    """Raise the limits to MOST (CAP_SYS_RESOURCE). Returns whether they were lower, and that was possible."""
     if limit() == MOST:
         return False
     try:

@@ -1,8 +1,4 @@
-"""
-The first steps of a daemon: it starts its zygote, which warms up while the daemon imports its other modules.
-
-Runs in:   the daemon, and `leeward run`, before all other modules.
-"""
+"""The first steps of a daemon: it starts its zygote, which warms up while the daemon imports its other modules."""
 
 from __future__ import annotations
 
@@ -24,10 +20,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def start(settings: Settings) -> Bootstrap:
     """
-    Start the zygote that *settings* describe. The signals in ENDING are blocked until `signals.Signals` handles them,
-    because a signal would leave cgroups behind. The garbage collector is disabled until the caller enables it.
-
-    Raises: as `begin`.
+    Start the zygote that *settings* describe; raises as `begin`. The signals in ENDING stay blocked until
+    `ending.Signals` handles them, as one would leave cgroups behind, and the garbage collector is off until the caller
+    enables it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     gc.disable()  # imported modules stay, so the collector would find nothing to free among them
@@ -40,12 +35,7 @@ def start(settings: Settings) -> Bootstrap:
 
 
 def room_for_descriptors() -> None:
-    """
-    Raise the soft limit on descriptors to the hard limit, up to `descriptors.MOST`.
-
-    Raises:
-        Unsupported: the hard limit is lower than LEAST_DESCRIPTORS.
-    """
+    """Raise the soft limit on descriptors to the hard limit, at most MOST; Unsupported if that is below LEAST_DESCRIPTORS."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit() < LEAST_DESCRIPTORS:
         raise Unsupported("descriptors", have=f"a hard limit of {hard} (RLIMIT_NOFILE)",
@@ -56,7 +46,6 @@ def room_for_descriptors() -> None:
 
 @point("daemon.settings")
 def settings(config: Config) -> Settings:
-    """Return the engine's settings in *config*."""
     return Settings(
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         layout_jobs=config.layout_jobs, layout_time=config.layout_time, fresh_layout=config.fresh_layout,

@@ -1,17 +1,25 @@
 """
-The end of a process that serves clients: they get the time to read their last replies.
+What ends a process that serves clients: signals, and time without use; its clients can read their last replies.
 
-Runs in:   the daemon and its shards.
+Runs in: the daemon, its shards, and `leeward run`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
 import time
 from collections.abc import Callable
+from functools import partial
 
+from leeward.daemon.early import ENDING
 from leeward.daemon.serving.server import Server
-from leeward.loop.reactor import Reactor
+from leeward.daemon.telling.log import log
+from leeward.loop.barrier import nothing
+from leeward.loop.reactor import READ, Reactor, Repeating, Timer
 from leeward.points import point
+from leeward.worker.orphans import reap_orphans
 
 #: Seconds that running jobs have after a SIGTERM. Together with the rest the daemon ends within 5.
 DRAIN_S = 4.0
@@ -24,18 +32,11 @@ OVERDUE_S = 1.5
 
 @point("daemon.drain")
 def drain_s() -> float:
-    """Seconds that running jobs have."""
     return DRAIN_S
 
 
 def see_off(reactor: Reactor, server: Server, requested: float, stop_listening: Callable[[], None]) -> None:
-    """
-    Give the clients time to read their last replies. Then read nothing more, and refuse the requests that were read.
-
-    Args:
-        requested: when the order to end came, by CLOCK_MONOTONIC.
-        stop_listening: called before the last requests are refused.
-    """
+    """Give clients time for their last replies, after an end *requested* by CLOCK_MONOTONIC; then refuse what was read."""
     give_up = max(time.monotonic() + FLUSH_S, requested + SETTLE_S)
     while not server.flushed and time.monotonic() < give_up:
         reactor.turn(0.05)
@@ -46,3 +47,89 @@ def see_off(reactor: Reactor, server: Server, requested: float, stop_listening: 
     give_up = time.monotonic() + FLUSH_S
     while server.connections and time.monotonic() < give_up:
         reactor.turn(0.05)
+
+
+#: Checks within the time after which the daemon ends.
+LOOKS = 10
+
+
+class Idle:
+    """
+    Ends a daemon that nobody uses for *seconds*, 0 is never; *activity* returns its number of requests, and whether it
+    is busy.
+
+    One timer checks LOOKS times within that time; requests don't touch it. So the daemon ends between 1 and 1.1 times
+    the idle time after its last use. An open connection without requests doesn't keep it: its client connects again by
+    itself.
+    """
+
+    def __init__(self, reactor: Reactor, seconds: Callable[[], float], activity: Callable[[], tuple[int, bool]],
+                 end: Callable[[], None]) -> None:
+        self._reactor, self._seconds, self._activity, self._end = reactor, seconds, activity, end
+        self._seen, self._since = -1, 0.0
+        self._looks = Repeating(reactor, 0.0, self._look)
+
+    def watch(self) -> None:
+        """Start to check, or start anew after a change of the configuration."""
+        self._looks.stop()
+        self._looks.seconds = self._seconds() / LOOKS
+        if self._looks.seconds:
+            self._looks.start()
+
+    def _look(self) -> bool:
+        requests, busy = self._activity()
+        now = self._reactor.now()
+        if busy or requests != self._seen:
+            self._seen, self._since = requests, now
+        elif now - self._since >= self._seconds():
+            log.info("idle: nobody has asked for anything", seconds=self._seconds())
+            self._end()
+            return False
+        return True
+
+
+#: Seconds from a child's end to the look for orphans, since the children of one parent end together; and to the next
+#: look, if there was no descriptor for a whole one.
+_REAP_S, _AGAIN_S = 0.05, 1.0
+
+
+class Signals:
+    """
+    Calls *arrived* with the name of each signal of ENDING, until `close` restores the handlers from before. Each signal
+    writes a byte to a socketpair that the reactor watches, so none is handled in the middle of a callback. SIGCHLD has
+    dead orphans reaped, which come to a subreaper at any time.
+    """
+
+    def __init__(self, reactor: Reactor, arrived: Callable[[str], None]) -> None:
+        self._reactor, self._arrived = reactor, arrived
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        self._reaping: Timer | None = None
+        self._old = {number: signal.signal(number, nothing)  # the byte on the wake-up descriptor reports it
+                     for number in (*ENDING, signal.SIGCHLD)}
+        reactor.watch(self._read.fileno(), READ, self._ready)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # `early.start` may have blocked them
+
+    def _ready(self, _: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in self._read.recv(64):
+                if number in ENDING:
+                    self._arrived(signal.Signals(number).name)
+                elif self._reaping is None:
+                    self._reaping = self._reactor.after(_REAP_S, self._reap)
+
+    def _reap(self) -> None:
+        self._reaping = None if reap_orphans(alone=True) else self._reactor.after(_AGAIN_S, self._reap)
+
+    def broken(self, _error: Exception) -> None:
+        self._reaping = None
+
+    def close(self) -> None:
+        if self._reaping is not None:
+            self._reaping.cancel()
+        self._reactor.barrier.steps(
+            partial(signal.set_wakeup_fd, self._old_fd),
+            *(partial(signal.signal, number, handler) for number, handler in self._old.items()),
+            partial(self._reactor.forget, self._read.fileno()), self._read.close, self._write.close)

@@ -1,20 +1,16 @@
 """
 The daemon, put together: socket, engine, server, signals, metrics, the service manager.
 
-Runs in:   the daemon.
+Theory of operation. Everything happens on the reactor's thread. The first SIGTERM, SIGINT or `shutdown` of a client
+starts a drain: clients are still served, new jobs are refused, running jobs have DRAIN_S and are then stopped, which
+their results say. Then replies are flushed, requests that came meanwhile are refused, and socket and workers are
+removed. A further signal doesn't change the drain; only a `shutdown` that asks for haste does. A signal that comes
+while the engine starts ends the start.
 
-Theory of operation. Everything happens on the reactor's thread, the handling of signals included. The
-first SIGTERM, SIGINT or `shutdown` of a client starts a drain: clients are still served, new jobs are refused
-because the daemon shuts down, running jobs have DRAIN_S and are then stopped, which their results say. Then replies are
-flushed, requests that came meanwhile are refused, and the socket and the workers are removed. Another such signal, also
-a second Ctrl-C, doesn't change the drain; only a `shutdown` that asks for haste does. A signal that comes while the
-engine starts ends the start.
+A socket of a service manager's stays open for the next daemon. Then a drain also means to accept no connection and read
+no new request: the next daemon serves them.
 
-A socket that a service manager has passed stays open for the next daemon. Then a drain also means to accept no
-connection and to read no new request: clients that connect or send meanwhile are served by the next daemon.
-
-SIGHUP reads the configuration again, unless it reports the end of the terminal on which the daemon was started:
-then it ends the daemon as SIGTERM does.
+SIGHUP reads the configuration again, unless it reports the end of the daemon's terminal: then it is as SIGTERM.
 """
 
 from __future__ import annotations
@@ -23,54 +19,51 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from leeward import __version__, dataclass
 from leeward._native import heap
 from leeward.daemon import descriptors, early
-from leeward.daemon.config import Config, group_id, live, quotas, room
-from leeward.daemon.config_egress import most_listeners
-from leeward.daemon.counting import Counting
-from leeward.daemon.ending import OVERDUE_S, drain_s, see_off
-from leeward.daemon.idle import Idle
+from leeward.daemon.config import Config, group_id, live, most_listeners, quotas, room
+from leeward.daemon.ending import OVERDUE_S, Idle, Signals, drain_s, see_off
 from leeward.daemon.plans import Plans, environments
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
+from leeward.daemon.shards import messages
 from leeward.daemon.shards.dealer import Dealer
-from leeward.daemon.shards.merge import own_part
-from leeward.daemon.signals import Signals
+from leeward.daemon.shards.messages import added, own_part
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
-from leeward.daemon.telling.metrics import Metrics
+from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
-from leeward.daemon.telling.status import status
-from leeward.errors import SHORT, BadRequest, LeewardError
+from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
 from leeward.isolation.cgroup import budget
 from leeward.isolation.cgroup.entry import Driver
+from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
 from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
 from leeward.pool.engine import Engine
+from leeward.pool.memory import memory_of
 from leeward.pool.watchdog import Standstill, Watchdog
 from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
+from leeward.worker.worker import Worker
 
 #: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20
+#: Workers whose memory is read in one turn of the loop: some 20 us each.
+_TURN_WORKERS = 16
+#: Gauges that are sums over all processes; the others are the daemon's own.
+_SUMS = "workers", "memory", "recycles", "queued", "runners_made"
 
 
 class Daemon:
-    """
-    One daemon, from its socket to its end.
-
-    Args:
-        load: reads the configuration again.
-        manager: the service manager that started us.
-        bootstrap: the zygote that was started before, if any.
-    """
+    """One daemon, from its socket to its end; *bootstrap* is a zygote that was started before."""
 
     def __init__(self, config: Config, load: Callable[[], Config], manager: Manager,
                  bootstrap: Bootstrap | None) -> None:
@@ -95,12 +88,7 @@ class Daemon:
             pool.running or len(pool.queue) or pool.sessions or pool.seats for pool in self._engine.pools)
 
     def run(self, ready: Callable[[], None]) -> None:
-        """
-        Serve until the daemon is told to end; *ready* is called when the first job can be taken.
-
-        Raises:
-            LeewardError: the socket's place can't be used, or a layer can't be set.
-        """
+        """Serve until the daemon is told to end; *ready* is called when jobs can be taken. LeewardError if it can't start."""
         config = self._config
         given = self._manager.listener()
         listener = self._listener = self._place(config.socket, group_id(config)) if given is None else Inherited(given)
@@ -148,12 +136,7 @@ class Daemon:
             self._reactor.barrier.steps(observer.close)
 
     def _divide(self, driver: Driver) -> None:
-        """
-        Divide the descriptors among workers, connections and results.
-
-        Raises:
-            Unsupported: the limit on descriptors is too low.
-        """
+        """Divide the descriptors among workers, connections and results; Unsupported if the limit is too low."""
         config = self._config
         asked = room(config, budget.memory())
         divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
@@ -185,9 +168,6 @@ class Daemon:
             if self._config.shards > 1:
                 server.exchange = self._dealer = Dealer(self._reactor, server, self._config, self._observer,
                                                         engine.driver.annex, os.environ.get("JOURNAL_STREAM", ""))
-            self._counting = Counting(
-                self._reactor, engine, self._metrics, connections=lambda: server.taken,
-                uptime=lambda: time.monotonic() - self._started, dealer=self._dealer)
             stop_exporting = self._export()
             try:
                 server.listen(listener.socket)
@@ -233,23 +213,18 @@ class Daemon:
         return terms_of(self._engine.spec, self._engine.confinement.degraded)
 
     def _status(self) -> dict[str, object]:
-        return status(self._engine.status(), transport=self._reactor.transport,
-                      connections=self._server.taken, max_connections=self._server.places,
-                      uptime=time.monotonic() - self._started, pid=os.getpid(),
-                      environments=environments(self._config), reloads=list(self._reloads))
+        """The fields of `leeward status`: those of the engine, and the daemon's own."""
+        return {**self._engine.status(), "transport": self._reactor.transport, "connections": self._server.taken,
+                "max_connections": self._server.places, "uptime": round(time.monotonic() - self._started, 3),
+                "pid": os.getpid(), "environments": environments(self._config), "reloads": list(self._reloads)}
 
     # --- metrics --------------------------------------------------------------
 
     def _export(self) -> Callable[[], None]:
-        """
-        Serve metrics at the place that the configuration names. Returns the function that ends this.
-
-        Raises:
-            BadRequest: the daemon can't listen at that place.
-        """
+        """Serve metrics where the configuration says, BadRequest if that can't be. Returns the function that ends this."""
         place = self._config.metrics
         if not place:
-            return _nothing
+            return nothing
         listener: Listener | socket.socket
         if place.startswith("/"):
             listener = self._place(place, None)
@@ -259,10 +234,48 @@ class Daemon:
                 listener = sock = bind(place)
             except OSError as error:
                 raise BadRequest(f"metrics {place}: {(error.strerror or str(error)).lower()}") from None
-        exporter = Exporter(self._reactor, sock, self._counting.collect, self._ailing)
+        exporter = Exporter(self._reactor, sock, lambda done: self._count(self._engine.workers, {}, done), self._ailing)
         log.info("metrics", place=place, address=str(sock.getsockname()))
 
         return partial(self._reactor.barrier.steps, exporter.close, listener.close)
+
+    def _count(self, workers: list[Worker], memory: dict[int, int], done: Callable[[str], None]) -> None:
+        """Pass the text of the metrics to *done*, once the memory of all *workers* is in *memory*."""
+        for worker in workers[:_TURN_WORKERS]:
+            memory[worker.slot] = memory_of(worker)
+        if len(workers) > _TURN_WORKERS:
+            self._reactor.soon(partial(self._count, workers[_TURN_WORKERS:], memory, done))
+            return
+        if self._dealer is None:
+            done(self._text(memory, {}))
+        else:
+            self._dealer.gather(lambda found: done(self._text(memory, found)))
+
+    def _text(self, memory: Mapping[int, int], found: dict[int, messages.ShardCounts]) -> str:
+        pools, tried = self._engine.pools, self._engine.exits.record
+        states = [pool.workforce.states() for pool in pools]
+        gauges: dict[str, Any] = {
+            "workers": {name: sum(each[name] for each in states) for name in states[0]},
+            "memory": {str(slot): size for slot, size in sorted(memory.items())},
+            "recycles": sum(pool.workforce.recycled for pool in pools),
+            "queued": sum(len(pool.queue) for pool in pools),
+            "runners_made": sum(pool.workforce.runners_made for pool in pools)}
+        metrics, dealer = self._metrics, self._dealer
+        every = {number: counts.metrics for number, counts in found.items()}
+        if dealer is not None and dealer.ended:
+            every[0] = messages.pack_map(dealer.ended)
+        for number, counted in every.items():
+            try:
+                theirs = messages.unpack_map(counted)
+                summed = Metrics.of(added(metrics.counts(), theirs["counters"]))
+                gauges = added(gauges, {name: theirs["now"][name] for name in _SUMS if name in theirs["now"]})
+                metrics = summed
+            except (PeerError, KeyError, TypeError, ValueError) as error:
+                log.warning("counts of a shard can't be used", shard=number, error=str(error))
+        return metrics.text(Now(
+            **gauges, connections=self._server.taken, sessions=sum(pool.sessions for pool in pools),
+            uptime=time.monotonic() - self._started, egress=tried.verdicts,
+            egress_bytes={"sent": tried.sent, "received": tried.received}))
 
     def _ailing(self) -> str:
         """Return the reason why the daemon takes no jobs now, or "", for /healthz."""
@@ -275,7 +288,6 @@ class Daemon:
     # --- reload ---------------------------------------------------------------
 
     def _reload(self) -> None:
-        """Apply the changes of the configuration that a running daemon can take."""
         self._manager.reloading()
         try:
             config, left = live(self._config, self._load())
@@ -312,12 +324,7 @@ class Daemon:
         self._shut_down()
 
     def _shut_down(self, now: bool = False) -> None:
-        """
-        Drain, unless that has begun.
-
-        Args:
-            now: end running jobs at once, also if a drain has begun.
-        """
+        """Drain, unless that has begun; *now* ends running jobs at once, also in a drain."""
         if not self._ending:
             self._ending, self._stop_requested = True, time.monotonic()
             if not hasattr(self, "_server"):
@@ -347,10 +354,6 @@ class Daemon:
         self._engine.drain(drain_s(), partial(drained, "engine"))
 
 
-def _nothing() -> None:
-    return
-
-
 def _log_the_ring(why: str) -> None:
     log.warning("io_uring fails: clients are served by epoll from now on", why=why)
 
@@ -372,14 +375,8 @@ def has_terminal() -> bool:
 def run(config: Config, ready: Callable[[], None] = lambda: None, load: Callable[[], Config] | None = None,
         bootstrap: Bootstrap | None = None) -> None:
     """
-    Run the daemon that *config* describes, until it is told to end.
-
-    Args:
-        load: reads the configuration again, on SIGHUP.
-        bootstrap: the result of `early.start`, if it was called.
-
-    Raises:
-        LeewardError: the daemon can't start; nothing of it is left.
+    Run the daemon that *config* describes, until it is told to end; LeewardError if it can't start, and nothing of it
+    is left. *load* reads the configuration again, on SIGHUP; *bootstrap* is the result of `early.start`.
     """
     manager = Manager(os.environ, os.getpid())
     log.set_up(config.log_level, config.log_json, journal_stream=os.environ.get("JOURNAL_STREAM", ""))

@@ -1,7 +1,6 @@
 """
-The daemon's own memory: huge pages for the interpreter's small objects.
-
-Runs in:   the daemon, before it imports its other modules, whose objects stay in memory. docs/decisions/0145
+The daemon's own memory: huge pages for the interpreter's small objects, before it imports its modules.
+docs/decisions/0145
 """
 
 from __future__ import annotations

@@ -1,33 +1,31 @@
 """
-The settings of each pool of a daemon, made from the configuration and the pool's key.
-
-Runs in:   the daemon, on the reactor's thread.
+The settings of each pool of a daemon, made from the configuration and the pool's key, and environments by their names.
 
 Only this module interprets a pool's key. A further kind of pool needs a field of PoolKey, the fields of the wire that
-fill it in, and a step here that turns it into Settings. `pool/begin.py` makes the view from these settings, and
+fill it in, and a step here that turns it into Settings. `pool/begin.py` makes the view from them, and
 `pool/confinement.py` the locks.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import sys
 from collections.abc import Callable
 
-from leeward.daemon import owner
 from leeward.daemon.config import Config, Environment, quotas
-from leeward.daemon.stored import Stored
+from leeward.daemon.serving.profiles import owners_home
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
-from leeward.isolation import interpreter
+from leeward.isolation import interpreter, ownership
 from leeward.pool.begin import Settings
 from leeward.pool.tried import is_routed
+from leeward.spec import stored
 from leeward.spec.limits import ADJUSTABLE
-from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey
+from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
-from leeward.spec.stored import Named, default_folder
 
 # Imported in functions: what not every start needs; 18 ms of processor time for all of it.
 
@@ -36,17 +34,11 @@ NETWORK_NAME = "network"
 
 
 class Plans:
-    """
-    Makes the settings of pools.
-
-    Args:
-        config: returns the configuration in force.
-        settings: the settings of the daemon's first pool.
-    """
+    """Makes the settings of pools. *settings* are those of the daemon's first pool."""
 
     def __init__(self, config: Callable[[], Config], settings: Settings) -> None:
         self._config, self._settings = config, settings
-        owner.home()
+        owners_home()
         # At the start, because an environment's interpreter is started to ask its version, which would delay requests.
         self._found = {name: _find(environment) for name, environment in config().environments.items()}
         self._stored = Stored(_folder(config()))
@@ -64,13 +56,7 @@ class Plans:
             cryptography()
 
     def __call__(self, key: PoolKey) -> Settings:
-        """
-        Return the settings of the pool of *key*.
-
-        Raises:
-            BadRequest: there is no profile, environment or policy of a name in the key.
-            PoolFailed: the environment can't be used on this host.
-        """
+        """Return the settings of *key*'s pool; BadRequest for an unknown name, PoolFailed for an unusable environment."""
         config = self._config()
         settings = replace(self._settings, limits=config.limits, quotas=quotas(config, os.geteuid()),
                            queue_size=config.queue_size, queue_delay=config.queue_delay)
@@ -104,7 +90,7 @@ class Plans:
             terminal=settings.terminal if profile.terminal is None else profile.terminal)
 
     def _with_environment(self, settings: Settings, name: str, config: Config) -> Settings:
-        asked: Environment | Named | None = config.environments.get(name)
+        asked: Environment | stored.Named | None = config.environments.get(name)
         found = self._found.get(name)
         if asked is None or found is None:
             asked, found = self._stored.find(name) or (None, None)
@@ -135,8 +121,8 @@ class Plans:
 
 def _for_guests(profile: Profile, config: Config) -> Profile:
     """
-    A built-in profile without a table in the configuration, reduced for daemons that serve guests: no limit without a
-    ceiling is above [limits], and it has a terminal only if the configuration allows one (docs/decisions/0005).
+    A built-in profile that no table configures, for daemons with guests: no limit without a ceiling is above [limits],
+    and a terminal only if the configuration allows one (docs/decisions/0005).
     """
     return replace(profile, terminal=profile.terminal and config.terminal, limits={
         limit: value if limit in ADJUSTABLE else min(value, getattr(config.limits, limit))
@@ -149,14 +135,11 @@ def _folder(config: Config) -> str:
 
 @functools.cache
 def _default_folder() -> str:
-    return default_folder(os.environ, os.geteuid())
+    return stored.default_folder(os.environ, os.geteuid())
 
 
 def environments(config: Config) -> dict[str, object]:
-    """
-    Return the fields for clients that ask for packages: the folder of environments, the interpreter, and pip's policy
-    and index.
-    """
+    """Return what clients that ask for packages need: the folder of environments, the interpreter, pip's policy and index."""
     return {"folder": _folder(config), "size": config.environments_size, "egress": config.environments_egress,
             "index": config.environments_index, "python": interpreter.base_executable(),
             "version": list(sys.version_info[:2])}
@@ -167,3 +150,86 @@ def _find(environment: Environment) -> HostPython | LeewardError:
         return interpreter.find(environment.path)
     except LeewardError as error:
         return error
+
+
+#: Environments that are locked against removal, at most: as many as there may be branches.
+_MOST_HELD = 16
+#: Names in a message, at most.
+_MOST_NAMED = 32
+
+
+class Stored:
+    """
+    The environments that `leeward env` has made in *folder*, "" for none. A search reads two small files and starts no
+    interpreter: the manifest has what that would report. Folder and content belong to the daemon's user or root, and
+    nobody else may write there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def find(self, name: str) -> tuple[stored.Named, HostPython] | None:
+        """Return the environment *name* and its interpreter; None if there is none; PoolFailed if it can't be used."""
+        try:
+            data = self._read(stored.name_path(self._folder, name)) if self._folder else None
+            if data is None:
+                return None
+            named = stored.read_named(data)
+            written = self._read(stored.manifest_path(self._folder, named.built))
+            if written is None:
+                raise BadRequest("what it stands for was removed; `leeward env create` makes it again")
+            return named, self._python(named, stored.read_manifest(written))
+        except (BadRequest, OSError) as error:
+            raise PoolFailed(f"environment {name!r}: {error}") from None
+
+    def names(self) -> list[str]:
+        """Return the names of the first environments, sorted, for a message."""
+        try:
+            found = os.listdir(os.path.join(self._folder, "names")) if self._folder else []
+        except OSError:
+            found = []
+        names = (name.removesuffix(".json") for name in found if name.endswith(".json"))
+        return sorted(name for name in names if is_name(name))[:_MOST_NAMED]
+
+    def _python(self, named: stored.Named, manifest: stored.Manifest) -> HostPython:
+        own = interpreter.find()
+        if not manifest.prefix and (manifest.python, manifest.version) != (own.executable, own.version):
+            raise BadRequest(f"it was made for {manifest.python}, and the daemon runs on {own.executable};"
+                             " `leeward env create` makes it again")
+        env = os.path.realpath(stored.built_path(self._folder, named.built))
+        interpreter.check_place(env)
+        for part in ("", "bin"):
+            ownership.check(os.path.join(env, part), "environment")
+        executable = os.path.join(env, "bin", "python")
+        if os.path.realpath(executable) != manifest.python:
+            raise BadRequest(f"{executable!r} leads to another interpreter than {manifest.python}")
+        other = interpreter.other(executable, env, manifest.version, manifest.prefix) if manifest.prefix else None
+        self._hold(env)
+        return other or replace(own, executable=executable, env=env)
+
+    def _hold(self, env: str) -> None:
+        """Lock the folder against `leeward env prune`, until this daemon ends or has used many others since."""
+        if env in self._held:
+            self._held[env] = self._held.pop(env)
+            return
+        if len(self._held) >= _MOST_HELD:
+            os.close(self._held.pop(next(iter(self._held))))
+        fd = os.open(env, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise BadRequest("it is just being removed") from None
+        self._held[env] = fd
+
+    @staticmethod
+    def _read(path: str) -> bytes | None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.read(fd, stored.MOST_WRITTEN + 1)
+        finally:
+            os.close(fd)

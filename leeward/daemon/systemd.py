@@ -1,13 +1,12 @@
 """
 Messages of a service to systemd, and the sockets that systemd passes: our own sd_notify(3) and sd_listen_fds(3).
 
-Runs in:   the daemon. Without systemd nothing here does anything.
-Trust:     the service manager has set the environment. The variables are removed, so that no child process uses them.
+Without systemd nothing here does anything. The variables are removed, so that no child process uses them.
 
     NOTIFY_SOCKET       a datagram socket, a path or "@" and an abstract name, for lines such as READY=1
     WATCHDOG_USEC       microseconds within which WATCHDOG=1 has to come again, for WATCHDOG_PID
     LISTEN_FDS          how many sockets are open from descriptor 3 on, for LISTEN_PID
-    JOURNAL_STREAM      device and inode of the stream that goes to the journal (`journal`)
+    JOURNAL_STREAM      device and inode of the stream that goes to the journal (telling/log.py)
 """
 
 from __future__ import annotations
@@ -25,12 +24,7 @@ FIRST_FD = 3
 
 
 class Manager:
-    """
-    The service manager that started us, if one did.
-
-    Attributes:
-        watchdog: seconds within which the manager expects the next WATCHDOG=1; 0 if it expects none.
-    """
+    """The service manager that started us, if one did. *watchdog*: seconds to the next WATCHDOG=1; 0 if none is expected."""
 
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
         self._address = environ.pop("NOTIFY_SOCKET", "")
@@ -68,11 +62,8 @@ class Manager:
 
     def listener(self) -> socket.socket | None:
         """
-        Return the socket that the manager has passed, close-on-exec and non-blocking; None if it has passed none. Only
-        the first call returns the socket.
-
-        Raises:
-            BadRequest: there is more than one socket, or the daemon can't serve on it.
+        Return the socket that the manager has passed, close-on-exec and non-blocking, once; None if there is none.
+        BadRequest if there are several, or the daemon can't serve on it.
         """
         count, self._given = self._given, 0
         if not count:

@@ -1,7 +1,6 @@
 """
-Addresses that a name must not lead to, and the URLs that name hosts.
+Addresses that a name must not lead to, and the URLs that name hosts. Pure.
 
-Runs in:   the broker, the CLI; pure.
 Stands if: a name server answers with an address of its owner's choice: 127.0.0.1, a cloud's metadata service.
 Leaves:    public addresses of the host's own network, which can't be told from others.
 Source:    IANA's registries of special-purpose addresses for IPv4 and IPv6; RFC 6890.
@@ -13,25 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from leeward.spec.egress import Policy
-from leeward.spec.egress_rules import Network
-from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, parse_port, split_port, unmapped
-
-__all__ = ["Address", "Host", "InvalidHost", "RANGES", "Range", "Url", "opened", "parse_host", "parse_port",
-           "parse_url", "unmapped", "range_of", "refused", "split_port"]
+from leeward.spec.egress_rules import SCHEMES, Network
+from leeward.spec.hosts import Address, Host, InvalidHost, parse_host, split_port, unmapped
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """
-    A range of special-purpose addresses, which are refused unless a policy opens it.
-
-    Attributes:
-        what: the purpose of the range, for messages.
-    """
+    """A range of special-purpose addresses, which are refused unless a policy opens it."""
 
     network: Network
-    what: str
+    what: str  # the purpose of the range, for messages
 
 
 #: Every range that is refused. If an address is in several, the smallest counts.
@@ -103,58 +93,24 @@ def range_of(address: Address) -> Range | None:
 
 
 def opened(by: Network, within: Range) -> bool:
-    """
-    Whether the network *by*, of a rule or of a policy's `addresses`, opens the refused range *within* or a part of it.
-    *by* has to lie inside the range: 0.0.0.0/0 opens none, and 169.254.0.0/16 doesn't open the metadata service in it.
-    """
+    """Whether *by* lies inside the refused range: 0.0.0.0/0 opens none, 169.254.0.0/16 not the metadata service in it."""
     network = within.network
     if isinstance(by, IPv4Network):
         return isinstance(network, IPv4Network) and by.subnet_of(network)
     return isinstance(network, IPv6Network) and by.subnet_of(network) and network is not _RESERVED
 
 
-def refused(address: Address, policy: Policy) -> str | None:
-    """
-    Return the reason why *policy* lets no name lead to *address*; None if a name may. Public addresses are allowed, and
-    those that `addresses` opens in this policy and in every policy that it is within.
-    """
-    found = range_of(address)
-    if found is None:
-        return None
-    address = unmapped(address)
-    each: Policy | None = policy
-    while each is not None:
-        if not any(address in network and opened(network, found) for network in each.addresses
-                   if network.version == address.version):
-            return f"{address} is {found.what} ({found.network})"
-        each = each.within
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Url:
-    """
-    The parts of a URL that a policy decides about.
-
-    Attributes:
-        scheme: in lower case.
-        host: in the form in which hosts are compared.
-        port: the scheme's own where the URL gives none.
-        target: path and query, as they are sent; at least "/".
-        user: whether the URL has user information.
-    """
-
-    scheme: str
-    host: Host
-    port: int
-    target: str
-    user: bool = False
+    scheme: str  # in lower case
+    host: Host  # in the form in which hosts are compared
+    port: int  # the scheme's own where the URL gives none
+    target: str  # path and query, as they are sent; at least "/"
+    user: bool = False  # whether the URL has user information
 
     @property
     def authority(self) -> str:
-        """Host and port, in the form of a Host field."""
-        host = self.host.text if self.host.name or ":" not in self.host.text else f"[{self.host.text}]"
-        return host if self.port == _PORTS.get(self.scheme) else f"{host}:{self.port}"
+        return authority(self.host, self.port, self.scheme)
 
     @property
     def text(self) -> str:
@@ -162,19 +118,18 @@ class Url:
         return f"{self.scheme}://{self.authority}{self.target}"
 
 
-_PORTS = {"http": 80, "https": 443}
+def authority(host: Host, port: int, scheme: str) -> str:
+    """Host and port, in the form of a Host field."""
+    text = host.text if host.name or ":" not in host.text else f"[{host.text}]"
+    return text if port == SCHEMES.get(scheme) else f"{text}:{port}"
+
 
 #: Characters of a URL, at most.
 MAX_URL = 16384
 
 
 def parse_url(text: str) -> Url:
-    """
-    Parse a URL with a host. URLs that programs interpret differently are refused.
-
-    Raises:
-        InvalidHost: no URL of this kind; the message says why.
-    """
+    """Parse a URL with a host; InvalidHost for any other one, and for what programs interpret differently."""
     if len(text) > MAX_URL:
         raise InvalidHost(f"a URL of more than {MAX_URL} characters")
     if any(not "!" <= letter <= "~" for letter in text if letter.isascii()) or "\\" in text:
@@ -186,14 +141,14 @@ def parse_url(text: str) -> Url:
     scheme = scheme.lower()
     rest = rest.partition("#")[0]
     end = min((place for place in (rest.find("/"), rest.find("?")) if place >= 0), default=len(rest))
-    authority, target = rest[:end], rest[end:]
+    named, target = rest[:end], rest[end:]
     if not target.isascii():
         raise InvalidHost("a path or query with other characters than ASCII; escape them")
-    user, at, place = authority.rpartition("@")
+    user, at, place = named.rpartition("@")
     if "@" in user:
         raise InvalidHost("two @ before the host")
     host, port = split_port(place)
-    if not port and scheme not in _PORTS:
+    if not port and scheme not in SCHEMES:
         raise InvalidHost(f"the scheme {scheme!r:.20} has no port of its own here; give one")
-    return Url(scheme, parse_host(host), port or _PORTS[scheme], target if target.startswith("/") else "/" + target,
+    return Url(scheme, parse_host(host), port or SCHEMES[scheme], target if target.startswith("/") else "/" + target,
                bool(at))

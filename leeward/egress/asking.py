@@ -1,14 +1,13 @@
 """
 Connections and requests that only a rule of `ask` allows wait here for the operator's answer.
 
-Runs in:   the broker, on its loop.
 Theory of operation. The daemon says whether a client listens for asks. While none does, nothing waits: the connection
-           is refused at once. Otherwise the broker sends an ask to the daemon, and its one answer ends the wait of
-           everything that asks for the same thing in the same sandbox: a program that tries again makes no second ask.
-           When the policy's limit `ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An
-           answer is for the connections or requests that wait, and isn't kept: the next one asks again.
-Bound:     MOST_OF_LEASE asks of a sandbox at a time; the connections and requests that wait for an answer count among
-           the sandbox's connections. The daemon bounds the asks of a user.
+is refused at once. Otherwise the broker sends an ask to the daemon, and its one answer ends the wait of everything that
+asks for the same thing in the same sandbox: a program that tries again makes no second ask. When the policy's limit
+`ask` or the end of all waiting connections ends the wait, the ask is withdrawn. An answer is for the connections or
+requests that wait, and isn't kept: the next one asks again.
+Bound:     MOST_OF_LEASE asks of a sandbox at a time; what waits for an answer counts among the sandbox's connections.
+           The daemon bounds the asks of a user.
 """
 
 from __future__ import annotations
@@ -27,17 +26,9 @@ from leeward.wire.egress_control import Ask, AskAnswer, Unask
 MOST_OF_LEASE = 16
 
 class WaitingAsk:
-    """
-    An ask that has no answer yet.
+    """An ask that has no answer yet: how many wait for it, the answer to come, and the timer that withdraws it."""
 
-    Attributes:
-        number: of the ask, which the answer repeats.
-        waiting: how many connections and requests wait for the answer.
-        answer: the daemon's answer, or a refusal of the broker's own.
-        timer: withdraws the ask at the end of its time.
-    """
-
-    def __init__(self, number: int, resolved: Callable[[WaitingAsk], None]) -> None:
+    def __init__(self, number: int, resolved: Callable[[WaitingAsk], object]) -> None:
         self.number, self._resolved = number, resolved
         self.waiting = 0
         self.answer: asyncio.Future[AskAnswer] = asyncio.get_running_loop().create_future()
@@ -53,15 +44,7 @@ class WaitingAsk:
 
 
 class Asking:
-    """
-    The asks of all sandboxes.
-
-    Args:
-        tell: sends a message to the daemon.
-
-    Attributes:
-        listening: whether a client of the daemon answers asks.
-    """
+    """The asks of all sandboxes; `listening`: a client of the daemon answers them."""
 
     def __init__(self, tell: Callable[[Ask | Unask], None]) -> None:
         self._tell = tell
@@ -83,15 +66,8 @@ class Asking:
             question.resolve(answer)
 
     def ask(self, lease: int, about: dict[str, object], seconds: float,
-            resolved: Callable[[WaitingAsk], None]) -> WaitingAsk:
-        """
-        Send an ask to the daemon, and return it.
-
-        Args:
-            about: the fields of `Ask`, without its time.
-            seconds: after which the ask is withdrawn.
-            resolved: called once, when the ask is over.
-        """
+            resolved: Callable[[WaitingAsk], object]) -> WaitingAsk:
+        """Send an ask about *about*; it is withdrawn after *seconds*. *resolved* is called once, at its end."""
         question = WaitingAsk(next(self._numbers), resolved)
         self._open[question.number] = question
         question.timer = asyncio.get_running_loop().call_later(
@@ -107,25 +83,16 @@ class Asking:
 
 
 class LeaseAsks:
-    """The asks of one sandbox."""
-
     def __init__(self, asking: Asking, lease: int) -> None:
         self._asking, self._lease = asking, lease
         self._open: dict[Request, WaitingAsk] = {}
 
     @property
     def listening(self) -> bool:
-        """Whether a client answers asks."""
         return self._asking.listening
 
     async def approval(self, policy: Policy, request: Request) -> bool:
-        """
-        Wait for the answer to *request*. Returns True if the answer allows the request, and False at once if no rule of
-        `ask` decides it.
-
-        Raises:
-            NotAllowed: the answer refuses the request, or there is no answer.
-        """
+        """Wait for the answer to *request*: True if allowed, False at once if no rule of `ask` decides, else NotAllowed."""
         decision = decide(policy, request)
         if decision.verdict != ASK:
             return False
@@ -145,8 +112,11 @@ class LeaseAsks:
             if len(request.path) > MAX_PATH:
                 raise NotAllowed(Decision(DENY, decision.rule, f"a path of {len(request.path)} characters, {MAX_PATH}"
                                           " are the most that can be asked for", ANSWERED))
-            question = self._open[request] = self._asking.ask(
-                self._lease, _about(request, decision), seconds, lambda _: self._forget(request))
+            question = self._open[request] = self._asking.ask(self._lease, {
+                "name": request.name, "address": "" if request.address is None else str(request.address),
+                "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
+                "rule": decision.rule[:MAX_ASKED],  # a rule of a client's policy may be longer
+            }, seconds, lambda _: self._open.pop(request, None))
         question.waiting += 1
         try:
             return await asyncio.shield(question.answer)
@@ -154,12 +124,3 @@ class LeaseAsks:
             question.waiting -= 1
             if not question.waiting:
                 self._asking.withdraw(question, "nobody waits for it")
-
-    def _forget(self, request: Request) -> None:
-        self._open.pop(request, None)
-
-
-def _about(request: Request, decision: Decision) -> dict[str, object]:
-    return {"name": request.name, "address": "" if request.address is None else str(request.address),
-            "port": request.port, "protocol": request.protocol, "method": request.method[:64], "path": request.path,
-            "rule": decision.rule[:MAX_ASKED]}  # a rule of a client's policy may be longer

@@ -4,8 +4,7 @@ The broker: learns of leases from the daemon, and serves the connections of sand
 Runs in:   a process of its own; one thread besides those of the resolver.
 Trust:     the daemon's messages. None in bytes from a sandbox or a server.
 Ends:      when the daemon's end of the channel closes.
-Bound:     at most _MOST_ROWS rows wait for the daemon to read them; further ones are dropped, and the next rows say how
-           many.
+Bound:     _MOST_ROWS rows wait for the daemon; further ones are dropped, and the next row says how many.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.egress.asking import Asking, LeaseAsks
 from leeward.egress.dialling import Lookup
-from leeward.egress.fetch import TEXTS
-from leeward.egress.fetching import Fetching, failure
+from leeward.egress.fetch import TEXTS, Fetching, failure
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
 from leeward.errors import PeerError, told_with_place
@@ -36,16 +34,7 @@ _MOST_ROWS = 4096
 
 
 class Broker:
-    """
-    Carries out the daemon's messages, and sends it the rows of the record.
-
-    Args:
-        channel: the control channel's end, which doesn't block.
-        lookup: the host's resolver.
-
-    Attributes:
-        over: a future that is done when the daemon has gone.
-    """
+    """Carries out the daemon's messages, and sends it the rows of the record. `over` is done when the daemon has gone."""
 
     def __init__(self, channel: socket.socket, lookup: Lookup) -> None:
         self._channel, self._lookup = channel, lookup
@@ -59,13 +48,11 @@ class Broker:
         self.over = self._loop.create_future()
 
     def start(self) -> None:
-        """Begin to read the daemon's messages."""
         self._loop.add_reader(self._channel, self._catch_up)
 
     # --- the daemon's messages ------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Read the waiting messages."""
         while not self.over.done():
             try:
                 got = receive(self._channel)
@@ -84,7 +71,9 @@ class Broker:
             case control.Stand(number, ports, families):
                 self._stand(number, ports, families, fds)
             case control.Sealed():
-                self._seals[message.place] = self._sealing(message, fds)
+                from leeward.egress.sealing import PoolSealing  # imported only here, because it needs cryptography
+
+                self._seals[message.place] = PoolSealing(message, fds)
             case control.Leased(number):
                 if number in self._places:
                     self._lease(message, self._places[number])
@@ -120,7 +109,7 @@ class Broker:
         tenancy = Tenancy(message.lease, parse_policy(message.policy), message.key, self._send_row)
         pool = self._seals.get(message.seal)
         if pool is not None:
-            from leeward.egress.sealing import Sealing  # imported only here, because it needs cryptography
+            from leeward.egress.sealing import Sealing  # as above
 
             tenancy.sealing = Sealing(pool, message)
         tenancy.asks = LeaseAsks(self._asking, message.lease)
@@ -138,12 +127,6 @@ class Broker:
         listeners = [(end, port) for at in range(families)
                      for end, port in zip(ends[at * each + 1:(at + 1) * each], ports, strict=True)]
         self._places[number] = LeasedListeners(names, listeners, self._lookup, self._catch_up)
-
-    @staticmethod
-    def _sealing(message: control.Sealed, fds: list[int]) -> PoolSealing:
-        from leeward.egress.sealing import PoolSealing  # as above
-
-        return PoolSealing(message, fds)
 
     # --- the record -----------------------------------------------------------
 
@@ -185,11 +168,9 @@ class Broker:
 
 def receive(channel: socket.socket) -> tuple[control.Message, list[int]] | None:
     """
-    Receive the daemon's next message and its descriptors, which the caller owns; None when the daemon is gone.
+    The daemon's next message and its descriptors, which the caller owns; None when the daemon is gone.
 
-    Raises:
-        BlockingIOError: no message waits.
-        PeerError: the bytes aren't a message. Its descriptors are closed.
+    Raises BlockingIOError if no message waits; PeerError if the bytes aren't one, and closes the descriptors.
     """
     space = socket.CMSG_SPACE(control.MAX_FDS * array.array("i").itemsize)
     data, ancillary, flags, _ = channel.recvmsg(control.MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
@@ -217,7 +198,6 @@ def _told(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 async def serve(channel: socket.socket, lookup: Lookup) -> None:
-    """Serve until the daemon has gone."""
     channel.setblocking(False)
     broker = Broker(channel, lookup)
     asyncio.get_running_loop().set_exception_handler(_told)

@@ -2,7 +2,6 @@
 From a name to a connection: the host's resolver gives the addresses, the policy decides about each, and those that are
 allowed are dialled until one answers.
 
-Runs in:   the broker, on its loop; the resolver in threads, since it is the C library's.
 Stands if: a name server changes its answer between two queries: there is only one query, and connect(2) gets the very
            address that the policy has decided about.
 Source:    RFC 8305, for trying addresses one after the other without waiting for the end of each try
@@ -54,11 +53,7 @@ class Resolver:
 
 
 class SharedLookup:
-    """
-    One sandbox's share of a resolver.
-
-    A query whose caller has given up continues in its thread, and counts until it ends.
-    """
+    """One sandbox's share of a resolver. A query whose caller has given up continues in its thread, and counts."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup, self._free = lookup, asyncio.Semaphore(SHARE)
@@ -83,18 +78,10 @@ def _ask(name: str) -> list[Address]:
 async def dial(policy: Policy, request: Request, lookup: Lookup, *,
                granted: bool = False) -> tuple[socket.socket, Request, Decision]:
     """
-    Connect to the host of *request*, if *policy* allows it.
+    Connect to the host of *request*, if *policy* allows it; *granted*: the operator has allowed what `ask` matched.
 
-    Args:
-        request: without an address, where it has a name.
-        granted: the operator has allowed what a rule of `ask` matched.
-
-    Returns:
-        The socket, which the caller owns; the request with the address that was dialled; and the decision that allowed
-        it.
-
-    Raises:
-        NotAllowed: the policy refuses the connection, or the connection failed.
+    Returns the socket, which the caller owns, the request with the address that was dialled, and the decision. Raises
+    NotAllowed if the policy refuses, or the connection failed.
     """
     try:
         async with asyncio.timeout(policy.limits.connect):
@@ -132,10 +119,7 @@ async def _dial(policy: Policy, request: Request, lookup: Lookup,
 
 
 def alternating(addresses: list[Address]) -> list[Address]:
-    """
-    Return *addresses* with IPv4 and IPv6 in turn, beginning with the version of the first one. So if one version
-    doesn't work here, every second try is of the other.
-    """
+    """*addresses* with IPv4 and IPv6 in turn: if one version doesn't work here, every second try is of the other."""
     versions = list(dict.fromkeys(address.version for address in addresses))
     lists = ([address for address in addresses if version == address.version] for version in versions)
     return [address for row in zip_longest(*lists) for address in row if address is not None]
@@ -182,7 +166,6 @@ def _unreachable(address: Address, port: int, error: OSError) -> NotAllowed:
 
 
 def _drop(task: asyncio.Task[socket.socket]) -> None:
-    """Give up a try, and close its socket."""
     if not task.cancel() and not task.cancelled() and task.exception() is None:
         task.result().close()
 

@@ -1,7 +1,6 @@
 """
-Requests of one connection, one after another, each with its head checked; and the responses to them.
+Requests of one connection, one after another, each with its head checked; and the responses to them. Pure. Needs h11.
 
-Runs in:   the broker; pure: bytes in, bytes and events out. Needs h11, of the extra `egress`.
 Why:       a head is read by `heads`, and h11 writes it anew from what was read: length or chunks, and one spelling of
            each field. So no byte of a job reaches the host that the broker hasn't understood.
 
@@ -34,13 +33,7 @@ END = BodyEnd()
 
 
 class Requests:
-    """
-    The side of a connection that faces the job.
-
-    Args:
-        scheme: "http" or "https".
-        most: bytes of one request's body, at most.
-    """
+    """The side of a connection that faces the job; *most* are the bytes of one request's body."""
 
     def __init__(self, scheme: str = "http", most: int = 10 << 20) -> None:
         self._scheme, self._most = scheme, most
@@ -60,12 +53,7 @@ class Requests:
         return max(0, MAX_WAITING - held)
 
     def receive(self, data: bytes) -> None:
-        """
-        Take bytes from the job; b"" when the job has closed its side.
-
-        Raises:
-            HeadError: *data* is longer than `room`, or the job's side ends within a body.
-        """
+        """Take bytes from the job, b"" at its end; HeadError if they are more than `room`, or end within a body."""
         if len(data) > self.room:
             raise HeadError("more bytes than may wait")
         if not data:
@@ -77,11 +65,9 @@ class Requests:
 
     def next(self) -> Head | bytes | BodyEnd | None:
         """
-        The next event: a head, then its body in pieces, then END; None while more bytes are needed, or the previous
-        request isn't answered.
+        The next event: a head, its body in pieces, END; None while more bytes are needed, or a request isn't answered.
 
-        Raises:
-            HeadError: the request is refused. The caller answers by `refuse`, and closes the connection.
+        Raises HeadError if the request is refused. The caller answers by `refuse`, and closes the connection.
         """
         if self._http is None:
             return self._next_head()
@@ -104,12 +90,7 @@ class Requests:
         return None
 
     def send(self, event: h11.Event) -> bytes:
-        """
-        Return the bytes to send to the job for *event*, an event of a response.
-
-        Raises:
-            ResponseError: the response breaks the protocol.
-        """
+        """The bytes to send to the job for *event* of a response; ResponseError if that breaks the protocol."""
         if self._http is None:
             raise ResponseError("a response to no request")
         try:
@@ -118,10 +99,7 @@ class Requests:
             raise ResponseError(fault("response-passed")) from None
 
     def refuse(self, status: int, text: str) -> bytes:
-        """
-        Return a whole response with which the broker answers in the host's place; b"" if a response has begun already.
-        The caller closes the connection after it.
-        """
+        """A whole response of the broker's own, after which the connection is closed; b"" if one has begun already."""
         if self._http is not None and self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return b""
         body = text.encode("ascii", "backslashreplace")[:2000] + b"\n"
@@ -132,12 +110,10 @@ class Requests:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request was answered and another one may follow. Call `renew` then."""
         return (self._http is not None and self._over and self.head is not None and self.head.keeps
                 and self._http.our_state is h11.DONE)
 
     def renew(self) -> None:
-        """Begin with the next request."""
         self._http, self.head, self._over, self._head_started, self._body, self._looked = None, None, False, False, 0, 0
 
     @property
@@ -146,10 +122,7 @@ class Requests:
         return self._http is None and not self._waiting
 
     def rest(self) -> bytes:
-        """
-        Return the bytes after the head, and hold them no longer. For connections that have changed to another protocol,
-        after CONNECT and after 101.
-        """
+        """The bytes after the head, held no longer: another protocol follows, after CONNECT or 101."""
         rest = bytes(self._waiting)
         if self._http is not None and not self._over:
             rest += self._http.trailing_data[0]
@@ -192,27 +165,14 @@ class Requests:
 
 
 class Responses:
-    """
-    The side of a connection that faces the host, for one request.
-
-    Args:
-        most: bytes of the response's body, at most; 0 is no bound.
-    """
+    """The side of a connection that faces the host, for one request; *most* are the bytes of its body, 0 for no bound."""
 
     def __init__(self, most: int = 0) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._most, self._body, self._ended = most, 0, False
 
     def request(self, head: Head) -> bytes:
-        """
-        Return the bytes of a request's head for the host.
-
-        Args:
-            head: as it was read from the job, or with the values of secrets in it.
-
-        Raises:
-            HeadError: h11 refuses the fields.
-        """
+        """The bytes of a request's head, with the values of secrets, for the host; HeadError if h11 refuses it."""
         fields = list(head.fields)
         if head.upgrade:
             fields += [(b"connection", b"upgrade"), (b"upgrade", head.upgrade.encode())]
@@ -238,12 +198,7 @@ class Responses:
         self._http.receive_data(data)
 
     def next(self) -> h11.Event | None:
-        """
-        The next event of the response, for `Requests.send`; None while more bytes are needed.
-
-        Raises:
-            ResponseError: the response breaks the protocol, or its body is too long.
-        """
+        """The next event; None while more bytes are needed; ResponseError for a broken or too long response."""
         is_head = self._http.their_state is h11.SEND_RESPONSE
         try:
             event = self._http.next_event()
@@ -272,15 +227,11 @@ class Responses:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self.rest()
 
     def rest(self) -> bytes:
-        """Return the bytes that the host has sent after the response."""
         return bytes(self._http.trailing_data[0])
 
 
 def _without_hop(event: h11.Response | h11.InformationalResponse) -> h11.Event:
-    """
-    Return a response's head without the fields for the connection between host and broker. The side that faces the job
-    adds its own.
-    """
+    """A response's head without the fields between host and broker. The side that faces the job adds its own."""
     kind = type(event)
     fields = [(name, value) for name, value in event.headers if bytes(name) not in
               (b"connection", b"proxy-connection", b"keep-alive", b"proxy-authenticate", b"trailer")]

@@ -1,7 +1,6 @@
 """
-The texts of faults in what peers send: each a sentence of ours with a code.
+The texts of faults in what peers send: each a sentence of ours with a code. Pure.
 
-Runs in:   the broker; pure.
 Why:       the text of a library's exception may contain bytes of the peer's, and these a secret's value. So it goes
            neither to a sandbox, nor to a client, nor into the record.
 """
@@ -60,7 +59,6 @@ def fault(code: str) -> str:
 
 
 def of_resolver(error: OSError) -> str:
-    """Return the text for a name that has no address."""
     return fault(_RESOLVERS.get(error.errno or 0, "dns-failed"))
 
 

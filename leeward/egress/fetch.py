@@ -1,11 +1,12 @@
 """
-`fetch`: one HTTP request by a policy, its redirects followed, for clients of sandboxes.
+`fetch`: one HTTP request by a policy, its redirects followed, for clients of sandboxes; each a task of its sandbox's
+lease, its body in a memory file. Needs h11.
 
-Runs in:   the broker, on its loop. Needs h11, of the extra `egress`.
 Trust:     neither the client, which chose the request, nor the host that answers, nor the name server between.
 Holds:     a name is resolved once for each hop, each of its addresses is decided, and the connection goes to one that
            was allowed; a redirect is a request of its own. Nothing is kept between hops, and nothing is taken from
            the environment: no cookie, no connection, no proxy, no .netrc.
+Bound:     as many fetches at once as the policy allows connections; the daemon bounds the fetches of a user.
 
 The body is passed on as it was sent: the request asks for `identity`, and a body that the host compresses all the same
 stays compressed, with its Content-Encoding. So a limit on bytes also bounds memory. A compressed body of a secret's
@@ -15,14 +16,15 @@ host is refused, as for programs.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import h11
@@ -31,18 +33,19 @@ from leeward.egress.addresses import Url, parse_url
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head
-from leeward.egress.pipes import ROOM, SEARCHED, Pipe
+from leeward.egress.pipes import ROOM, SEARCHED, Pipe, TlsPipe
 from leeward.egress.policy import CAUSES, Decision, Request
-from leeward.egress.tenancy import ANSWERED, NotAllowed
-from leeward.egress.tls import TlsPipe
+from leeward.egress.tenancy import ANSWERED, NotAllowed, Tenancy
 from leeward.errors import LeewardError, PeerError
-from leeward.spec.egress import Policy
+from leeward.spec.egress import Policy, parse_policy
 from leeward.spec.hosts import Address, InvalidHost
+from leeward.wire import egress_control as control
+from leeward.wire.egress_control import MAX_MESSAGE, FetchAnswer
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
-    from leeward.egress.sealing import Sealing
     from leeward.egress.tenancy import Tenancy
+
 
 #: The beginning of each error's text, by its cause; includes the causes of decisions.
 TEXTS = {
@@ -77,14 +80,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class FetchFailure(LeewardError):
-    """
-    A fetch has no response: the policy refuses it, a limit was hit, or the host can't be reached.
-
-    Attributes:
-        cause: a key of TEXTS.
-        url: of the hop that failed.
-        sent: whether a request, or a part of one, may have been sent to a host.
-    """
+    """A fetch has no response, for a cause of TEXTS, at the hop *url*; *sent*: a part of a request may have been sent."""
 
     def __init__(self, cause: str, detail: str = "", url: str = "", *, sent: bool = False) -> None:
         self.cause, self.url, self.sent = cause, url, sent
@@ -94,42 +90,20 @@ class FetchFailure(LeewardError):
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """
-    A request.
-
-    Attributes:
-        url: with http or https.
-        method: in capitals.
-        fields: name and value each; several of one name are kept.
-        body: of the request; b"" for none.
-    """
-
-    url: str
-    method: str = "GET"
-    fields: tuple[tuple[str, str], ...] = ()
+    url: str  # with http or https
+    method: str = "GET"  # in capitals
+    fields: tuple[tuple[str, str], ...] = ()  # name and value each; several of one name are kept
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """
-    A response.
-
-    Attributes:
-        status: of the last hop.
-        fields: name and value each, in order, several of one name kept.
-        body: as it was sent.
-        url: of the last hop, in its one form.
-        history: the URLs of the hops before the last one, in order.
-        address: the IP address to which the last hop's connection was made.
-    """
-
-    status: int
-    fields: tuple[tuple[str, str], ...]
-    body: bytes
-    url: str
-    history: tuple[str, ...]
-    address: str
+    status: int  # of the last hop
+    fields: tuple[tuple[str, str], ...]  # name and value each, in order, several of one name kept
+    body: bytes  # as it was sent, even compressed
+    url: str  # of the last hop, in its one form
+    history: tuple[str, ...]  # the URLs of the hops before the last one, in order
+    address: str  # the IP address to which the last hop's connection was made
 
 
 @dataclass(slots=True)
@@ -141,36 +115,22 @@ class _Progress:
 
 class Fetcher:
     """
-    Fetches of one sandbox, with its limits.
+    Fetches of one sandbox by *policy*, counted with the connections of *budget* and recorded there.
 
-    Args:
-        policy: decides what may be fetched; None refuses everything.
-        resolve: returns the addresses of a name; OSError or an empty list means that the name has none.
-        trust: the TLS context that verifies hosts; None for one with the machine's roots.
-        sealing: puts secrets into requests; its TLS context verifies hosts in place of *trust*.
-        budget: counts the fetches with the sandbox's connections, and records each.
-        clock: returns seconds; for the limit of requests in a minute.
+    *trust* verifies hosts if the sandbox has no sealing; None for the machine's roots.
     """
 
-    def __init__(self, policy: Policy | None, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
-                 sealing: Sealing | None = None, budget: Tenancy | None = None,
+    def __init__(self, policy: Policy, budget: Tenancy, *, resolve: Lookup, trust: ssl.SSLContext | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._resolve, self._budget, self._clock = policy, resolve, budget, clock
-        self._trust = trust if sealing is None else sealing.trust
-        self._sealing = sealing
+        self._sealing = budget.sealing
+        self._trust = trust if self._sealing is None else self._sealing.trust
         self._started: deque[float] = deque()
         self._running = 0
 
     async def fetch(self, request: FetchRequest) -> FetchResponse:
-        """
-        Send *request*, follow redirects, and return the last response.
-
-        Raises:
-            FetchFailure: there is no response. The text begins with that of TEXTS for its cause.
-        """
+        """Send *request*, follow redirects, and return the last response; else FetchFailure."""
         policy = self._policy
-        if policy is None:
-            raise FetchFailure("disabled")
         url = _url(request.url)
         fields = _checked(request)
         if len(request.body) > policy.limits.request:
@@ -205,8 +165,7 @@ class Fetcher:
             self._started.popleft()
         if len(self._started) >= policy.limits.per_minute:
             raise FetchFailure("rate", f"{policy.limits.per_minute} requests a minute are the most", url.text)
-        why = "" if self._budget is None else self._budget.over_rate()
-        if why:
+        if why := self._budget.over_rate():
             raise FetchFailure("rate", why, url.text)
         self._started.append(now)
 
@@ -228,8 +187,6 @@ class Fetcher:
 
     async def _approval(self, policy: Policy, request: Request, clock: asyncio.Timeout) -> bool:
         """As `Tenancy.approval`. The time limit of the whole fetch, *clock*, stands still during the wait."""
-        if self._budget is None:
-            return False
         until, begun = clock.when(), asyncio.get_running_loop().time()
         clock.reschedule(None)
         try:
@@ -240,24 +197,23 @@ class Fetcher:
 
     async def _hop(self, policy: Policy, url: Url, request: FetchRequest, history: tuple[str, ...],
                    clock: asyncio.Timeout, progress: _Progress) -> FetchResponse:
-        """Send one request over a connection of its own, and return its response."""
         wanted = Request(url.host.name, url.host.address, url.port, url.scheme, request.method, url.target)
-        attempt = None if self._budget is None else self._budget.begin(url.host.name, url.host.address, url.port)
+        attempt = self._budget.begin(url.host.name, url.host.address, url.port)
         try:
             granted = await self._approval(policy, wanted, clock)
             sock, reached, decision = await dial(policy, wanted, self._resolve, granted=granted)
         except NotAllowed as refused:
-            if attempt is not None:
-                attempt.refused(refused)
+            attempt.refused(refused)
             raise _not_dialled(refused, policy, url, bool(history)) from None
         pipe, address = Pipe(sock), reached.address
         assert address is not None
         try:
-            if attempt is not None:
-                attempt.allowed(decision, address, granted)
+            attempt.allowed(decision, address, granted)
             server: Pipe = pipe
             if url.scheme == "https":
-                server = TlsPipe(pipe, await self._roots(), url.host.text)
+                if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
+                    self._trust = await asyncio.to_thread(ssl.create_default_context)
+                server = TlsPipe(pipe, self._trust, url.host.text)
                 await server.shake_hands(policy.limits.connect)
             put = await self._injection(policy, url, request)
             progress.sent = True
@@ -270,8 +226,7 @@ class Fetcher:
                                url.text) from None
         finally:
             pipe.close()
-            if attempt is not None:
-                attempt.closed(pipe.written, pipe.read)
+            attempt.closed(pipe.written, pipe.read)
 
     async def _injection(self, policy: Policy, url: Url, request: FetchRequest) -> Injection | None:
         """The injection of secrets into *request*; None if there are none for its host."""
@@ -282,14 +237,8 @@ class Fetcher:
                     scheme=url.scheme)
         return await self._sealing.injection(policy, head, policy.limits.connect)
 
-    async def _roots(self) -> ssl.SSLContext:
-        if self._trust is None:  # takes some 50 ms; the loop serves others meanwhile
-            self._trust = await asyncio.to_thread(ssl.create_default_context)
-        return self._trust
-
 
 def _why(error: OSError | PeerError | h11.ProtocolError) -> str:
-    """Return why a fetch has no response, in words of ours."""
     if isinstance(error, h11.RemoteProtocolError):
         return fault("response-protocol")
     if isinstance(error, h11.ProtocolError):
@@ -298,7 +247,6 @@ def _why(error: OSError | PeerError | h11.ProtocolError) -> str:
 
 
 def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h11.Request, bytes]:
-    """Return the head and the body as they are sent to the host."""
     # The target is sent exactly as the policy has decided about it; a library that takes URLs would change its dots.
     target, body = url.target, request.body
     fields = list(request.fields)
@@ -313,7 +261,6 @@ def _written(url: Url, request: FetchRequest, put: Injection | None) -> tuple[h1
 
 async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchRequest, put: Injection | None,
                     history: tuple[str, ...], address: Address) -> FetchResponse:
-    """Write the request, and read its response."""
     http = h11.Connection(h11.CLIENT)
     head, sent = _written(url, request, put)
     await server.send(http.send(head) or b"")
@@ -349,7 +296,6 @@ async def _exchange(server: Pipe, policy: Policy, url: Url, request: FetchReques
 
 
 def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
-    """Return the bytes that *event* adds to the response's body."""
     if put is None:
         return bytes(event.data) if isinstance(event, h11.Data) else b""
     data = put.response(event) if isinstance(event, h11.Data) else put.rest()
@@ -357,7 +303,6 @@ def _piece(event: h11.Data | h11.EndOfMessage, put: Injection | None) -> bytes:
 
 
 def _not_dialled(refused: NotAllowed, policy: Policy, url: Url, redirected: bool) -> FetchFailure:
-    """The failure for a connection that couldn't be made."""
     if not refused.failed:
         return _refused(refused.decision, url, redirected)
     reason = str(refused)
@@ -420,7 +365,6 @@ def _joined(url: Url, location: str) -> str:
 
 
 def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> FetchRequest:
-    """The request that follows a redirect."""
     fields, method, body = request.fields, request.method, request.body
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body = "GET", b""
@@ -428,3 +372,86 @@ def _redirected(request: FetchRequest, status: int, before: Url, after: Url) -> 
     if (before.scheme, before.host, before.port) != (after.scheme, after.host, after.port):
         fields = tuple(each for each in fields if each[0].lower() in _HARMLESS | {"connection"})
     return FetchRequest(after.text, method, fields, body)
+
+
+#: Bytes of an answer beside the response's fields and URLs, at most.
+_AROUND = 1024
+
+
+class Fetching:
+    """The fetches of one lease, by the client's *narrower* policy or, for {}, that of the lease."""
+
+    def __init__(self, tenancy: Tenancy, narrower: dict[str, object], lookup: Lookup) -> None:
+        self._tenancy = tenancy
+        policy = parse_policy(narrower) if narrower else tenancy.policy
+        self._fetcher = Fetcher(policy, tenancy, resolve=lookup)
+        self._most = policy.limits.request
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def begin(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None]) -> None:
+        """Begin a fetch. *tell* is called once, with its answer."""
+        full = self._tenancy.full()  # checked now, before this fetch counts itself
+        task = asyncio.get_running_loop().create_task(self._fetch(message, fds, tell, full))
+        self._tasks[message.number] = task
+        task.add_done_callback(lambda _: self._tasks.pop(message.number, None))
+        task.add_done_callback(lambda _: _close(fds))
+        self._tenancy.start(task, None)
+
+    def stop(self, number: int) -> None:
+        task = self._tasks.get(number)
+        if task is not None:
+            task.cancel()
+
+    async def _fetch(self, message: control.FetchOrder, fds: Sequence[int], tell: Callable[[FetchAnswer], None],
+                     full: str) -> None:
+        try:
+            answer = failure("rate", f"{TEXTS['rate']}: {full}", sent=False) if full else await self._answer(message, fds)
+        except asyncio.CancelledError:
+            tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: the sandbox is over")))
+            raise
+        except Exception as error:
+            tell(FetchAnswer(message.number, failure("http", f"{TEXTS['http']}: a bug of the broker's: "
+                                                         f"{type(error).__name__}")))
+            raise
+        tell(FetchAnswer(message.number, answer))
+
+    async def _answer(self, message: control.FetchOrder, fds: Sequence[int]) -> dict[str, object]:
+        about: Any = message.about
+        body = _read(fds[1], self._most + 1) if len(fds) > 1 else b""
+        try:
+            fields = tuple((name, value) for name, value in about["headers"])
+            got = await self._fetcher.fetch(FetchRequest(about["url"], about["method"], fields, body))
+            if sum(len(name) + len(value) + 16 for name, value in got.fields) + sum(
+                    len(each) + 16 for each in (*got.history, got.url)) > MAX_MESSAGE - _AROUND:
+                raise FetchFailure("http", "a response with a head that is too large", got.url, sent=True)
+            _write(fds[0], got.body)
+        except FetchFailure as error:
+            return failure(error.cause, str(error), error.url, sent=error.sent)
+        except OSError as error:
+            return failure("http", f"{TEXTS['http']}: no room for the response: {error.strerror}")
+        return {"status": got.status, "headers": [list(each) for each in got.fields], "url": got.url,
+                "history": list(got.history), "address": got.address}
+
+
+def failure(cause: str, message: str, url: str = "", *, sent: bool = True) -> dict[str, object]:
+    """Return the fields of the answer to a fetch that failed; *sent* says whether a request may have been sent."""
+    return {"failed": cause, "message": message[:4096], "url": url[:4096], "sent": sent}
+
+
+def _read(fd: int, most: int) -> bytes:
+    found = bytearray()
+    while len(found) < most and (piece := os.pread(fd, min(1 << 20, most - len(found)), len(found))):
+        found += piece
+    return bytes(found)
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest):]
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        with suppress(OSError):
+            os.close(fd)

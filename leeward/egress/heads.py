@@ -1,7 +1,6 @@
 """
-Request heads of HTTP/1, checked byte by byte before anything is decided by them.
+Request heads of HTTP/1, checked byte by byte before anything is decided by them. Pure.
 
-Runs in:   the broker; pure.
 Trust:     none. A head becomes a `Head`, or HeadError with the status to answer.
 Why:       requests can be smuggled where two programs read one head differently. So every head is refused that another
            program could read differently: bare line feeds, folded lines, both Content-Length and Transfer-Encoding, two
@@ -14,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from leeward.egress.addresses import parse_url
+from leeward.egress.addresses import authority, parse_url
 from leeward.errors import PeerError
 from leeward.spec.egress_rules import SCHEMES
 from leeward.spec.hosts import Host, InvalidHost, parse_host, split_port
@@ -37,12 +36,7 @@ _KEPT = frozenset((b"host", b"content-length", b"transfer-encoding", b"authoriza
 
 
 class HeadError(PeerError):
-    """
-    A head or a body that can't be passed on to the host.
-
-    Attributes:
-        status: of the answer: 400, 405, 413, 414, 417, 431, 501 or 505.
-    """
+    """A head or a body that can't be passed on to the host, with the status of the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -51,51 +45,28 @@ class HeadError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """
-    The head of a request.
-
-    Attributes:
-        method: as it was sent; methods are told apart by case.
-        form: of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk".
-        target: as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority".
-        host: the host that the request is for; the target and the Host field agree about it.
-        port: of that host; the scheme's default where none is given.
-        fields: in order, without Host and the fields for this hop only; names in lower case.
-        length: bytes of the body; None where it comes in chunks.
-        keeps: another request may follow.
-        upgrade: "websocket", or "" for none.
-        scheme: by which the request came, "http" or "https".
-    """
-
-    method: str
-    form: str
-    target: str
-    host: Host
-    port: int
-    fields: tuple[tuple[bytes, bytes], ...]
-    length: int | None
-    keeps: bool
-    upgrade: str = ""
-    scheme: str = "http"
+    method: str  # as it was sent; methods are told apart by case
+    form: str  # of the target: "origin", "absolute", "authority" (CONNECT) or "asterisk"
+    target: str  # as it is sent to the host, in origin form; "*" for "asterisk", "" for "authority"
+    host: Host  # the host that the request is for; the target and the Host field agree about it
+    port: int  # of that host; the scheme's default where none is given
+    fields: tuple[tuple[bytes, bytes], ...]  # in order, without Host and the fields for this hop; names in lower case
+    length: int | None  # bytes of the body; None where it comes in chunks
+    keeps: bool  # another request may follow
+    upgrade: str = ""  # "websocket", or "" for none
+    scheme: str = "http"  # by which the request came, "http" or "https"
 
     @property
     def authority(self) -> str:
-        """Host and port, in the form of the Host field that is sent to the host."""
-        address = self.host.address
-        host = f"[{address}]" if address is not None and address.version == 6 else self.host.text
-        return host if self.port == SCHEMES[self.scheme] else f"{host}:{self.port}"
+        return authority(self.host, self.port, self.scheme)
 
 
 def find_end(data: bytes | bytearray, start: int = 0) -> int:
     """
-    Return the length of the head at the start of *data*, with its empty line; 0 if more bytes are needed.
+    The length of the head that *data* begins with, and its empty line; 0 if more bytes are needed.
 
-    Args:
-        data: the bytes that the job has sent.
-        start: how many of these bytes were searched before.
-
-    Raises:
-        HeadError: the head is too long, or one of its lines ends in something other than CR LF.
+    The first *start* bytes were searched before. Raises HeadError if the head is too long, or a line doesn't end in CR
+    LF.
     """
     begin = max(0, start - 3)
     end = data.find(b"\r\n\r\n", begin)
@@ -110,16 +81,7 @@ def find_end(data: bytes | bytearray, start: int = 0) -> int:
 
 
 def parse_head(data: bytes, scheme: str = "http") -> Head:
-    """
-    Parse a whole head.
-
-    Args:
-        data: the head with its empty line, as `find_end` found it.
-        scheme: by which the request came, "http" or "https".
-
-    Raises:
-        HeadError: the request can't be passed on. The message says why, and `status` is that of the answer.
-    """
+    """Parse a whole head, as `find_end` found it, that came by *scheme*; HeadError if the request can't be passed on."""
     if not data.endswith(b"\r\n\r\n") or len(data) > MAX_HEAD:
         raise HeadError("no whole head")
     lines = data[:-4].split(b"\r\n")
@@ -242,9 +204,6 @@ def _length(fields: list[tuple[bytes, bytes]], minor: int, method: str) -> int |
 
 
 def _upgrade(fields: list[tuple[bytes, bytes]], options: set[bytes], minor: int) -> str:
-    """
-    Return "websocket" if the request offers to change to that protocol, else "". No other protocol may follow: of
-    HTTP/2 in the clear the broker couldn't read the requests. Its offer is dropped, as a server may ignore it, too.
-    """
+    """"websocket" if that is offered, else "": the broker couldn't read the requests of HTTP/2 in the clear."""
     offered = [value.strip().lower() for name, value in fields if name == b"upgrade"]
     return "websocket" if minor == 1 and b"upgrade" in options and offered == [b"websocket"] else ""

@@ -1,13 +1,11 @@
 """
-The client hello, a TLS client's first message: the server's name, the protocols, whether it hides the name.
+The client hello, a TLS client's first message: the server's name, the protocols, whether it hides the name. Pure.
 
-Runs in:   the broker; pure.
 Trust:     none. Bytes become a `Hello`, "more bytes needed", or HelloError.
 Leaves:    a false name. The broker dials the addresses of that name, so the job reaches only the host that it named.
 Source:    RFC 8446 §4.1.2 and §5.1, RFC 6066 §3, RFC 7301, RFC 9849 (encrypted client hello).
 
-The hello may come in any number of packets and, cut anywhere, in several records. The caller keeps its bytes, since
-they have to be passed on.
+The hello may come in any number of packets and, cut anywhere, in several records. The caller keeps its bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +26,7 @@ _SERVER_NAME, _ALPN, _ECH, _ESNI = 0, 16, 0xfe0d, 0xffce
 
 
 class HelloError(PeerError):
-    """
-    The first bytes of a connection aren't a client hello, or the hello breaks the protocol.
-
-    Attributes:
-        is_tls: whether the connection began as TLS does.
-    """
+    """The first bytes of a connection aren't a client hello, or it breaks the protocol; *is_tls*: it began as TLS does."""
 
     def __init__(self, message: str, is_tls: bool = True) -> None:
         super().__init__(message)
@@ -42,18 +35,9 @@ class HelloError(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """
-    A client hello.
-
-    Attributes:
-        name: the server's name, in the form of `parse_host`; "" if there is none.
-        protocols: those of ALPN, in order.
-        hidden: the true name is encrypted (ECH), or may be; then `name` is the name of a server in front of it.
-    """
-
-    name: str
-    protocols: tuple[str, ...] = ()
-    hidden: bool = False
+    name: str  # the server's name, in the form of `parse_host`; "" if there is none
+    protocols: tuple[str, ...] = ()  # those of ALPN, in order
+    hidden: bool = False  # the true name is encrypted (ECH), or may be; then `name` is a server's in front of it
 
 
 class HelloReader:
@@ -66,12 +50,7 @@ class HelloReader:
         self._records = 0
 
     def feed(self, data: bytes) -> Hello | None:
-        """
-        Return the hello, once *data* completes it; None if more bytes are needed. Don't call this again afterwards.
-
-        Raises:
-            HelloError: the bytes aren't TLS, aren't a hello, or the hello is too long or broken.
-        """
+        """The hello, once *data* completes it, and None before; HelloError if it is none, too long or broken."""
         place = 0
         while place < len(data):
             if not self._left:
@@ -115,8 +94,6 @@ class HelloReader:
 
 
 class _Reader:
-    """Reads fields off a block of bytes."""
-
     def __init__(self, data: bytes) -> None:
         self.data, self.place = data, 0
 

@@ -1,7 +1,6 @@
 """
-Secrets of one request: values for placeholders on the way to the host, placeholders for values on the way back.
+Secrets of one request: values for placeholders on the way to the host, placeholders for values on the way back. Pure.
 
-Runs in:   the broker; pure.
 Stands if: a placeholder is in another place than its secret may be in: there it is passed on unchanged.
 Leaves:    values that the host returns in another form than those of `masks`. The host knows them.
 
@@ -13,7 +12,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
@@ -22,7 +22,50 @@ import h11
 from leeward.egress.exchanges import ResponseError
 from leeward.egress.heads import Head, HeadError
 from leeward.egress.masks import MaskedStream, Masks
-from leeward.egress.swap import Swap
+
+
+class Swap:
+    """Replaces byte strings, at each place the longest that matches, in a stream of pieces; holds back less than that."""
+
+    def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        self._to = dict(pairs)
+        needles = sorted(self._to, key=len, reverse=True)
+        self._needles = needles
+        self._longest = len(needles[0]) if needles else 0
+        self._any = re.compile(b"|".join(map(re.escape, needles)) if needles else b"(?!)")
+        self._first = re.compile(b"|".join(sorted({re.escape(needle[:1]) for needle in needles})) or b"(?!)")
+        self._held = b""
+
+    def whole(self, data: bytes) -> bytes:
+        """Return *data* with all replacements made. It is complete by itself, not a piece of the stream."""
+        return self._any.sub(lambda found: self._to[found[0]], data)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take a piece of the stream. Returns the output that is certain by now, and holds back the rest."""
+        data = self._held + data
+        said, at = [], 0
+        while True:
+            partial = self._partial_match(data, at)
+            found = self._any.search(data, at)
+            if found is None or found.start() >= partial:
+                break
+            said += [data[at:found.start()], self._to[found[0]]]
+            at = found.end()
+        self._held = data[partial:]
+        return b"".join((*said, data[at:partial]))
+
+    def end(self) -> bytes:
+        held, self._held = self._held, b""
+        return self.whole(held)
+
+    def _partial_match(self, data: bytes, at: int) -> int:
+        """The first place from *at* on where a string to find begins that reaches beyond *data*; else *data*'s length."""
+        for found in self._first.finditer(data, max(at, len(data) - self._longest + 1)):
+            rest = data[found.start():]
+            if any(len(needle) > len(rest) and needle.startswith(rest) for needle in self._needles):
+                return found.start()
+        return len(data)
+
 
 #: Fields of a request that ask for responses that can't be searched; they are dropped.
 _NOT_ASKED = (b"accept-encoding", b"range", b"if-range")
@@ -32,18 +75,9 @@ _BASIC = b"basic "
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Known:
-    """
-    A secret for a request's host.
-
-    Attributes:
-        placeholder: the text that the sandbox has in place of the value.
-        value: the secret itself, which the host gets.
-        places: where in a request the placeholder is replaced; of `spec.egress.PLACES`.
-    """
-
-    placeholder: bytes
-    value: bytes
-    places: tuple[str, ...]
+    placeholder: bytes  # the text that the sandbox has in place of the value
+    value: bytes  # the secret itself, which the host gets
+    places: tuple[str, ...]  # where in a request the placeholder is replaced; of `spec.egress.PLACES`
 
 
 class Searched:
@@ -55,19 +89,10 @@ class Searched:
 
 class Injection:
     """
-    Puts the values of secrets into one request, and their placeholders into its response.
+    Puts the values of *secrets*, all for the request's host, into one request, and placeholders into its response.
 
-    Args:
-        head: the request's head, as the sandbox has sent it.
-        secrets: all secrets for the request's host.
-        searched: their values, in the same order.
-
-    Attributes:
-        head: the head as it is sent to the host, with values in place of placeholders.
-        body: replaces placeholders in the request's body; None if the body is passed on unchanged.
-
-    Raises:
-        HeadError: the request asks for another protocol, whose bytes couldn't be searched.
+    `head` is sent to the host; `body` replaces placeholders in the body, None if that is passed on unchanged. Raises
+    HeadError if the request asks for another protocol, whose bytes couldn't be searched.
     """
 
     def __init__(self, head: Head, secrets: Sequence[Known], searched: Searched) -> None:
@@ -92,10 +117,7 @@ class Injection:
         self._counts = head.method != "HEAD"
 
     def _field(self, name: bytes, value: bytes, swap: Swap) -> bytes:
-        """
-        Return the value of the field *name* with secrets put in by *swap*. Credentials of RFC 7617 are in base64, so
-        they are decoded before that and encoded after it.
-        """
+        """The value of a field with secrets put in by *swap*. Credentials of RFC 7617 are decoded from base64 for it."""
         if name in (b"authorization", b"proxy-authorization") and value[:6].lower() == _BASIC:
             try:
                 said = base64.b64decode(value[6:].strip(), validate=True)
@@ -112,13 +134,7 @@ class Injection:
     # --- the response ---------------------------------------------------------
 
     def response(self, event: h11.Event) -> h11.Event:
-        """
-        Return *event*, of the response, as the sandbox gets it. Bytes of the body may be held back; `rest` returns the
-        last of them.
-
-        Raises:
-            ResponseError: the response couldn't be searched for values.
-        """
+        """*event* of the response, as the sandbox gets it; `rest` has what is held back; or ResponseError."""
         if isinstance(event, h11.Data):
             return h11.Data(data=self._stream.feed(self._swap.feed(bytes(event.data))))
         if not isinstance(event, (h11.Response, h11.InformationalResponse)):

@@ -1,24 +1,113 @@
 """
-Finds the values of secrets in a stream of bytes, in every spelling of `spellings`, wherever the stream is cut, and
-replaces them.
+Finds the values of secrets in a stream of bytes, in every spelling and wherever the stream is cut, and replaces them.
 
-Runs in:   the broker; pure.
+    =    %3D %3d    =3D    \\u003d \\x3d \\=    &#61; &#061 &#x3D; &equals;
+
+A byte of printable ASCII may stand as it is, percent-encoded, quoted-printable, escaped in JSON, and as a reference of
+HTML. Letters of a spelling may be small or capital. Up to _ZEROS zeros may stand before a reference's digits.
+
 Theory of operation. A value is a row of places, each with the bytes that fit there. Each byte of a value may have any
-           spelling, and one break may stand between two. `Masks.next` finds the first bytes of a value at the speed of
-           `re`. From there each byte is read once, for all matches that are under way; a match is the place that comes
-           next, negative if a break came last, and where it began. What overlaps is one match.
-Bound:     a match under way has at most `spellings.LONGEST` bytes for each place and a break, so that much is held
-           back at most; and there are at most twice as many matches under way as places.
-Leaves:    spellings of spellings (`%2525`), and all that `spellings` doesn't name. docs/egress.md lists them.
+spelling, and one break may stand between two. `Masks.next` finds the first bytes of a value at the speed of `re`. From
+there each byte is read once, for all matches that are under way; a match is the place that comes next, negative if a
+break came last, and where it began. What overlaps is one match.
+Bound:     a match under way has at most LONGEST bytes for each place and a break, so that much is held back;
+           and there are at most twice as many matches under way as places.
+Leaves:    spellings of spellings (`%2525`), and all other ones. docs/egress.md lists them.
+Source:    RFC 3986 §2.1, the URL Standard (a space as "+"); RFC 2045 §6.7; RFC 8259 §7 and ECMAScript's \\xHH; the HTML
+           Standard, "named character references" and "numeric character reference".
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from html.entities import html5
 
-from leeward.egress.spellings import BREAK, LEADS, LONGEST, UNFINISHED, break_at, names_of, pattern_of, readings
+_ZEROS = 8
+
+_NAMES = {name.encode(): ord(text) for name, text in html5.items() if len(text) == 1 and "!" <= text <= "~"}
+_NAMES_OF: dict[int, list[bytes]] = {}
+for _name, _byte in _NAMES.items():
+    _NAMES_OF.setdefault(_byte, []).append(_name)
+
+#: Bytes of a spelling, at most.
+LONGEST = max(len(b"&#x7d;") + _ZEROS, 1 + max(map(len, _NAMES)))
+
+#: What may stand between two bytes of a value whose text was broken into lines: also quoted-printable, and in JSON.
+BREAK = rb"=?\r?\n|(?:\\r)?\\n"
+_BREAKS = re.compile(BREAK)
+
+#: The bytes with which spellings and breaks begin that are longer than a byte.
+LEADS = frozenset(b"%\\&=\r")
+
+_HEX = rb"[0-9A-Fa-f]"
+_ESCAPE = re.compile(rb"%%(%(hex)s{2})|=(%(hex)s{2})|\\u00(%(hex)s{2})|\\x(%(hex)s{2})|\\([!-/:-@\[-`{-~])"
+                     rb"|&#0{0,%(zeros)d}([1-9][0-9]{1,2})(;?)|&#[xX]0{0,%(zeros)d}([1-7]%(hex)s)(;?)"
+                     rb"|&([A-Za-z]{2,%(name)d};?)"
+                     % {b"hex": _HEX, b"zeros": _ZEROS, b"name": LONGEST})
+
+#: At the end of a piece: a spelling or a break that further bytes could complete, or make longer.
+UNFINISHED = re.compile(rb"(?:%%%(hex)s?|=(?:%(hex)s|\r)?|\r|\\(?:u(?:0(?:0%(hex)s?)?)?|x%(hex)s?|r\\?)?"
+                        rb"|&(?:#(?:0{0,%(zeros)d}[0-9]{0,3}|[xX]0{0,%(zeros)d}%(hex)s{0,2})|[A-Za-z]{0,%(name)d})?)\Z"
+                        % {b"hex": _HEX, b"zeros": _ZEROS, b"name": LONGEST})
+
+
+def readings(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Yield each byte that may be meant by what stands in *data* at *at*, and the length of its spelling."""
+    byte = data[at]
+    yield byte, 1
+    if byte == 0x2b:
+        yield 0x20, 1
+    found = _ESCAPE.match(data, at) if byte in LEADS else None
+    if found is None:
+        return
+    group = found.lastindex or 0
+    if group <= 4:
+        yield int(found[group], 16), found.end() - at
+    elif group == 5:
+        yield found[5][0], 2
+    elif group in (7, 9):
+        meant = int(found[6]) if group == 7 else int(found[8], 16)
+        if meant < 0x7f:
+            yield meant, found.end(group - 1) - at
+            if found[group]:
+                yield meant, found.end() - at
+    else:
+        yield from _named(found[10], found.end() - at)
+
+
+def _named(text: bytes, length: int) -> Iterator[tuple[int, int]]:
+    """Yield the readings of a reference by name. Some names need no semicolon, so another text may follow at once."""
+    for end in range(2, len(text) + 1):
+        if (meant := _NAMES.get(text[:end])) is not None:
+            yield meant, length - len(text) + end
+
+
+def break_at(data: bytes, at: int) -> int:
+    """Return the length of the line break in *data* at *at*; 0 if there is none."""
+    found = _BREAKS.match(data, at)
+    return 0 if found is None else found.end() - at
+
+
+def names_of(byte: int) -> list[bytes]:
+    return _NAMES_OF.get(byte, [])
+
+
+def pattern_of(byte: int) -> bytes:
+    """Return a pattern of `re` that matches each spelling of *byte*."""
+    digits = b"".join(b"[%c%c]" % (each, each - 32) if each >= 0x61 else b"%c" % each for each in b"%02x" % byte)
+    letter = re.escape(b"%c" % byte)
+    zeros = b"0{0,%d}" % _ZEROS
+    spellings = [letter, b"%" + digits, b"=" + digits, rb"\\u00" + digits, rb"\\x" + digits,
+                 b"&#" + zeros + b"%d;?" % byte, b"&#[xX]" + zeros + digits + b";?"]
+    if not chr(byte).isalnum() and byte != 0x20:
+        spellings.append(rb"\\" + letter)
+    if byte == 0x20:
+        spellings.append(rb"\+")
+    spellings += [b"&" + re.escape(name) for name in names_of(byte)]
+    return b"|".join(spellings)
+
 
 #: Places of a value that `Masks.next` looks for. Fewer would be found by chance.
 _PROBED = 8
@@ -36,16 +125,10 @@ Row = list[frozenset[int]]
 
 class Masks:
     """
-    What is looked for, and what is put there instead. It is kept, since it takes some milliseconds to make.
+    What is looked for, which takes some milliseconds to make: values of eight bytes or more, whose first is no space.
 
-    Args:
-        values: each of at least eight bytes, the first of which is no space.
-        fold: capital letters are as small ones.
-
-    Attributes:
-        places: of all values, one value after the other, the bytes that fit; from 1 on.
-        ends: the place after the last one of each value.
-        first: by each byte with which a value begins, the places that come next.
+    `places` has the bytes that fit, of one value after the other, from 1 on; `ends` the place after the last one of
+    each; `first` the places that come next, by each byte with which a value begins.
     """
 
     def __init__(self, values: Sequence[bytes], *, fold: bool = False) -> None:
@@ -89,12 +172,7 @@ class Masks:
 
 
 class MaskedStream:
-    """
-    One stream in which values are replaced.
-
-    Args:
-        instead: as `Masks.instead` returns it.
-    """
+    """One stream in which values are replaced as `Masks.instead` says."""
 
     def __init__(self, masks: Masks, instead: Mapping[int, bytes]) -> None:
         self._masks, self._instead = masks, instead
@@ -111,7 +189,6 @@ class MaskedStream:
         return self._settled(min((begin for live in self._live.values() for begin in live.values()), default=self._at))
 
     def end(self) -> bytes:
-        """Return the output that was held back, at the stream's end."""
         self._read(final=True)
         self._live.clear()
         return self._settled(len(self._data))
@@ -187,18 +264,12 @@ def _both(byte: int) -> frozenset[int]:
 
 
 def _core(value: bytes, shift: int) -> bytes:
-    """
-    Return the letters of base64 in which *value* stands where *shift* bytes are before it in its group of three,
-    without those that depend on its neighbours.
-    """
+    """The letters of base64 for *value* behind *shift* bytes in its group of three, but those that depend on neighbours."""
     return base64.b64encode(bytes(shift) + value)[(shift * 8 + 5) // 6:(shift + len(value)) * 8 // 6]
 
 
 def _near(rows: list[Row]) -> bytes:
-    """
-    Return a quick pattern for wherever a value may begin, and for a few places more. Each branch begins with a byte, for
-    which `re` looks first.
-    """
+    """A quick pattern for where a value may begin. Each branch begins with a byte, for which `re` looks first."""
     longer = _any_of(LEADS | {0x0a})
     second: dict[int, set[bytes]] = {}
     for row in rows:

@@ -1,7 +1,6 @@
 """
-The names of a sandbox: queries, answers, and which name has which address.
+The names of a sandbox: queries, answers, and which name has which address. Pure: no sockets and no clock.
 
-Runs in:   the broker; pure. No sockets and no clock.
 Trust:     none. A message becomes a `Query`, or PeerError.
 Stands if: a job encodes data in names. No query leaves the host: every answer is made of the sandbox's own addresses.
 Source:    RFC 1035; RFC 6891 (EDNS), RFC 7766 (TCP), RFC 9460 (HTTPS, SVCB).
@@ -50,35 +49,17 @@ _RESPONSE, _AUTHORITATIVE, _TRUNCATED, _DESIRED, _AVAILABLE, _CHECKING = 0x8000,
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """
-    A parsed query.
-
-    Attributes:
-        number: of the message, which the answer repeats.
-        flags: of the message.
-        name: in the form of `parse_host`; "" where no host can have such a name.
-        kind: the type of the question: A, AAAA, ...
-        group: its class; IN is the only one that has answers.
-        question: the bytes of the question, as it was asked.
-        extended: the query has an OPT record.
-    """
-
-    number: int
-    flags: int
-    name: str
-    kind: int
-    group: int
-    question: bytes
-    extended: bool
+    number: int  # of the message, which the answer repeats
+    flags: int  # of the message
+    name: str  # in the form of `parse_host`; "" where no host can have such a name
+    kind: int  # the type of the question: A, AAAA,
+    group: int  # its class; IN is the only one that has answers
+    question: bytes  # the bytes of the question, as it was asked
+    extended: bool  # the query has an OPT record
 
 
 def parse_query(message: bytes) -> Query:
-    """
-    Parse the query in *message*.
-
-    Raises:
-        PeerError: *message* isn't a query with one question. It gets no answer.
-    """
+    """Parse the query in *message*; PeerError if it isn't one with one question: it gets no answer."""
     if not _HEAD.size <= len(message) <= MAX_QUERY:
         raise PeerError(f"a query of {len(message)} bytes")
     number, flags, questions, answers, authorities, others = _HEAD.unpack_from(message)
@@ -117,14 +98,7 @@ def answer(query: Query, addresses: tuple[Address, ...] = (), code: int = NO_ERR
 
 
 def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) -> bytes:
-    """
-    Return the message that answers *query* by a sandbox's table and its policy.
-
-    Args:
-        query: from the sandbox.
-        table: the sandbox's names and their addresses.
-        reachable: returns whether the policy allows a name.
-    """
+    """The message that answers *query* by a sandbox's table and by *reachable*: whether the policy allows a name."""
     if query.group != IN or not query.name or not reachable(query.name):
         return answer(query, code=NO_SUCH_NAME)
     if query.kind not in (A, AAAA):
@@ -134,23 +108,15 @@ def respond(query: Query, table: NameTable, reachable: Callable[[str], bool]) ->
 
 
 def framed(message: bytes) -> bytes:
-    """Return *message* as it is sent over TCP, with its length in front."""
     return struct.pack(">H", len(message)) + message
 
 
 class Messages:
-    """The messages of one TCP connection."""
-
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """
-        Yield the messages that *data* completes.
-
-        Raises:
-            PeerError: a message is longer than a query may be. The caller closes the connection.
-        """
+        """Yield the messages that *data* completes; PeerError if one is longer than a query may be."""
         self._held += data
         while len(self._held) >= 2:
             length = int.from_bytes(self._held[:2], "big")
@@ -164,18 +130,11 @@ class Messages:
 
     @property
     def held(self) -> int:
-        """Bytes of an incomplete message."""
         return len(self._held)
 
 
 class NameTable:
-    """
-    Which name has which address in one sandbox. An address is never given to another name.
-
-    Args:
-        key: of the sandbox, at most 64 bytes, so that names have other addresses in another sandbox.
-        most: how many names get addresses.
-    """
+    """Which name has which address in one sandbox, and never another one. Another *key* gives other addresses."""
 
     def __init__(self, key: bytes, most: int = MAX_NAMES) -> None:
         self._key, self._most = key, most
@@ -213,10 +172,7 @@ class NameTable:
 
 
 def _labels(message: bytes, place: int) -> tuple[list[bytes], int]:
-    """
-    Return the labels of the name at *place*, and the place after it. Raises PeerError for an invalid name, and for one
-    with a compression pointer, which no query needs.
-    """
+    """The labels of the name at *place*, and the place after it; PeerError also for compression, which no query needs."""
     labels: list[bytes] = []
     total = 1
     while place < len(message):

@@ -1,11 +1,10 @@
 """
-The first line of a connection, as far as it tells whether the connection is HTTP in the clear.
+The first line of a connection, as far as it tells whether the connection is HTTP in the clear. Pure.
 
-Runs in:   the broker; pure.
 Why:       many names share one server, which takes the one that a request's head names. So a connection on which bytes
            pass unseen would lead to all names of its server, where the policy allows one.
-In doubt:  it is HTTP: a head that the broker can't read is refused then. A line without a version of HTTP names no host,
-           unless its target is a whole URL.
+In doubt:  it is HTTP: a head that the broker can't read is refused then. A line without a version of HTTP names no
+           host, unless its target is a whole URL.
 Bound:     a line of MAX_LINE bytes, of which a few are kept. The time for a piece depends on its length alone.
 Source:    RFC 9112 §3: servers may take vertical tabs, form feeds and bare carriage returns as spaces; some take all
            that latin-1 has as one. The PROXY protocol, §2.2.

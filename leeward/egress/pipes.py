@@ -1,21 +1,122 @@
 """
 Bytes between a sandbox and a server: read, counted, bounded, passed on.
 
-Runs in:   the broker, on its loop.
-Bound:     one buffer of ROOM bytes in each direction. Bytes that a reader doesn't take wait at their sender. After
-           SPLICED_FROM bytes a direction uses splice(2) through a pipe of at most PIPED bytes, without a copy into this
-           process; where no descriptors are left for the pipe it goes on as before.
+Theory of operation. After SPLICED_FROM bytes a direction goes by splice(2) through a pipe, without a copy into this
+process, and by callbacks: a task that is resumed for each piece costs more than the piece. While the pipe is empty the
+source is watched for reading, otherwise the goal for writing. The loop keeps watching that socket from one turn to the
+next, so a wait is one call of epoll_wait(2); a change to the other socket takes two calls more.
+Bound:     one buffer of ROOM bytes in each direction, and one pipe of PIPED bytes; if no descriptors are left for it a
+           direction goes on without. Bytes that a reader doesn't take wait at their sender.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import socket
+import ssl
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 
-from leeward.egress.splicing import Splicing
-from leeward.egress.tenancy import refusal
+from leeward.egress.faults import of_connection
+from leeward.egress.tenancy import cancelled, refusal
+
+#: Bytes in the pipe.
+PIPED = 1 << 20
+
+#: Bytes after which other tasks run, if neither peer makes a direction wait.
+_TURN = 2 << 20
+
+#: <linux/splice.h>: SPLICE_F_MOVE | SPLICE_F_NONBLOCK
+_SPLICE = 3
+
+
+class Splicing:
+    """
+    Passes bytes from *source* to *goal*, from `begin` to `end`. Owns the pipe; nothing else may watch the sockets, the
+    caller's.
+
+    *took* gets the length of each piece before it is passed on, and may raise; *passed* how many bytes were written.
+    `over` is done when all was passed on, or fails with either's OSError or *took*'s exception.
+    """
+
+    def __init__(self, source: socket.socket, goal: socket.socket, took: Callable[[int], None],
+                 passed: Callable[[int], None]) -> None:
+        self._source, self._goal, self._took, self._passed = source, goal, took, passed
+        self._loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        self._out, self._into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with suppress(OSError):  # the user's bound on pipes is reached: the pipe keeps its size
+            fcntl.fcntl(self._into, fcntl.F_SETPIPE_SZ, PIPED)
+        self._held = 0
+        self._watches_goal: bool | None = None
+
+    def begin(self) -> None:
+        self._turn()
+
+    def end(self) -> None:
+        """Stop watching. May be called repeatedly."""
+        self._forget()
+        out, into, self._out, self._into = self._out, self._into, -1, -1
+        for fd in (out, into):
+            if fd >= 0:
+                os.close(fd)
+
+    # --- passing on -----------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self.over.done():
+            return
+        try:
+            self._pass_on()
+        except Exception as error:  # `over` fails with it
+            self._forget()
+            self.over.set_exception(error)
+
+    def _pass_on(self) -> None:
+        left = _TURN
+        while left > 0:
+            if not self._held:
+                try:
+                    count = os.splice(self._source.fileno(), self._into, PIPED, flags=_SPLICE)
+                except BlockingIOError:  # the pipe is empty, so the source has no bytes
+                    self._watch(goal=False)
+                    return
+                if not count:
+                    self._forget()
+                    self.over.set_result(None)
+                    return
+                self._held = count
+                self._took(count)
+            try:
+                count = os.splice(self._out, self._goal.fileno(), self._held, flags=_SPLICE)
+            except BlockingIOError:
+                self._watch(goal=True)
+                return
+            self._held -= count
+            left -= count
+            self._passed(count)
+        self._watch(goal=self._held > 0)  # that socket is still ready, so the loop continues here after others
+
+    def _watch(self, *, goal: bool) -> None:
+        if goal is self._watches_goal:
+            return
+        self._forget()
+        self._watches_goal = goal
+        if goal:
+            self._loop.add_writer(self._goal, self._turn)
+        else:
+            self._loop.add_reader(self._source, self._turn)
+
+    def _forget(self) -> None:
+        watched, self._watches_goal = self._watches_goal, None
+        if watched is True:
+            self._loop.remove_writer(self._goal)
+        elif watched is False:
+            self._loop.remove_reader(self._source)
+
 
 #: Bytes that are held of one direction, at most.
 ROOM = 64 << 10
@@ -28,12 +129,7 @@ SPLICED_FROM = 512 << 10
 
 
 class Pipe:
-    """
-    One end of a connection, which owns its socket.
-
-    Attributes:
-        read, written: how many bytes were received and sent so far.
-    """
+    """One end of a connection, which owns its socket, and how many bytes were received and sent so far."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
@@ -43,12 +139,7 @@ class Pipe:
         self.read = self.written = 0
 
     async def receive(self, most: int = ROOM) -> bytes:
-        """
-        Receive some bytes; b"" when the peer has closed its side.
-
-        Raises:
-            OSError: the peer has gone.
-        """
+        """Receive some bytes; b"" when the peer has closed its side, OSError when it has gone."""
         if self._back:
             data, self._back = self._back[:most], self._back[most:]
             return data
@@ -61,12 +152,7 @@ class Pipe:
         self._back = data + self._back
 
     async def send(self, data: bytes | memoryview) -> None:
-        """
-        Send all of *data*.
-
-        Raises:
-            OSError: the peer has gone.
-        """
+        """Send all of *data*; OSError when the peer has gone."""
         if data:
             await self._loop.sock_sendall(self._socket, data)
             self.written += len(data)
@@ -88,7 +174,6 @@ class Pipe:
         return False
 
     def finish(self) -> None:
-        """Shut down the sending side."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -97,12 +182,7 @@ class Pipe:
         self._reset = True
 
     def close(self, *, reset: bool = False) -> None:
-        """
-        Close the connection. May be called repeatedly.
-
-        Args:
-            reset: close by a reset, so that the peer sees an error.
-        """
+        """Close the connection, by *reset* so that the peer sees an error. May be called repeatedly."""
         with suppress(OSError):
             if (reset or self._reset) and self._socket.fileno() >= 0:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -110,15 +190,10 @@ class Pipe:
 
     async def into(self, other: Pipe, most: int, what: str) -> None:
         """
-        Pass all bytes on to *other* until the peer closes its side, then close that side of *other*.
+        Pass all bytes of this direction *what* on to *other* until the peer closes its side, then close that of
+        *other*.
 
-        Args:
-            most: bytes that may be passed on.
-            what: the name of the direction, for the error.
-
-        Raises:
-            NotAllowed: there are more than *most* bytes.
-            OSError: one of the two peers has gone.
+        Raises NotAllowed if there are more than *most*, OSError if one of the two peers has gone.
         """
         if self._back:
             data, self._back = self._back, b""
@@ -145,12 +220,7 @@ class Pipe:
             raise refusal(f"{what} too large: more than {most} bytes")
 
     async def _spliced_into(self, other: Pipe, most: int, what: str) -> bool:
-        """
-        Pass bytes on by splice(2), as `into` does, but leave *other* open at the end.
-
-        Returns:
-            False if there are no descriptors for it; then nothing was passed on.
-        """
+        """Pass bytes on by splice(2), and leave *other* open; or pass nothing and return False: no descriptors are left."""
         try:
             splicing = Splicing(self._socket, other._socket, lambda count: self._took(count, most, what), other._passed)
         except OSError:
@@ -168,24 +238,112 @@ class Pipe:
 
 async def join(inner: Pipe, outer: Pipe, request: int, response: int, back: asyncio.Future[None] | None = None) -> None:
     """
-    Pass bytes on in both directions until both have ended, or one fails.
+    Pass bytes on in both directions until both have ended, or one fails, with at most *request* and *response* bytes.
 
-    Args:
-        inner: the connection of the sandbox.
-        outer: the connection to the server.
-        request, response: bytes from and to the sandbox, at most.
-        back: passes on the server's bytes already; owned from now on.
-
-    Raises:
-        NotAllowed: a direction has more bytes than that.
-        OSError: a peer has gone.
+    *back* passes on the server's bytes already; owned from now on. Raises NotAllowed and OSError as `Pipe.into`.
     """
     there = asyncio.ensure_future(inner.into(outer, request, "request"))
     back = back or asyncio.ensure_future(outer.into(inner, response, "response"))
     try:
         await asyncio.gather(there, back)
     finally:
-        for task in (there, back):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        await cancelled(there, back)
+
+
+#: Bytes that are encrypted in one go: those of a record.
+_RECORD = 16384
+
+
+class TlsPipe(Pipe):
+    """A pipe over *inner*, which it owns, in TLS. *name* is of a host that is verified; None if the peer is a sandbox."""
+
+    def __init__(self, inner: Pipe, context: ssl.SSLContext, name: str | None = None) -> None:
+        self._inner = inner
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._came, self._goes, server_side=name is None, server_hostname=name)
+        self._sending = asyncio.Lock()
+        self._back = b""
+        self.read = self.written = 0
+
+    async def shake_hands(self, seconds: float) -> None:
+        """Make the handshake, within *seconds*; NotAllowed if it or the certificate fails, OSError if the peer has gone."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        self._tls.do_handshake()
+                        return
+                    except ssl.SSLWantReadError:
+                        await self._flush()
+                        await self._more()
+                    finally:
+                        await self._flush()
+        except ssl.SSLError as error:
+            raise refusal(of_connection(error), failed=True, status=502) from None
+        except TimeoutError:
+            raise refusal(f"TLS: no handshake within {seconds:g} s", failed=True, status=504) from None
+
+    async def _more(self) -> None:
+        data = await self._inner.receive(ROOM)
+        if data:
+            self._came.write(data)
+        else:
+            self._came.write_eof()
+
+    async def _flush(self) -> None:
+        if self._goes.pending:
+            async with self._sending:
+                await self._inner.send(self._goes.read())
+
+    async def receive(self, most: int = ROOM) -> bytes:
+        if self._back:
+            data, self._back = self._back[:most], self._back[most:]
+            return data
+        while True:
+            try:
+                data = self._tls.read(most)
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._more()
+                continue
+            except ssl.SSLZeroReturnError:
+                return b""
+            self.read += len(data)
+            return data
+
+    async def send(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        async with self._sending:
+            for at in range(0, len(view), _RECORD):
+                self._tls.write(view[at:at + _RECORD])
+                await self._inner.send(self._goes.read())
+        self.written += len(view)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not (self._back or self._came.pending or self._tls.pending()) and self._inner.is_quiet
+
+    def finish(self) -> None:
+        self._part()
+        self._inner.finish()
+
+    def reset_at_end(self) -> None:
+        self._inner.reset_at_end()
+
+    def close(self, *, reset: bool = False) -> None:
+        if not reset:
+            self._part()
+        self._inner.close(reset=reset)
+
+    def _part(self) -> None:
+        """Send TLS's closing message, if the socket has room for it."""
+        with suppress(ssl.SSLError, ValueError):
+            self._tls.unwrap()
+        self._inner.push(self._goes.read())
+
+    async def into(self, other: Pipe, most: int, what: str) -> None:
+        while data := await self.receive():
+            if self.read > most:
+                raise refusal(f"{what} too large: more than {most} bytes")
+            await other.send(data)
+        other.finish()

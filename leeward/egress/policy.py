@@ -1,7 +1,6 @@
 """
-The decision of egress: what a policy says about a request.
+The decision of egress: what a policy says about a request. Pure.
 
-Runs in:   the broker, for each query, connection and head; the CLI, for `leeward egress test`. Pure.
 Order:     the policy's schemes and methods, then the rules of `deny`, `allow` and `ask`. The first rule that matches
            decides; without one the request is denied. Where a policy is within another, both decide, and the stricter
            decision counts.
@@ -56,53 +55,24 @@ _DEPTHS = ("unlisted", "port", "scheme", "unseen", "method", "path", "private")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """
-    A request to decide.
-
-    Attributes:
-        name: as `parse_host` gives it; "" where an address itself was asked for.
-        address: the one to dial, once it is known.
-        port: 0 for a query.
-        protocol: one of PROTOCOLS.
-        method: "" while no head was read. With "http" and "https" the request is decided again with each head.
-        path: the target of the head, as it was sent.
-    """
-
-    name: str
-    address: Address | None = None
-    port: int = 0
-    protocol: str = "tls"
-    method: str = ""
-    path: str = ""
+    name: str  # as `parse_host` gives it; "" where an address itself was asked for
+    address: Address | None = None  # the one to dial, once it is known
+    port: int = 0  # 0 for a query
+    protocol: str = "tls"  # one of PROTOCOLS
+    method: str = ""  # "" while no head was read. With "http" and "https" the request is decided again with each head.
+    path: str = ""  # the target of the head, as it was sent
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """
-    The decision of a policy.
-
-    Attributes:
-        verdict: "allow", "deny", "ask" or "need-address".
-        rule: the text of the rule that decided; "" if none did.
-        reason: for people; "" where the request is allowed.
-        cause: of "deny": one of CAUSES; else "".
-    """
-
-    verdict: str
-    rule: str = ""
-    reason: str = ""
-    cause: str = ""
+    verdict: str  # "allow", "deny", "ask" or "need-address"
+    rule: str = ""  # the text of the rule that decided; "" if none did
+    reason: str = ""  # for people; "" where the request is allowed
+    cause: str = ""  # of "deny": one of CAUSES; else ""
 
 
 def decide(policy: Policy, request: Request, *, granted: bool = False) -> Decision:
-    """
-    Decide about *request* by *policy* and by all policies that it is within.
-
-    Args:
-        policy: the innermost one.
-        request: its name in the form of `parse_host`.
-        granted: the operator has allowed what a rule of `ask` matched.
-    """
+    """Decide by *policy* and all that it is within; *granted*: the operator has allowed what a rule of `ask` matched."""
     decision = _decide(policy, request, granted)
     within = policy.within
     while within is not None:
@@ -235,10 +205,7 @@ def _with_address(policy: Policy, request: Request, rule: EgressRule, verdict: s
 
 
 def _may_lead(policy: Policy, request: Request, address: Address, found: Range) -> bool:
-    """
-    Whether an allowed name may lead to *address*, which is in the refused range *found*: if `addresses` opens the
-    range, or a rule that allows the same request to the address itself.
-    """
+    """Whether a name may lead to *address* in the refused range *found*: `addresses` or an allowing rule opens it."""
     if any(network.version == address.version and address in network and opened(network, found)
            for network in policy.addresses):
         return True

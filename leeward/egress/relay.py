@@ -1,17 +1,18 @@
 """
 One connection of a sandbox: its target, its first bytes, the policy's decision, and then its bytes.
 
-Runs in:   the broker, one task for each connection.
-Theory of operation. getsockname(2) gives the target address of the connection. It is an address that the sandbox's
-           name server gave for a name, or one that the job wrote itself. On port 443 the client hello is read, and its
-           name has to be that name. Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS,
-           with a certificate of its own, and reads them as on port 80. On port 80 requests are read, each with its own
-           decision (exchanges.py). On other ports the first byte decides which protocol it is, unless the policy lets
-           bytes pass there unseen. A connection that only a rule of `ask` allows then waits for an answer (asking.py).
-           Then the broker resolves the name, and dials an address that the policy allows. A connection that isn't
-           allowed is answered by 403 where it is HTTP, else by a reset. Bytes that may pass unseen are looked at until
-           it is known what they are, while the server may speak: in HTTP and TLS the name that is asked for has to be
-           the one that was looked up, so HTTP is read like on port 80, over the connection that was made.
+Theory of operation. Each connection is a task. getsockname(2) gives its target address, which the sandbox's name server
+gave for a name, or which the job wrote itself. On port 443 the client hello is read, and its name has to be that name.
+Where the policy has to see requests (spec/egress_tls.py) the broker ends TLS, with a certificate of its own, and reads
+them as on port 80. On port 80 requests are read, each with its own decision (exchanges.py). On other ports the first
+byte decides which protocol it is, unless the policy lets bytes pass there unseen. A connection that only a rule of
+`ask` allows then waits for an answer (asking.py). Then the broker resolves the name, and dials an address that the
+policy allows. A connection that isn't allowed is answered by 403 where it is HTTP, else by a reset. Bytes that may pass
+unseen are looked at until it is known what they are, while the server may speak: in HTTP and TLS the name that is asked
+for has to be the one that was looked up, so HTTP is read like on port 80, over the connection that was made.
+
+Port 3128 is an HTTP proxy: it takes requests with whole URLs, and CONNECT, about whose target the policy decides as
+about any connection. The bytes in the tunnel are read as they would be without a proxy.
 Bound:     bytes of a client hello, and the time until it has come; bytes that a connection holds, by pipes.py.
 """
 
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
 
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import of_connection
@@ -27,11 +27,12 @@ from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
-from leeward.egress.requests import Opened, Upstream, serve_requests
-from leeward.egress.tenancy import NotAllowed, Tenancy, refusal, unanswered
+from leeward.egress.requests import Goal, Opened, Served, Upstream, serve_requests
+from leeward.egress.tenancy import NotAllowed, Tenancy, cancelled, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends
 from leeward.spec.hosts import Address, unmapped
+from leeward.wire.egress_control import PROXY
 
 #: The first byte of TLS.
 _TLS = 0x16
@@ -43,22 +44,8 @@ _TLS_PORT, _HTTP_PORT = 443, 80
 _LINE_S, _LINE_BYTES = 0.25, 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The target of a connection: a name, or an address if the job has dialled one by itself."""
-
-    name: str
-    address: Address | None
-    port: int
-
-
 def goal_of(tenancy: Tenancy, address: Address, port: int) -> Goal:
-    """
-    Return the goal of a connection to *address*.
-
-    Raises:
-        NotAllowed: *address* is in the range for names, and wasn't given to any name.
-    """
+    """The goal of a connection to *address*; NotAllowed if that is in the range for names, and no name's."""
     address = unmapped(address)
     if address not in (NAMES_V4 if address.version == 4 else NAMES_V6):
         return Goal("", address, port)
@@ -79,9 +66,8 @@ def hopeless(tenancy: Tenancy, goal: Goal) -> NotAllowed | None:
 
 
 async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> None:
-    """Serve a connection to its end."""
     if goal.port == _HTTP_PORT:
-        await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port)
+        await serve_requests(tenancy, client, lookup, goal)
         return
     attempt = tenancy.begin(goal.name, goal.address, goal.port)
     server: Pipe | None = None
@@ -94,7 +80,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
         if protocol == "https" and tenancy.sealing is not None:
             client = await tenancy.sealing.inner(client, goal.name, tenancy.policy.limits.connect)
         if protocol in ("http", "https"):
-            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, protocol)
+            await serve_requests(tenancy, client, lookup, goal, protocol)
             return
         request = Request(goal.name, goal.address, goal.port, protocol)
         granted = await tenancy.approval(tenancy.policy, request)
@@ -107,7 +93,7 @@ async def relay(tenancy: Tenancy, client: Pipe, goal: Goal, lookup: Lookup) -> N
             await join(client, server, limits.request, limits.response)
         elif await _is_http(tenancy, client, server, goal):
             opened = Opened(Upstream(server, goal.name, asked.address, goal.port), attempt, granted)
-            await serve_requests(tenancy, client, lookup, goal.name, goal.address, goal.port, opened=opened)
+            await serve_requests(tenancy, client, lookup, goal, opened=opened)
             return
         reset = False
     except NotAllowed as refused:
@@ -127,10 +113,8 @@ async def _is_http(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> 
     """
     Pass bytes on in both directions until both have ended. If the client speaks HTTP, pass nothing on and return True.
 
-    Raises:
-        NotAllowed: the client's hello names another host; or it is too late for a request, because some of it has passed
-            on or the server has spoken; or a direction has too many bytes.
-        OSError: a peer has gone.
+    Raises NotAllowed if the client's hello names another host, a request comes too late, since some of it has passed on
+    or the server has spoken, or a direction has too many bytes; OSError if a peer has gone.
     """
     limits = tenancy.policy.limits
     back = asyncio.ensure_future(server.into(client, limits.response, "response"))
@@ -143,10 +127,7 @@ async def _is_http(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -> 
             await join(client, server, limits.request, limits.response, back)
             return False
     finally:
-        for task in (back, looking):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+        await cancelled(back, looking)
     if server.read or server.written:
         raise refusal("HTTP: a request that doesn't come at the beginning, in one go")
     return True
@@ -180,12 +161,7 @@ async def _looked_at(tenancy: Tenancy, client: Pipe, server: Pipe, goal: Goal) -
 
 
 async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
-    """
-    Whether the client's hello has the name of *goal*, and no hidden one beside it.
-
-    Raises:
-        NotAllowed: the hello names another host, or doesn't come in time.
-    """
+    """Whether the client's hello has the name of *goal*, and hides none; NotAllowed if it has another, or is late."""
     seconds = tenancy.policy.limits.connect
     try:
         async with asyncio.timeout(seconds):
@@ -200,13 +176,7 @@ async def _named(tenancy: Tenancy, client: Pipe, goal: Goal) -> bool:
 
 
 async def _protocol(tenancy: Tenancy, client: Pipe, goal: Goal) -> str:
-    """
-    Return the client's protocol, one of `policy.PROTOCOLS`.
-
-    Raises:
-        NotAllowed: the client's hello names another host, or doesn't come in time.
-        OSError: the client has gone.
-    """
+    """The client's protocol, of `policy.PROTOCOLS`; NotAllowed if its hello names another host, or doesn't come in time."""
     bare = Request(goal.name, goal.address, goal.port, "tcp")
     ended = tenancy.sealing is not None and ends(tenancy.policy, goal.name, goal.port)
     if not ended and goal.port != _TLS_PORT and decide(tenancy.policy, bare).verdict != DENY:
@@ -244,3 +214,25 @@ async def _hello(client: Pipe) -> Hello | None:
     finally:
         client.give_back(bytes(data))
 
+
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+async def serve_proxy(tenancy: Tenancy, client: Pipe, lookup: Lookup) -> None:
+    try:
+        with suppress(OSError):
+            served = Served(tenancy, client, lookup, Goal("", None, PROXY))
+            head = await served.run()
+            if head is None:
+                return
+            goal = Goal(head.host.name, head.host.address, head.port)
+            refused = hopeless(tenancy, goal)
+            if refused is not None:
+                tenancy.begin(goal.name, goal.address, goal.port).refused(refused)
+                await served.answer(refused.status, f"leeward: {refused}")
+                return
+            await client.send(_ESTABLISHED)
+            client.give_back(served.rest())
+            await relay(tenancy, client, goal, lookup)
+    finally:
+        client.close()

@@ -1,9 +1,7 @@
 """
-Requests of HTTP that a sandbox sends in the clear, or in TLS that ends here: each is read, decided,
-and written anew to its host.
+Requests of HTTP that a sandbox sends in the clear, or in TLS that ends here: each is read, decided, and written anew to
+its host. `exchanges` has the protocol, this module the sockets. Needs h11.
 
-Runs in:   the broker, within a connection's task. Needs h11, of the extra `egress`.
-See also:  `exchanges` has the protocol, this module the sockets.
 Bound:     heads, bodies and what waits by `exchanges`; the time for a head by the policy's `connect`.
 """
 
@@ -20,11 +18,11 @@ from leeward.egress.dialling import Lookup, dial
 from leeward.egress.exchanges import BodyEnd, Requests, ResponseError, Responses
 from leeward.egress.faults import fault, of_connection
 from leeward.egress.heads import Head, HeadError
+from leeward.egress.injection import Swap
 from leeward.egress.pipes import ROOM, SEARCHED, Pipe, join
 from leeward.egress.policy import ALLOW, Request, decide
-from leeward.egress.swap import Swap
-from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, refusal
-from leeward.spec.hosts import Address, unmapped
+from leeward.egress.tenancy import ANSWERED, Attempt, NotAllowed, Tenancy, cancelled, refusal
+from leeward.spec.hosts import Address
 
 if TYPE_CHECKING:
     from leeward.egress.injection import Injection
@@ -37,9 +35,16 @@ _LAST_S, _LAST_BYTES = 1.0, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Upstream:
-    """A connection to a host, and where it leads."""
+class Goal:
+    """The target of a connection: a name, or an address if the job has dialled one by itself; the proxy has neither."""
 
+    name: str
+    address: Address | None
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
     pipe: Pipe
     name: str
     address: Address | None
@@ -48,35 +53,25 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """
-    A connection to the host that was made before it was known that requests come.
-
-    Attributes:
-        attempt: the attempt at that connection, which is allowed; the first request continues it.
-        granted: the operator has allowed the whole connection, so nobody is asked about its requests.
-    """
+    """A connection to the host that was made before it was known that requests come."""
 
     upstream: Upstream
-    attempt: Attempt
-    granted: bool
+    attempt: Attempt  # the attempt at that connection, which is allowed; the first request continues it
+    granted: bool  # the operator has allowed the whole connection, so nobody is asked about its requests
 
 
 class Served:
     """
-    The requests of one connection.
+    The requests of one connection to *goal*.
 
-    Args:
-        name, address: the target of the job's connection, for which each request has to be. "" and None for a
-            connection to the proxy, where each request names its own target.
-        scheme: "https" if the TLS of *client* ends in the broker; then the connection to the host is in TLS, too.
-        opened: the connection to the host, if there is one already.
+    With *scheme* "https" the TLS of *client* ends in the broker, and the connection to the host is in TLS, too.
+    *opened* is that connection, if there is one already.
     """
 
-    def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                 port: int, scheme: str = "http", opened: Opened | None = None) -> None:
-        self._tenancy, self._client, self._lookup = tenancy, client, lookup
-        self._name, self._address, self._port = name, address, port
-        self._proxy = not name and address is None
+    def __init__(self, tenancy: Tenancy, client: Pipe, lookup: Lookup, goal: Goal, scheme: str = "http",
+                 opened: Opened | None = None) -> None:
+        self._tenancy, self._client, self._lookup, self._goal = tenancy, client, lookup, goal
+        self._proxy = not goal.name and goal.address is None
         self._scheme = scheme
         self._requests = Requests(scheme, tenancy.policy.limits.request)
         self._sealing = tenancy.sealing if scheme == "https" else None
@@ -86,13 +81,9 @@ class Served:
 
     async def run(self) -> Head | None:
         """
-        Serve the requests until the connection ends. The caller closes it.
+        Serve the requests until the connection ends, which the caller closes; OSError if a peer has gone.
 
-        Returns:
-            The head of a CONNECT to a proxy, which hasn't been answered; None otherwise.
-
-        Raises:
-            OSError: a peer has gone.
+        Returns the head of a CONNECT to a proxy, which hasn't been answered; else None.
         """
         first = True
         try:
@@ -107,7 +98,7 @@ class Served:
                 first = False
                 self._requests.renew()
         except HeadError as error:
-            attempt = self._attempt or self._tenancy.begin(self._name, self._address, self._port)
+            attempt = self._attempt or self._tenancy.begin(self._goal.name, self._goal.address, self._goal.port)
             attempt.refused(refusal(f"HTTP: {error}"))
             await self.answer(error.status, str(error))
             return None
@@ -115,7 +106,6 @@ class Served:
             self._close_server()
 
     async def _head(self, first: bool) -> Head | None:
-        """The head of the next request; None if there is none."""
         seconds = self._tenancy.policy.limits.connect if first else _IDLE_S
         try:
             async with asyncio.timeout(seconds):
@@ -167,23 +157,20 @@ class Served:
 
     async def _upstream(self, head: Head, attempt: Attempt) -> Upstream:
         """
-        Return a connection to the host of *head*: the one from the request before if it fits, or a new one.
+        A connection to the host of *head*: the one from the request before if it fits, or a new one.
 
-        Raises:
-            NotAllowed: the policy refuses the request, or the connection failed.
-            OSError: the host has gone within the TLS handshake.
+        Raises NotAllowed if the policy refuses or it failed, OSError if the host has gone within the TLS handshake.
         """
         if not self._proxy:
             self._check_goal(head)
         elif head.form != "absolute":
             raise refusal("a request to a proxy without the whole URL", status=400)
-        address = None if head.host.address is None else unmapped(head.host.address)
-        request = Request(head.host.name, address, head.port, self._scheme, head.method, head.target)
+        request = Request(head.host.name, head.host.address, head.port, self._scheme, head.method, head.target)
         policy = self._tenancy.policy
         granted = self._granted or await self._tenancy.approval(policy, request)
         server = self._server
         if server is not None and server.pipe.is_quiet and (server.name, server.port) == (
-                request.name, request.port) and (request.name or server.address == address):
+                request.name, request.port) and (request.name or server.address == request.address):
             decision = decide(policy, replace(request, address=server.address), granted=granted)
             if decision.verdict != ALLOW:
                 raise NotAllowed(decision)
@@ -202,10 +189,9 @@ class Served:
         """Check that the request is for the host to which the job has connected."""
         if head.form == "authority":
             raise refusal("CONNECT on a port that is no proxy's", status=405)
-        address = None if head.host.address is None else unmapped(head.host.address)
-        if (head.host.name, address, head.port) != (self._name, self._address, self._port):
+        if Goal(head.host.name, head.host.address, head.port) != self._goal:
             raise refusal(f"the request is for {head.authority}, and the connection to "
-                          f"{self._name or self._address} port {self._port}")
+                          f"{self._goal.name or self._goal.address} port {self._goal.port}")
 
     async def _exchange(self, head: Head, server: Pipe) -> bool:
         """Pass on the request and its response. Returns whether another request may follow."""
@@ -231,10 +217,7 @@ class Served:
                 return False  # the host has answered before it had the whole request
             sending.result()
         finally:
-            for task in (sending, responding):
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            await cancelled(sending, responding)
         if not responses.keeps:
             self._close_server()
         return self._requests.is_done
@@ -280,10 +263,7 @@ class Served:
                 return True
 
     async def answer(self, status: int, text: str) -> None:
-        """
-        Answer a request in the host's place. Then read, for a bounded time, what the client still sends, so that it
-        gets the answer.
-        """
+        """Answer in the host's place. Read, for a bounded time, what the client still sends, so that it gets the answer."""
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_LAST_S):
                 await self._client.send(self._requests.refuse(status, text))
@@ -298,15 +278,14 @@ class Served:
             server.pipe.close()
 
     def rest(self) -> bytes:
-        """The bytes that followed a CONNECT."""
         return self._requests.rest()
 
 
-async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, name: str, address: Address | None,
-                         port: int, scheme: str = "http", opened: Opened | None = None) -> None:
+async def serve_requests(tenancy: Tenancy, client: Pipe, lookup: Lookup, goal: Goal, scheme: str = "http",
+                         opened: Opened | None = None) -> None:
     """Serve a connection on which requests come for one host."""
     try:
         with suppress(OSError):
-            await Served(tenancy, client, lookup, name, address, port, scheme, opened).run()
+            await Served(tenancy, client, lookup, goal, scheme, opened).run()
     finally:
         client.close()

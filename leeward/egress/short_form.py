@@ -1,8 +1,5 @@
 """
-The short form of a client's policy: domains, methods, schemes and limits.
-
-Runs in:   the broker, the daemon; pure.
-Trust:     none. A map becomes a Policy, or PolicyError with the key and what to write.
+The short form of a client's policy: domains, methods, schemes and limits. Pure; for broker and daemon.
 
 A missing key means the strictest value, except for `allowed_methods`: without `allowed_domains` nothing is allowed, and
 private addresses are refused unless `deny_private_ips` is false. Even then the metadata services of clouds are refused.
@@ -35,16 +32,7 @@ def is_short_form(given: Mapping[str, Any]) -> bool:
 
 
 def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
-    """
-    Parse a policy in the short form.
-
-    Args:
-        given: a map.
-        place: the name of the field that has it, for errors.
-
-    Raises:
-        PolicyError: the key as it was given, what is wrong with it, and what to write.
-    """
+    """Parse a policy in the short form; PolicyError names the key below *place* as it was given, and what to write."""
     if not isinstance(given, Mapping):
         raise PolicyError(place, "a policy is a table")
     table: dict[str, Any] = {"limits": {}}
@@ -69,7 +57,6 @@ def parse_short_form(given: object, place: str = "fetch_policy") -> Policy:
 
 
 def _given(place: str) -> str:
-    """Return the key of the short form for a key of a policy's table."""
     key, bracket, rest = place.partition("[")
     short = {long: name for name, long in _KEYS.items()}
     return short.get(key, key) + bracket + rest

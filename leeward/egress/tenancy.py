@@ -1,7 +1,6 @@
 """
 One lease of a sandbox's listeners: its policy, its connections, and what they have used of the limits so far.
 
-Runs in:   the broker, on its loop.
 Bound:     connections at once and in a minute by the policy; names by their table; remembered refusals by _MOST_ASKED;
            at most as many rows of refusals in a minute as connections; the next row says how many were left out.
 """
@@ -14,18 +13,18 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leeward.egress.names import NameTable
 from leeward.egress.policy import ALLOW, ASK, DENY, NEED_ADDRESS, Decision, Request, decide
 from leeward.errors import PeerError
-from leeward.protocols import Protocol
 from leeward.spec.egress import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided
 
 if TYPE_CHECKING:
     from leeward.egress.asking import LeaseAsks
+    from leeward.egress.pipes import Pipe
     from leeward.egress.sealing import Sealing
 
 #: Refused names that are remembered, so that each has one row.
@@ -37,26 +36,12 @@ _MINUTE_S = 60.0
 ANSWERED = "answered"
 
 
-class Closing(Protocol):
-    """The pipe of a connection, as far as a tenancy uses it."""
-
-    def reset_at_end(self) -> None: ...
-    def close(self, *, reset: bool = False) -> None: ...
-
-
 #: Takes a row of the record. It is never waited for.
 Tell = Callable[[Decided], None]
 
 
 class NotAllowed(PeerError):
-    """
-    A connection or a request isn't allowed, or it is allowed and failed.
-
-    Attributes:
-        decision: of the policy, with the reason.
-        failed: the policy allows it, and it failed for another reason.
-        status: of HTTP, for the answer to a request.
-    """
+    """Something isn't allowed by the policy's *decision*, or it was and has *failed*; *status* is the answer's."""
 
     def __init__(self, decision: Decision, *, failed: bool = False, status: int = 403) -> None:
         super().__init__(decision.reason)
@@ -68,6 +53,14 @@ def refusal(reason: str, *, failed: bool = False, status: int = 403) -> NotAllow
     return NotAllowed(Decision("deny", "", reason), failed=failed, status=status)
 
 
+async def cancelled(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
 def unanswered(decision: Decision) -> Decision:
     """Return *decision*; but if it is to ask, the refusal that takes its place when no client answers."""
     if decision.verdict != ASK:
@@ -76,15 +69,7 @@ def unanswered(decision: Decision) -> Decision:
 
 
 class Tenancy:
-    """
-    One lease, as long as it lasts.
-
-    Attributes:
-        open: how many connections are served now.
-        sent, received: bytes from and to the sandbox, of connections that have ended.
-        sealing: ends the TLS of the sandbox's connections; None if the broker ends none.
-        asks: the sandbox's asks; None if nobody is asked.
-    """
+    """One lease, as long as it lasts: its open connections, and the bytes that ended ones have sent and received."""
 
     sealing: Sealing | None = None
     asks: LeaseAsks | None = None
@@ -98,7 +83,7 @@ class Tenancy:
         self._left_out = 0
         self._asked: set[str] = set()
         self._numbers = 0
-        self._tasks: dict[asyncio.Task[None], Closing] = {}
+        self._tasks: dict[asyncio.Task[None], Pipe | None] = {}
 
     # --- decisions and limits -------------------------------------------------
 
@@ -119,13 +104,7 @@ class Tenancy:
             decision.verdict == ASK and self.asks is not None and self.asks.listening)
 
     async def approval(self, policy: Policy, request: Request) -> bool:
-        """
-        Wait for the answer to *request*, if *policy* asks about it. Returns True if the answer allows the request, and
-        False if the policy doesn't ask.
-
-        Raises:
-            NotAllowed: the answer refuses the request, or nobody answers.
-        """
+        """Wait for the answer to *request*: True if it is allowed, False if *policy* doesn't ask, else NotAllowed."""
         return self.asks is not None and await self.asks.approval(policy, request)
 
     def full(self) -> str:
@@ -167,15 +146,16 @@ class Tenancy:
 
     # --- its tasks ------------------------------------------------------------
 
-    def start(self, task: asyncio.Task[None], client: Closing) -> None:
-        """Add *task*, which serves the connection *client*, to this lease."""
+    def start(self, task: asyncio.Task[None], client: Pipe | None) -> None:
+        """Add *task*, which serves the connection *client* or is a fetch, to this lease."""
         self._tasks[task] = client
         self.open += 1
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         client = self._tasks.pop(task)
-        client.close(reset=True)  # still open if the task was cancelled before it began
+        if client is not None:
+            client.close(reset=True)  # still open if the task was cancelled before it began
         self.open -= 1
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, OSError):  # an OSError: a peer has gone, which is recorded
@@ -186,12 +166,9 @@ class Tenancy:
         """End every connection of the lease."""
         tasks = dict(self._tasks)
         for client in tasks.values():
-            client.reset_at_end()
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            if client is not None:
+                client.reset_at_end()
+        await cancelled(*tasks)
 
 
 class Attempt:
@@ -204,12 +181,7 @@ class Attempt:
         self._allowed = False
 
     def allowed(self, decision: Decision, address: Address, granted: bool = False) -> None:
-        """
-        Record that the connection to *address* is made, allowed by *decision*, unless that is recorded.
-
-        Args:
-            granted: an answer to an ask has allowed it.
-        """
+        """Record once that a connection to *address* is made, allowed by *decision* or an answer to an ask."""
         if self._allowed and str(address) == self.address:
             return
         self.address, self._rule, self._allowed = str(address), decision.rule, True

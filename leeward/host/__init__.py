@@ -3,9 +3,8 @@
 
 Runs in:   the CLI; all but `probe` is pure.
 
-There are three steps. `probe` examines the host and makes a Record, which can be kept in a file; `facts` parses
-the texts in it; `findings` judges the facts, with lines from `cures`. So the findings for hosts
-that aren't available can be tested with records of such hosts.
+`probe` examines the host and makes a Record, which can be kept in a file; `facts` parses the texts in it; `findings`
+judges the facts, with lines from `cures`. So the findings for hosts that aren't available can be tested with records.
 """
 
 from __future__ import annotations

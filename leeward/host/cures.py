@@ -1,12 +1,9 @@
 """
 The cures of `leeward doctor`: lines to type, by cause and by container engine.
 
-Runs in:   anywhere; pure.
-Source:    docker-run(1), podman-run(1), apparmor_parser(8), wsl.conf and .wslconfig in Microsoft's
-           documentation of WSL
+Source:    docker-run(1), podman-run(1), apparmor_parser(8), wsl.conf and .wslconfig in Microsoft's documentation of WSL
 
-A line is for a shell of the user who asked. If only the host of a container can change something, a comment
-after # says so.
+A line is for a shell of the user who asked. If only a container's host can change something, a comment after # says so.
 """
 
 from __future__ import annotations
@@ -26,6 +23,10 @@ NEWER = "install Linux 5.13 or newer"
 def _jq(change: str) -> str:
     """Return a jq command, for users who wrote the container's config.json by hand."""
     return f"jq '{change}' config.json >new.json && mv new.json config.json"
+
+
+def _run(options: str) -> dict[Runtime, str]:
+    return {engine: f"{engine} run {options}" for engine in (Runtime.DOCKER, Runtime.PODMAN)}
 
 
 #: The options that a container needs, by engine.
@@ -48,21 +49,18 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
         Runtime.OCI: _jq('.process.user={"uid":1000,"gid":1000} | .linux.maskedPaths=[] | .linux.readonlyPaths=[]'),
     },
     "apparmor": {
-        Runtime.DOCKER: "docker run --security-opt apparmor=unconfined ...",
-        Runtime.PODMAN: "podman run --security-opt apparmor=unconfined ...",
+        **_run("--security-opt apparmor=unconfined ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.appArmorProfile  # and set its type to"
                             " Unconfined",
         Runtime.OCI: _jq("del(.process.apparmorProfile)"),
     },
     "selinux": {
-        Runtime.DOCKER: "docker run --security-opt label=disable ...",
-        Runtime.PODMAN: "podman run --security-opt label=disable ...",
+        **_run("--security-opt label=disable ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.seLinuxOptions  # and set its type to spc_t",
         Runtime.OCI: _jq("del(.process.selinuxLabel)"),
     },
     "user": {
-        Runtime.DOCKER: "docker run --user 1000:1000 ...",
-        Runtime.PODMAN: "podman run --user 1000:1000 ...",
+        **_run("--user 1000:1000 ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.securityContext.runAsUser  # and set it to 1000",
         Runtime.OCI: _jq('.process.user={"uid":1000,"gid":1000}'),
     },
@@ -74,14 +72,12 @@ _OPTIONS: dict[str, dict[Runtime, str]] = {
     },
     # Version 2 lets nobody share a group that is divided: whoever starts a daemon from a shell is in it too.
     "alone": {
-        Runtime.DOCKER: "docker run ... IMAGE leeward daemon run  # as the container's first process",
-        Runtime.PODMAN: "podman run ... IMAGE leeward daemon run  # as the container's first process",
+        **_run("... IMAGE leeward daemon run  # as the container's first process"),
         Runtime.KUBERNETES: "kubectl explain pod.spec.containers.command  # and have it be leeward daemon run",
         Runtime.OCI: _jq('.process.args=["leeward","daemon","run"]'),
     },
     "chown": {
-        Runtime.DOCKER: "docker run --cap-add CHOWN ...",
-        Runtime.PODMAN: "podman run --cap-add CHOWN ...",
+        **_run("--cap-add CHOWN ..."),
         Runtime.KUBERNETES: "kubectl explain pod.spec.containers.securityContext.capabilities  # and add CHOWN",
         Runtime.OCI: _jq('.process.capabilities |= map_values(. + ["CAP_CHOWN"] | unique)'),
     },
@@ -113,10 +109,7 @@ def apparmor_restriction(facts: Facts) -> str:
 
 
 def security_module(facts: Facts) -> str:
-    """
-    Return the cure for a refusal by a security module, which is EACCES; "" if no module is known to confine this
-    process.
-    """
+    """Return the cure for a refusal by a security module, which is EACCES; "" if none is known to confine this process."""
     if facts.selinux:
         return option(facts, "selinux") or (
             f"{sudo(facts)}ausearch -m avc -ts recent --raw | audit2allow -M leeward && "

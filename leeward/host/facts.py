@@ -1,7 +1,6 @@
 """
 The facts of a host, parsed from a record of what was read and tried there.
 
-Runs in:   anywhere; pure.
 Source:    proc_pid_mountinfo(5), os-release(5), proc_pid_attr(5)
 """
 
@@ -11,7 +10,7 @@ import enum
 import errno
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 #: The name that doctor shows for each namespace, and the switch that bounds their number.
@@ -75,80 +74,50 @@ class HostKernel(enum.StrEnum):
     WSL2 = "WSL 2"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """
-    What was read and tried on a host. It can be written to a file and read from one: `as_object`, `from_object`.
-
-    Attributes:
-        pod: the environment has the address of Kubernetes' API, which pods get.
-        filtered: a seccomp filter is on this process already.
-        files: texts of those of FILES that could be read; of MOUNTS only the lines that matter.
-        refusals: the errno of each failed attempt, by name: user_namespace, rights (a capability
-            in it), namespace.X of NAMESPACES, proc (mounting it in new namespaces),
-            landlock, io_uring, memfd (a sealed memory file), snapshot (a memory file as large as a zygote's
-            memory, and this process's page map).
-        landlock: the ABI, 0 if there is none.
-        wait_killable: whether user notification has the flag; None if there is no notification.
-        driver: of the cgroup layer; empty if none works.
-        passed_over: better drivers, and why they don't work.
-        capabilities: the effective set, in the kernel's numbering of bits; None if unknown.
-        tools_missing: commands of `workdir` that the host lacks.
-        descriptors: the hard limit of this process; None if unknown.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What a record has as it is in the facts."""
 
     machine: str
     release: str
     root: bool
-    pod: bool
-    filtered: bool
-    files: Mapping[str, str]
+    filtered: bool  # a seccomp filter is on this process already
+    landlock: int  # the ABI, 0 if there is none
+    wait_killable: bool | None  # whether user notification has the flag; None if there is no notification
+    driver: str  # of the cgroup layer; empty if none works
+    driver_detail: Mapping[str, str]
+    passed_over: tuple[tuple[str, str], ...]  # better drivers, and why they don't work
+    tools_missing: tuple[str, ...] = ()  # commands of `workdir` that the host lacks
+    descriptors: int | None = None  # the hard limit of this process; None if unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(_Kept):
+    """What was read and tried on a host. It can be written to a file, and read from one by `from_object`."""
+
+    pod: bool  # the environment has the address of Kubernetes' API, which pods get
+    files: Mapping[str, str]  # texts of those of FILES that could be read; of MOUNTS only the lines that matter
+    #: the errno of each failed attempt, by name: user_namespace, rights (a capability in it), namespace.X of
+    #: NAMESPACES, proc (mounting it in new namespaces), landlock, io_uring, memfd (a sealed memory file), snapshot (a
+    #: memory file as large as a zygote's memory, and this process's page map)
     refusals: Mapping[str, str]
-    landlock: int
-    wait_killable: bool | None
-    driver: str
-    driver_detail: Mapping[str, str]
-    passed_over: tuple[tuple[str, str], ...]
-    capabilities: int | None = None
-    tools_missing: tuple[str, ...] = ()
-    descriptors: int | None = None
+    capabilities: int | None = None  # the effective set, in the kernel's numbering of bits; None if unknown
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """
-    The facts in a record. An errno is 0 if the try worked; other fields are Record's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts(_Kept):
+    """The facts in a record. An errno is 0 if the try worked."""
 
-    Attributes:
-        os: the distribution and those that it derives from, e.g. ("ubuntu", "debian").
-        label: a security module's label of this process, e.g. "docker-default (enforce)", or "".
-        selinux: the label is SELinux's, and it isn't known to be permissive.
-        switches: files under /proc/sys, of those in SWITCHES.
-        lsm: active security modules, or None if they can't be read.
-        covers: parts of /proc on which something is mounted.
-        lacks: capabilities of ROOTS that root doesn't have.
-        few_ids: root's user namespace has none of the ids that workers get.
-    """
-
-    machine: str
-    release: str
-    root: bool
-    filtered: bool
-    switches: Mapping[str, str]
-    lsm: tuple[str, ...] | None
-    landlock: int
-    wait_killable: bool | None
-    driver: str
-    driver_detail: Mapping[str, str]
-    passed_over: tuple[tuple[str, str], ...]
+    switches: Mapping[str, str]  # files under /proc/sys, of those in SWITCHES
+    lsm: tuple[str, ...] | None  # active security modules, or None if they can't be read
     kernel: HostKernel = HostKernel.LINUX
     engine: Runtime = Runtime.NONE
-    os: tuple[str, ...] = ()
-    label: str = ""
-    selinux: bool = False
-    covers: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    few_ids: bool = False
+    os: tuple[str, ...] = ()  # the distribution and those that it derives from, e.g. ("ubuntu", "debian").
+    label: str = ""  # a security module's label of this process, e.g. "docker-default (enforce)", or "".
+    selinux: bool = False  # the label is SELinux's, and it isn't known to be permissive
+    covers: tuple[str, ...] = ()  # parts of /proc on which something is mounted
+    lacks: tuple[str, ...] = ()  # capabilities of ROOTS that root doesn't have
+    few_ids: bool = False  # root's user namespace has none of the ids that workers get
     user_namespace: int = 0
     rights: int = 0
     namespaces: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NAMESPACES, 0))
@@ -157,8 +126,6 @@ class Facts:
     io_uring: int = 0
     memfd: int = 0
     snapshot: int = 0
-    tools_missing: tuple[str, ...] = ()
-    descriptors: int | None = None
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -177,17 +144,14 @@ class Facts:
 
 
 def facts_of(record: Record) -> Facts:
-    """Return the facts in *record*."""
     files = record.files
     label = files.get("/proc/self/attr/current", "").strip("\0\n ")
     mounts = _types(files.get(MOUNTS, ""))
     lsm = files.get("/sys/kernel/security/lsm")
     return Facts(
-        machine=record.machine, release=record.release, root=record.root, filtered=record.filtered,
+        **{each.name: getattr(record, each.name) for each in fields(_Kept)},
         switches={name: files[f"/proc/sys/{name}"].strip() for name in SWITCHES if f"/proc/sys/{name}" in files},
         lsm=None if lsm is None else tuple(lsm.strip().split(",")),
-        landlock=record.landlock, wait_killable=record.wait_killable,
-        driver=record.driver, driver_detail=record.driver_detail, passed_over=record.passed_over,
         kernel=_kernel(record.release, files.get("/proc/version", "")), engine=_engine(record, mounts),
         os=_os(files.get("/etc/os-release", "")), label=label,
         # user:role:type[:level]; AppArmor's are "NAME (MODE)" and "unconfined".
@@ -198,23 +162,15 @@ def facts_of(record: Record) -> Facts:
         namespaces={name: _number(record, f"namespace.{name}") for name in NAMESPACES},
         proc=_number(record, "proc"), landlock_refusal=_number(record, "landlock"),
         io_uring=_number(record, "io_uring"), memfd=_number(record, "memfd"),
-        snapshot=_number(record, "snapshot"),
-        tools_missing=record.tools_missing, descriptors=record.descriptors,
-    )
+        snapshot=_number(record, "snapshot"))
 
 
 def error_name(code: int) -> str:
-    """Return the name of an errno: EPERM for 1, and so on."""
     return errno.errorcode.get(code, f"error {code}")
 
 
 def from_object(value: Mapping[str, Any]) -> Record:
-    """
-    Return the record from which `dataclasses.asdict` has made *value*, which may have been written as JSON since.
-
-    Raises:
-        TypeError: a field is missing or unknown.
-    """
+    """The record from which `dataclasses.asdict` has made *value*, perhaps by way of JSON; TypeError if fields differ."""
     return Record(**{**value, "passed_over": tuple((name, why) for name, why in value.get("passed_over", ())),
                      "tools_missing": tuple(value.get("tools_missing", ()))})
 

@@ -1,8 +1,4 @@
-"""
-Judges the facts of a host: one Feature for each thing that leeward needs or would use.
-
-Runs in:   anywhere; pure.
-"""
+"""Judges the facts of a host: one Feature for each thing that leeward needs or would use."""
 
 from __future__ import annotations
 
@@ -28,8 +24,6 @@ _SEE_USER = "see namespace.user"
 
 
 class Support(enum.StrEnum):
-    """Whether a feature is there."""
-
     OK = "ok"            # all that leeward would use
     LIMITED = "limited"  # leeward runs, with less
     MISSING = "missing"  # `without` says whether leeward starts
@@ -37,25 +31,13 @@ class Support(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """
-    One line of `leeward doctor`.
-
-    Attributes:
-        name: e.g. "namespace.pid".
-        have: what was found.
-        without: what leeward does if the feature is limited or missing; empty if it is ok.
-        cure: the line to type, or what to change; empty if it is ok or nothing helps.
-        stops: leeward doesn't start without the feature.
-        layer: the layer that `--allow-degraded` may name, so that leeward starts without the feature; or "".
-    """
-
-    name: str
+    name: str  # e.g. "namespace.pid".
     state: Support
-    have: str
-    without: str = ""
-    cure: str = ""
-    stops: bool = False
-    layer: str = ""
+    have: str  # what was found
+    without: str = ""  # what leeward does if the feature is limited or missing; empty if it is ok
+    cure: str = ""  # the line to type, or what to change; empty if it is ok or nothing helps
+    stops: bool = False  # leeward doesn't start without the feature
+    layer: str = ""  # the layer that `--allow-degraded` may name, so that leeward starts without the feature; or ""
 
 
 def judge(facts: Facts) -> list[Feature]:

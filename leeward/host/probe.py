@@ -1,11 +1,8 @@
 """
-Examines the host: reads its settings, and tries each feature.
+Examines the host: reads its settings, and tries each feature, in a process with one thread.
 
-Runs in:   the CLI, in a process with one thread.
-
-Features are tried where possible, not inferred: namespaces are made, /proc is mounted in one, a cgroup
-driver is set up and taken down again. The settings that are read besides (switches under /proc/sys, the
-list of security modules, mounts) only explain why a try failed.
+Features are tried where possible, not inferred: namespaces are made, /proc is mounted in one, a cgroup driver is set up
+and taken down again. The settings that are read besides only explain why a try failed.
 """
 
 from __future__ import annotations
@@ -81,10 +78,7 @@ def _tools_missing() -> tuple[str, ...]:
 
 
 def _try(flags: Clone, then: Callable[[], None] | None = None) -> int:
-    """
-    Make a process with namespaces *flags*, map its id, and call *then* in it. Returns the errno of the first step that
-    fails.
-    """
+    """Make a process in namespaces *flags*, map its id, and call *then* in it. Returns the errno of the first failure."""
     reading, writing = os.pipe()
     try:
         return _tried(flags, then, reading, writing)
@@ -134,12 +128,9 @@ def _files() -> dict[str, str]:
         with contextlib.suppress(OSError):
             found[path] = Path(path).read_text(errors="replace")
     if MOUNTS in found:
-        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines() if _matters(line.split(" ")[4]))
+        found[MOUNTS] = "".join(line + "\n" for line in found[MOUNTS].splitlines()
+                                if (point := line.split(" ")[4]) in _SHOWN or point.startswith("/proc/"))
     return found
-
-
-def _matters(point: str) -> bool:
-    return point in _SHOWN or point.startswith("/proc/")
 
 
 def _capabilities() -> int:
@@ -163,10 +154,7 @@ def _notification() -> bool | None:
 
 
 def _cgroup() -> tuple[str, Mapping[str, str], tuple[tuple[str, str], ...]]:
-    """
-    Return the cgroup driver that a daemon would use if it were started from here. Sets the driver up, and takes it
-    down.
-    """
+    """Set up the cgroup driver that a daemon would use if it were started from here, describe it, and take it down."""
     try:
         driver = choose()
     except Unsupported as missing:

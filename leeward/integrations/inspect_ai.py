@@ -57,12 +57,7 @@ class LeewardConfig(BaseModel):
 
 @sandboxenv(name="leeward")
 class LeewardSandboxEnvironment(SandboxEnvironment):
-    """
-    A sandbox environment of Inspect, in a live sandbox.
-
-    Args:
-        box: the sandbox. The caller closes it.
-    """
+    """A sandbox environment of Inspect, in the live sandbox *box*, which the caller closes."""
 
     def __init__(self, box: AsyncSandbox) -> None:
         super().__init__()
@@ -95,7 +90,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
                    env: dict[str, str] | None = None, user: str | None = None, timeout: int | None = None,
                    timeout_retry: bool = True, concurrency: bool = True) -> ExecResult[str]:
         """
-        Run a command, as SandboxEnvironment.exec describes. It is never retried, since the connection to the sandbox is
+        Run a command, as SandboxEnvironment.exec describes; never again, since the connection to the sandbox is
         reliable.
         """
         await self._check_user(user)
@@ -114,12 +109,7 @@ class LeewardSandboxEnvironment(SandboxEnvironment):
         return ExecResult(result.ok, result.exit_code, result.stdout_text, result.stderr_text)
 
     async def _check_user(self, user: str | None) -> None:
-        """
-        Check that the sandbox has *user*.
-
-        Raises:
-            SandboxUserUnsupportedError: the sandbox has only one user, and *user* is another.
-        """
+        """SandboxUserUnsupportedError if *user* isn't the only one that the sandbox has."""
         if user is None:
             return
         if not self._users:

@@ -30,12 +30,7 @@ _WORDS: tuple[tuple[type[OSError], FileOperationError], ...] = (
 
 
 class LeewardSandbox(BaseSandbox):
-    """
-    A backend of Deep Agents, in a live sandbox.
-
-    Args:
-        box: the sandbox. The caller closes it.
-    """
+    """A backend of Deep Agents, in the live sandbox *box*, which the caller closes."""
 
     def __init__(self, box: Sandbox) -> None:
         self._box = box

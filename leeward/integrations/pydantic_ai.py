@@ -36,12 +36,7 @@ _HOME = "/workspace"
 
 
 class LeewardWorkspace:
-    """
-    A workspace of Pydantic AI, in a live sandbox.
-
-    Args:
-        box: the sandbox. The first operation opens it, and the caller closes it.
-    """
+    """A workspace of Pydantic AI, in the live sandbox *box*, which the first operation opens, and the caller closes."""
 
     def __init__(self, box: AsyncSandbox) -> None:
         self._attach: Callable[[], Awaitable[AsyncSandbox]] | None = None

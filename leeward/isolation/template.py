@@ -40,8 +40,7 @@ from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE
 from leeward.spec.machine import SIZED
-from leeward.spec.sandbox import Bind, Text, View
-from leeward.spec.trust import MOST_BUNDLE, TRUST, has_trust
+from leeward.spec.sandbox import MOST_BUNDLE, TRUST, Bind, Text, View, has_trust
 
 #: The greatest number of bytes of the root's own files.
 _SIZE = 1 << 20

@@ -1,17 +1,13 @@
 """
 The barrier: where an exception in a callback ends.
 
-Runs in:   the daemon, and `leeward run`; pure but for a look at the clock.
-
 Theory of operation. Each callback of the loop has an owner: the object whose bound method it is, behind any
 `functools.partial`. An Exception that leaves the callback is counted, logged with its traceback, and passed to the
-owner's `broken`, which ends the thing that the owner runs: a job, session, worker, zygote or connection. An owner
-that can't be ended (server, pool, engine) does in its `broken` what the callback should have done; an owner without
-that method loses the one call. No exception reaches the loop, and those that `broken` raises are counted and logged
-like any other. Where one owner calls another one's methods (the report of a job goes from worker to client), the call
-goes through the barrier, too, so that an exception ends the owner whose code failed.
-
-Only exceptions that aren't an Exception (KeyboardInterrupt, SystemExit) pass the barrier. Nothing here raises them.
+owner's `broken`, which ends the thing that the owner runs: a job, session, worker, zygote or connection. An owner that
+can't be ended (server, pool, engine) does in its `broken` what the callback should have done; one without that method
+loses the one call. No exception reaches the loop, and those that `broken` raises are counted and logged like any other.
+Where one owner calls another one's methods, the call goes through the barrier, too, so that an exception ends the owner
+whose code failed. Only KeyboardInterrupt and SystemExit pass, which nothing here raises.
 """
 
 from __future__ import annotations
@@ -40,15 +36,7 @@ Tell = Callable[[str, str, Exception, list[str], int], None]
 
 
 class Barrier:
-    """
-    Args:
-        now: returns the time in seconds.
-
-    Attributes:
-        faults: exceptions so far.
-        report: called for exceptions, at most once in TELL_S for each callback.
-        count: called for each exception with one of COSTS.
-    """
+    """Counts `faults`, calls `count` for each with one of COSTS, and `report` at most once in TELL_S for each callback."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -56,6 +44,13 @@ class Barrier:
         self.report: Tell | None = None
         self.count: Callable[[str], None] | None = None
         self._logged: dict[str, tuple[float, int]] = {}  # by callback's name: time of the last log, number since
+
+    def call(self, callback: Callable[..., object], *args: object) -> None:
+        """Call *callback*; its Exception ends here."""
+        try:
+            callback(*args)
+        except Exception as error:
+            self.caught(callback, error)
 
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
         """Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner."""
@@ -99,12 +94,7 @@ class Barrier:
 
 
 def in_any_case(*steps: Callable[[], object]) -> None:
-    """
-    Call every step, even if an earlier one raises; raise afterwards.
-
-    Raises:
-        Exception: the exception of the step that raised one, or an ExceptionGroup of several.
-    """
+    """Call every step, even if an earlier one raises; raise its exception afterwards, or an ExceptionGroup of several."""
     errors: list[Exception] = []
     for step in steps:
         try:
@@ -115,6 +105,10 @@ def in_any_case(*steps: Callable[[], object]) -> None:
         raise ExceptionGroup("several steps failed", errors)
     if errors:
         raise errors[0]
+
+
+def nothing(*_: object) -> None:
+    """The callback where nobody has to be called."""
 
 
 def owner_of(callback: object) -> Any:

@@ -1,21 +1,19 @@
 """
 Keeps the loop's thread from closing descriptors that a client has passed though nobody asked for one.
 
-Runs in:   the daemon: on the loop's thread, in a thread of the closer, and in a small process that this thread starts.
-Trust:     none in the descriptors: the sender decides how long the last close takes (a TCP socket that lingers, a
-           memory file of gigabytes, a terminal that drains).
-Source:    unix(7), SO_PASSRIGHTS; recv(2), MSG_CTRUNC; tcp(7) and socket(7), SO_LINGER
+Runs in: the daemon: on the loop's thread, in a thread of the closer, and in a small process that this thread starts.
+Trust: the sender decides how long the last close takes (a TCP socket that lingers, a memory file of gigabytes).
 
 Theory of operation. From Linux 6.16 on the kernel refuses the sender (listener.refuse_descriptors). On older kernels,
-and on a connection that was made before the option was set, the daemon peeks before it receives: recvmsg(2) with
-MSG_PEEK and no room for control messages reports by MSG_CTRUNC that there are descriptors, and takes none. Then exactly
-the bytes that were seen are received, and no descriptor behind them. A connection with descriptors is ended.
+and on a connection made before the option was set, the daemon peeks before it receives: recvmsg(2) with MSG_PEEK and no
+room for control messages reports by MSG_CTRUNC that there are descriptors, and takes none. Then exactly the bytes that
+were seen are received, and no descriptor behind them. A connection with descriptors is ended.
 
-The descriptors are then still in the socket's queue, and closing the socket would close them. First the socket is shut
-down, so that it accepts nothing more from its peer. Then the bytes in its queue are received in the same manner. If the
-end of the queue is reached, no descriptor is left, and the socket is closed here; that is the usual case. Otherwise the
-socket is passed to a process that receives such sockets and exits. The kernel then closes the descriptors in that
-process, where TCP doesn't linger, and the daemon doesn't wait.
+The descriptors are then still in the socket's queue, and closing the socket would close them. First it is shut down, so
+that it accepts nothing more from its peer; then its queue is received in the same manner. If the end is reached, no
+descriptor is left, and the socket is closed here; that is the usual case. Otherwise it is passed to a process that
+receives such sockets and exits. The kernel then closes the descriptors there, where TCP doesn't linger, and the daemon
+doesn't wait. unix(7), SO_PASSRIGHTS; recv(2), MSG_CTRUNC; socket(7), SO_LINGER.
 """
 
 from __future__ import annotations
@@ -58,10 +56,7 @@ class DescriptorsPassed(OSError):
 
 
 def may_pass(sock: object) -> bool:
-    """
-    Whether the queue of the connection *sock* can hold descriptors. Asked once, when the connection is new: it inherits
-    the option from its listener at connect(2).
-    """
+    """Whether descriptors can come by *sock*; asked once, since it has the option from its listener at connect(2)."""
     if not isinstance(sock, socket.socket) or sock.family != socket.AF_UNIX:
         return False
     try:
@@ -73,8 +68,8 @@ def may_pass(sock: object) -> bool:
 @point("connection.guarded")
 def guarded(sock: socket.socket) -> bool:
     """
-    Whether the daemon must peek before it receives. If so, set SO_OOBINLINE: otherwise the kernel would drop an
-    out-of-band byte together with the descriptors beside it.
+    Whether the daemon must peek before it receives. Then SO_OOBINLINE is set: else the kernel would drop an out-of-band
+    byte together with the descriptors beside it.
     """
     if not may_pass(sock):
         return False
@@ -85,11 +80,8 @@ def guarded(sock: socket.socket) -> bool:
 
 def receive(sock: socket.socket, size: int) -> bytes:
     """
-    Receive at most *size* bytes of a connection by which descriptors may come.
-
-    Raises:
-        DescriptorsPassed: descriptors come with the next bytes, or right behind them; nothing was received.
-        OSError: as recv(2).
+    Receive at most *size* bytes where descriptors may come; DescriptorsPassed if some come with the next bytes or right
+    behind them, and nothing was received; else OSError as recv(2).
     """
     seen, _, flags, _ = sock.recvmsg(size, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     if flags & socket.MSG_CTRUNC:

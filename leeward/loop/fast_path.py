@@ -1,16 +1,13 @@
 """
 The part of a short job's fast path that is in Python, before and after the shim's.
 
-Runs in:   the daemon.
-
 The shim (fast_path.c) passes a request that is code alone from its client's connection to a runner, and the answer
-back, if the job ends within milliseconds and finishes without error, files or denied calls. This module gives the shim
-the constant bytes of the four messages, and the runners on offer. The shim reports when one of these runners has got a
-job, and when the job is over.
+back, if the job ends within milliseconds and finishes without error, files or denied calls. This module gives it the
+constant bytes of the four messages, and the runners on offer. The shim reports when one of these runners has got a job,
+and when the job is over.
 
-A session's job whose start and end are reported together needs almost no bookkeeping. So the start of a session's job
-is reported only after the time that a short job takes, or earlier, before any other callback: the bookkeeping is
-complete in each callback.
+A session's job whose start and end are reported together needs almost no bookkeeping. So its start is reported only
+after the time that a short job takes, or before any other callback: the bookkeeping is complete in each callback.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from leeward._native import loop as native
 from leeward.dataclass import dataclass
 from leeward.errors import Refused
 from leeward.loop.barrier import Barrier
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.protocols import Protocol
 from leeward.spec.job import Job
@@ -66,11 +63,8 @@ _HELD_S = 0.001
 
 class FastPath:
     """
-    The runners on offer, and the jobs that the fast path has.
-
-    Attributes:
-        held: the starts that aren't reported yet, by the runner's number, the oldest first.
-        offered: the number of runners that were offered to fresh jobs so far.
+    The runners on offer, and the jobs that the fast path has. *held* are starts that aren't reported yet by the
+    runner's number, oldest first; *offered* counts runners that were offered to fresh jobs.
     """
 
     def __init__(self, loop: native.Loop, barrier: Barrier) -> None:
@@ -88,10 +82,7 @@ class FastPath:
             self._enabled = True
 
     def offer(self, offer: native.Offer, giver: Giver) -> bool:
-        """
-        Give this runner to the next request of code alone; or, for a session's runner, to all requests of the session,
-        in order, until `withdraw`.
-        """
+        """Give this runner to the next request of code alone; a session's to all of the session, until `withdraw`."""
         if not self._enabled:
             return False
         with contextlib.suppress(OSError):
@@ -121,14 +112,10 @@ class FastPath:
         self._loop.withdraw(runner)
 
     def refuse_with(self, why: Refused) -> None:
-        """Set the refusal of the connections that are shed."""
         self._loop.refusal(*_split(encode_refused(_MARK_ID, why)[4:], _packed(_MARK_ID)))
 
     def shed(self, fd: int, on: bool) -> None:
-        """
-        Set whether requests of the connection *fd* that find no runner on offer are refused by the shim alone. The
-        number of refused requests is reported to the connection's receiver. Harmless if the connection is closed.
-        """
+        """Set whether the shim refuses requests of *fd* that find no runner; it tells the receiver how many."""
         with contextlib.suppress(OSError):
             self._loop.shed(fd, on)
 
@@ -151,24 +138,15 @@ class FastPath:
         if runner in self.held:
             receiver, start = self.held.pop(runner)
             ran = Ran(start.request, runner, start.session, start.started, ended, cpu_time, memory_peak)
-            try:
-                receiver.ran(ran)
-            except Exception as error:
-                self._barrier.caught(receiver.ran, error)
+            self._barrier.call(receiver.ran, ran)
             return
         job = self._jobs.pop(runner, None)
         if job is not None:
             job.answered = True
-            try:
-                job.completed(ended, cpu_time, memory_peak)
-            except Exception as error:
-                self._barrier.caught(job.completed, error)
+            self._barrier.call(job.completed, ended, cpu_time, memory_peak)
 
     def flush(self, now: float = math.inf) -> None:
-        """
-        Report the delayed starts that are due *now*, or all of them. Must be called before any change of a job, a
-        runner or a connection, so that the bookkeeping is complete.
-        """
+        """Report the starts that are due *now*, or all: before any change of a job, runner or connection."""
         while self.held and now >= self._due():
             self._report_start(*self.held.pop(next(iter(self.held))))
 
@@ -184,10 +162,7 @@ class FastPath:
         job = self._jobs.pop(runner, None)
         self._givers.pop(runner, None)
         if job is not None:
-            try:
-                job.handed_over(reply)
-            except Exception as error:
-                self._barrier.caught(job.handed_over, error)
+            self._barrier.call(job.handed_over, reply)
 
 
 def message_templates(degraded: tuple[str, ...]) -> native.MessageTemplates:

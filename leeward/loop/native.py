@@ -1,8 +1,6 @@
 """
 The daemon's event loop in the shim, over io_uring, or over epoll where the kernel refuses io_uring.
 
-Runs in:   the daemon.
-
 `NativeReactor` does the same as `Reactor`, and inherits its timers and its turn. In addition a turn delivers
 connections' bytes, and a short job may take the fast path (fast_path.py).
 """
@@ -19,8 +17,7 @@ from leeward._native import loop as native
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.loop import closing
 from leeward.loop.fast_path import FastPath
-from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart, Stream
+from leeward.loop.reactor import JobStart, Reactor, Stream
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
@@ -30,16 +27,7 @@ _STARTED, _READY, _DATA, _DONE = native.STARTED, native.READY, native.DATA, nati
 
 
 class NativeReactor(Reactor):
-    """
-    A `Reactor` in the shim.
-
-    Args:
-        io: "uring", "socket", or "auto" for the first of these that the kernel allows.
-        fast_path: whether short jobs take the fast path.
-
-    Raises:
-        Unsupported: *io* is "uring", and the kernel doesn't allow io_uring.
-    """
+    """A `Reactor` in the shim. *io*: "uring" (Unsupported if the kernel doesn't allow it), "socket", or "auto"."""
 
     def __init__(self, io: str, *, fast_path: bool = True) -> None:
         self._io = io
@@ -50,13 +38,6 @@ class NativeReactor(Reactor):
         self._flying: dict[int, tuple[NativeStream, memoryview]] = {}  # by the stream's number
         self._numbers = itertools.count(1)
         self.fast_path = FastPath(self._loop, self.barrier) if fast_path else None
-
-    def linger(self, after_start_ns: int, after_answer_ns: int) -> None:
-        """
-        For tests of the fast path: set how long a turn goes on after a job's start and after its answer, because with
-        the shim's own times the order of events would be left to chance.
-        """
-        self._loop.linger(after_start_ns, after_answer_ns)
 
     @property
     def transport(self) -> str:
@@ -80,11 +61,7 @@ class NativeReactor(Reactor):
 
     def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
         number = next(self._numbers)
-        guarded = closing.guarded(sock)
-        if guarded:
-            self._loop.stream(sock.fileno(), number, guarded=True, reading=reading)
-        else:
-            self._loop.stream(sock.fileno(), number, reading=reading)
+        self._loop.stream(sock.fileno(), number, guarded=closing.guarded(sock), reading=reading)
         made = self._streams[sock.fileno()] = NativeStream(self, self._loop, sock.fileno(), number, receiver)
         return made
 
@@ -120,7 +97,7 @@ class NativeReactor(Reactor):
 
     def _serve(self, patience: float) -> None:
         count = self._loop.turn(-1 if patience < 0 else int(patience * 1e9))
-        self._turns += 1
+        self.turns += 1
         if not count:
             return
         # Started jobs are reported first: an owner that doesn't know of the start might give the runner to another job.
@@ -135,17 +112,11 @@ class NativeReactor(Reactor):
             else:
                 rest.append(event)
         for receiver, event in first:
-            try:
-                self._went(receiver, event)
-            except Exception as error:  # of this class: callbacks have their own barrier
-                self.barrier.caught(self._went, error)
+            self.barrier.call(self._went, receiver, event)
         if rest and self.fast_path is not None and self.fast_path.held:
             self.fast_path.flush()
         for event in rest:
-            try:
-                self._other(event)
-            except Exception as error:
-                self.barrier.caught(self._other, error)
+            self.barrier.call(self._other, event)
 
     def _went(self, receiver: Connection, event: Any) -> None:
         assert self.fast_path is not None
@@ -167,12 +138,12 @@ class NativeReactor(Reactor):
             self.fast_path.handed(event.number, native.data_of(event, event.value))
         elif kind == native.ACCEPTED:
             self._accepted(event.fd, event.value)
-        elif kind == native.ROOM:
-            self._room(event.fd)
-        elif kind == native.REFUSED:
-            self._refused(event.fd, event.value)
+        elif kind == native.ROOM and (stream := self._stream_before(event.fd)) is not None:
+            self.barrier.call(stream.receiver.room)
+        elif kind == native.REFUSED and (stream := self._stream_before(event.fd)) is not None:
+            self.barrier.call(stream.receiver.refused, event.value)
         elif kind == native.SENT:
-            self._sent(event.number, event.value)
+            self.barrier.call(self._flying.pop(event.number)[0].receiver.sent, event.value)
         elif kind == native.TRANSPORT:
             self._uring, self.refused = False, str(KernelRefusal("io_uring_enter", "the loop", -event.value))
             self.left_ring(self.refused)
@@ -180,54 +151,24 @@ class NativeReactor(Reactor):
     def _stream_before(self, fd: int) -> NativeStream | None:
         """The stream of *fd*, if it existed when the turn began; otherwise None."""
         stream = self._streams.get(fd)
-        return stream if stream is not None and stream.since < self._turns else None
+        return stream if stream is not None and stream.since < self.turns else None
 
     def _received(self, fd: int, size: int, event: Any) -> None:
         stream = self._stream_before(fd)
         if stream is None:
             return
         stream.allow_fast_path(False)  # a callback earlier in this turn may have changed it
-        receiver = stream.receiver
-        try:
-            if size < 0:
-                receiver.failed(-size)
-            else:
-                receiver.received(native.data_of(event, size) if size else b"")
-        except Exception as error:
-            self.barrier.caught(receiver.failed if size < 0 else receiver.received, error)
-
-    def _refused(self, fd: int, count: int) -> None:
-        stream = self._stream_before(fd)
-        if stream is not None:
-            try:
-                stream.receiver.refused(count)
-            except Exception as error:
-                self.barrier.caught(stream.receiver.refused, error)
-
-    def _room(self, fd: int) -> None:
-        stream = self._stream_before(fd)
-        if stream is not None:
-            try:
-                stream.receiver.room()
-            except Exception as error:
-                self.barrier.caught(stream.receiver.room, error)
-
-    def _sent(self, number: int, count: int) -> None:
-        stream, _ = self._flying.pop(number)
-        try:
-            stream.receiver.sent(count)
-        except Exception as error:
-            self.barrier.caught(stream.receiver.sent, error)
+        if size < 0:
+            self.barrier.call(stream.receiver.failed, -size)
+        else:
+            self.barrier.call(stream.receiver.received, native.data_of(event, size) if size else b"")
 
     def _accepted(self, listener: int, result: int) -> None:
         met, failed = self._listeners.get(listener, (self._late.get(listener), None))
         if result < 0:
             if failed is not None:
                 del self._listeners[listener]
-                try:
-                    failed(OSError(-result, os.strerror(-result)))
-                except Exception as error:
-                    self.barrier.caught(failed, error)
+                self.barrier.call(failed, OSError(-result, os.strerror(-result)))
             return
         # Connections that were accepted before the listener was forgotten are served as all others.
         sock = socket.socket(fileno=result)
@@ -238,20 +179,14 @@ class NativeReactor(Reactor):
 
 
 class NativeStream:
-    """
-    A connection whose bytes the shim moves.
-
-    Attributes:
-        since: the turn in which the stream was made.
-        fast_path_allowed: the last value that the shim was given.
-    """
+    """A connection whose bytes the shim moves, made in the turn *since*."""
 
     __slots__ = ("_loop", "_number", "_reactor", "fast_path_allowed", "fd", "receiver", "since")
 
     def __init__(self, reactor: NativeReactor, loop: native.Loop, fd: int, number: int, receiver: Connection) -> None:
         self._reactor, self._loop, self._number = reactor, loop, number
         self.fd, self.receiver = fd, receiver
-        self.since = reactor._turns
+        self.since = reactor.turns
         self.fast_path_allowed = False
 
     def read(self, on: bool) -> None:

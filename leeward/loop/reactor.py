@@ -1,43 +1,179 @@
 """
-The daemon's event loop: descriptors and deadlines, one thread, no more.
+The daemon's event loop: descriptors and deadlines, and connections as streams of bytes; one thread, no more.
 
-Runs in:   the daemon, and `leeward run`, as the base class of native.py.
-Always:    an Exception in a callback ends the callback's owner, and not the loop: barrier.py.
-Why ours:  one round trip by asyncio's streams costs 46 us, by epoll 15;
-           docs/decisions/ has the figures.
-
-The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim.
-The loop of this module, in Python over epoll, is the reference for tests: the same tests run on both.
+The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim. The
+loop of this module, in Python over epoll, is the reference for tests: the same tests run on both. It is ours because
+one round trip by asyncio's streams costs 46 us, by epoll 15; docs/decisions/ has the figures.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import itertools
 import math
+import os
 import select
 import socket
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.loop.barrier import Barrier
+from leeward.dataclass import dataclass
+from leeward.loop import closing
+from leeward.loop.barrier import Barrier, nothing
 from leeward.loop.closing import Closer
-from leeward.loop.fast_path import FastPath
-from leeward.loop.stream import READ, WRITE, ReferenceStream, Stream
+from leeward.protocols import Protocol
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.connection import Connection
+    from leeward.loop.fast_path import FastPath
 
-__all__ = ["GONE", "READ", "WRITE", "Reactor", "Timer"]
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+
+#: Bytes of one read; malloc allocates so many without mmap(2).
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """
+    A job that the fast path has started at a time by CLOCK_MONOTONIC; *session* is 0 for a fresh one. *unsent*: bytes
+    of its frame that the pipe didn't take.
+    """
+
+    request: int
+    code: bytes
+    runner: int
+    session: int
+    started: float
+    unsent: int
+
+
+@dataclass(slots=True)
+class Ran:
+    """A session's job that the fast path has started and answered; it has finished without details."""
+
+    request: int
+    runner: int
+    session: int
+    started: float
+    ended: float
+    cpu_time: float
+    memory_peak: int
+
+
+class Stream(Protocol):
+    @property
+    def fd(self) -> int: ...
+
+    def read(self, on: bool) -> None:
+        """Read input, or stop reading. Bytes that are being received may still arrive."""
+
+    def allow_fast_path(self, on: bool) -> None:
+        """Set whether nothing of this connection waits, so that a whole request may take the fast path."""
+
+    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        """
+        Send *data* and *fds*. Returns how many bytes were taken; None if *data* must stay unchanged until `sent` is
+        called. BlockingIOError if there is no room until `room` is called; else OSError if the stream is broken.
+        """
+
+    @property
+    def backlog(self) -> int:
+        """The number of bytes of the fast path's answers that the kernel hasn't taken yet."""
+
+    def close(self) -> None:
+        """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
+
+
+class ReferenceStream:
+    """A stream that waits until its socket is ready, and then makes a system call."""
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
+        self._reactor, self._sock, self._receiver = reactor, sock, receiver
+        self.fd, self.broken = sock.fileno(), receiver.broken
+        self._reading, self._waits, self._open = reading, False, True
+        self._events = READ if reading else 0
+        self._guarded = closing.guarded(sock)
+        reactor.watch(self.fd, self._events, self._ready)
+
+    def read(self, on: bool) -> None:
+        self._reading = on
+        self._watch()
+
+    def allow_fast_path(self, on: bool) -> None:
+        return  # there is no fast path here
+
+    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        try:
+            if fds:
+                return self._sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
+            return self._sock.send(data)
+        except BlockingIOError:
+            self._waits = True
+            self._watch()
+            raise
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._open = False
+        self._reactor.forget(self.fd)
+
+    def _watch(self) -> None:
+        events = (READ if self._reading else 0) | (WRITE if self._waits else 0)
+        if events != self._events:
+            self._events = events
+            self._reactor.change(self.fd, events)
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE and self._waits:
+            self._waits = False
+            self._watch()
+            self._receiver.room()
+        if not self._open:
+            return
+        if events & READ and self._reading:
+            self._receive()
+        elif events & ~(READ | WRITE):
+            self._receiver.failed(errno.EPIPE)
+
+    def _receive(self) -> None:
+        try:
+            data = closing.receive(self._sock, _CHUNK) if self._guarded else self._sock.recv(_CHUNK)
+        except closing.DescriptorsPassed:
+            self._receiver.failed(errno.EPERM)
+            return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._receiver.failed(error.errno or 0)
+            return
+        self._receiver.received(data)
+
+
+def reason(error: int) -> str:
+    """The text for an errno that `failed` was called with."""
+    if error == errno.EPERM:
+        return "it passed descriptors"
+    return "hung up" if error == errno.EPIPE else os.strerror(error)
+
+
+__all__ = ["GONE", "READ", "WRITE", "Reactor", "Repeating", "Timer"]
 
 GONE = select.EPOLLHUP | select.EPOLLERR
 
 Callback = Callable[[int], None]
-
 
 _NOBODY = (None, 0, 0)
 #: Connections accepted in a row, each of which is served or refused before the next.
@@ -62,12 +198,7 @@ class _Cancelled:
 
 
 class Timer:
-    """
-    A call at a later time. It runs once, unless `cancel` is called before.
-
-    Attributes:
-        call: None after the timer was cancelled or has run.
-    """
+    """A call at a later time. It runs once, unless `cancel` is called before; `call` is None after either."""
 
     __slots__ = ("_cancelled", "call", "when")
 
@@ -112,37 +243,20 @@ class _Door:
                 continue
             except OSError as error:
                 self._reactor.forget(self._listener.fileno())
-                self._fail(error)
+                self._reactor.barrier.call(self._failed, error)
                 return
             self._reactor._meet(self._met, sock)
-
-    def _fail(self, why: OSError) -> None:
-        try:
-            self._failed(why)
-        except Exception as error:
-            self._reactor.barrier.caught(self._failed, error)
-
-
-def _nobody(_: str) -> None:
-    """The default of `left_ring`."""
 
 
 class Reactor:
     """
-    Calls back when a descriptor is ready or a time has come.
+    Calls back when a descriptor is ready or a time has come. Descriptors stay the caller's: `forget` one before closing
+    it.
 
-    Attributes:
-        fast_path: the fast path of short jobs, where there is one.
-        refused: why there is no io_uring though it was wanted; else "".
-        left_ring: called with the reason when a ring that served fails and epoll takes its place.
-        closer: closes clients' sockets.
-        rouse: if it isn't None, called when work begins: it wakes the watchdog's thread, which sleeps until then.
-        barrier: handles the exceptions of callbacks.
-        stopped: `stop` was called, and `run` was not called since.
-        now: returns the time, CLOCK_MONOTONIC seconds, so a change of the wall clock has no effect. Code that a
-            reactor serves measures by this clock and by no other: a simulated reactor has simulated time.
-
-    Descriptors stay the caller's: `forget` one before closing it.
+    `refused`: why there is no io_uring though it was wanted, or ""; `left_ring` is called with the reason when a ring
+    that served fails and epoll takes its place; `rouse`, if set, wakes the watchdog's thread when work begins. `now` is
+    CLOCK_MONOTONIC: code that a reactor serves measures by this clock and no other, as a simulated reactor has
+    simulated time.
     """
 
     now = staticmethod(time.monotonic)
@@ -152,7 +266,7 @@ class Reactor:
         # By descriptor: the callback, the turn since which the descriptor is watched, and the events.
         self._callbacks: dict[int, tuple[Callback, int, int]] = {}
         self._failing: dict[int, _Failing] = {}
-        self._turns = 0
+        self.turns = 0
         self._timers: list[tuple[float, int, Timer]] = []
         self._cancelled = _Cancelled()
         self._soon: deque[Callable[[], None]] = deque()
@@ -160,7 +274,7 @@ class Reactor:
         self.stopped = False
         self.fast_path: FastPath | None = None
         self.refused = ""
-        self.left_ring: Callable[[str], None] = _nobody
+        self.left_ring: Callable[[str], None] = nothing
         self.rouse: Callable[[], None] | None = None
         self._waits_until = 0.0
         self.closer = Closer()
@@ -171,15 +285,10 @@ class Reactor:
         """The transport of clients' bytes: "socket" or "uring"."""
         return "socket"
 
-    @property
-    def turns(self) -> int:
-        """The number of turns so far, which distinguishes one turn from the next."""
-        return self._turns
-
     def watch(self, fd: int, events: int, callback: Callback) -> None:
         """Call *callback(events)* whenever *fd* is ready; level-triggered."""
         self._register(fd, events)
-        self._callbacks[fd] = callback, self._turns, events
+        self._callbacks[fd] = callback, self.turns, events
 
     def change(self, fd: int, events: int) -> None:
         """Wait for other *events* on a watched *fd*; 0 leaves only hang-up and error."""
@@ -211,22 +320,15 @@ class Reactor:
             self.barrier.caught(met, error)
 
     def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
-        """
-        Pass the bytes that *sock* receives to *receiver*. The socket must not block, and the caller still owns it.
-
-        Args:
-            reading: whether it is read from the start; `Stream.read` changes that.
-        """
+        """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*; from the start if *reading*."""
         return ReferenceStream(self, sock, receiver, reading)
 
     def at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Call *call* at *when*, by the clock of `now`."""
         timer = Timer(when, call, self._cancelled)
         heapq.heappush(self._timers, (when, next(self._count), timer))
         return timer
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        """Call *call* in *seconds*."""
         return self.at(self.now() + seconds, call)
 
     def soon(self, call: Callable[[], None]) -> None:
@@ -234,14 +336,10 @@ class Reactor:
         self._soon.append(call)
 
     def pulse(self) -> tuple[int, float]:
-        """
-        For any thread, while the reactor is open: the number of waits that are over, and the time by the clock of `now`
-        at which the present wait ends; 0.0 while callbacks run.
-        """
-        return self._turns, self._waits_until
+        """For any thread: the number of past waits, and when the present one ends by `now`; 0.0 while callbacks run."""
+        return self.turns, self._waits_until
 
     def stop(self) -> None:
-        """Make `run` return after the current turn."""
         self.stopped = True
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -262,21 +360,15 @@ class Reactor:
             if call is None:
                 self._cancelled.count -= 1
             else:
-                self._do(call)
+                self.barrier.call(call)
         for _ in range(len(self._soon)):
-            self._do(self._soon.popleft())
-
-    def _do(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:
-            self.barrier.caught(call, error)
+            self.barrier.call(self._soon.popleft())
 
     def _call(self, fd: int, events: int) -> None:
         # A callback earlier in this turn may have forgotten the descriptor, or closed it and watched another one with
         # the same number, to which *events* don't apply.
         callback, since, _ = self._callbacks.get(fd, _NOBODY)
-        if callback is not None and since < self._turns:
+        if callback is not None and since < self.turns:
             try:
                 callback(events)
             except Exception as error:
@@ -312,7 +404,6 @@ class Reactor:
             failing.paused = False
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the end of a pause has raised an exception."""
         for fd, failing in self._failing.items():
             if failing.paused:
                 self.after(failing.pause, partial(self._resume, fd, failing))
@@ -339,10 +430,7 @@ class Reactor:
         return seconds if limit is None or seconds < limit else limit
 
     def _drop_cancelled(self) -> None:
-        """
-        Drop cancelled timers that are next, and all cancelled timers if they are most of the heap: a job's time limit
-        may be an hour, and the job takes a millisecond.
-        """
+        """Drop cancelled timers that are next, or most of the heap: a limit may be an hour, a job a millisecond."""
         timers, cancelled = self._timers, self._cancelled
         if cancelled.count > _CANCELLED and 2 * cancelled.count > len(timers):
             timers[:] = [each for each in timers if each[2].call is not None]
@@ -374,7 +462,34 @@ class Reactor:
         """Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors."""
         self._waits_until = math.inf if patience < 0 else self.now() + patience
         ready = self._epoll.poll(patience)
-        self._turns += 1
+        self.turns += 1
         self._waits_until = 0.0
         for fd, events in ready:
             self._call(fd, events)
+
+
+class Repeating:
+    """Calls *look* after *seconds*, again and again while that returns True or fails; `start` begins it, if it is over."""
+
+    def __init__(self, reactor: Reactor, seconds: float, look: Callable[[], bool]) -> None:
+        self._reactor, self.seconds, self._look = reactor, seconds, look
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = self._reactor.after(self.seconds, self._run)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self._timer = None
+        try:
+            go_on = self._look()
+        except Exception as error:
+            self._reactor.barrier.note(self._look, error)
+            go_on = True
+        if go_on:
+            self.start()

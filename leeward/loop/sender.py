@@ -1,10 +1,7 @@
 """
 Sends messages to a process of the daemon's without a wait.
 
-Runs in:   the daemon and its shards, on the reactor's thread.
-Owns:      copies of descriptors that wait to be sent. The socket is the caller's.
-Bound:     at most MOST_WAITING messages wait. A peer that takes nothing for the seconds that the caller names has
-           failed.
+Owns: copies of descriptors that wait to be sent. The socket is the caller's.
 """
 
 from __future__ import annotations
@@ -24,12 +21,9 @@ MOST_WAITING = 4096
 
 class MessageSender:
     """
-    The sending half of a SOCK_SEQPACKET socket that doesn't block, and that the caller watches for READ.
-
-    Args:
-        failed: called with the reason when no more messages can be sent. A bound method of the socket's owner, which
-            calls `close` there.
-        stuck_s: seconds for which the peer may take nothing.
+    The sending half of a SOCK_SEQPACKET socket that doesn't block, and that the caller watches for READ. *failed* is
+    called with the reason when no more can be sent, also if the peer takes nothing for *stuck_s*: a bound method of the
+    socket's owner, which calls `close` there.
     """
 
     def __init__(self, reactor: Reactor, sock: socket.socket, failed: Callable[[str], None], stuck_s: float) -> None:
@@ -38,18 +32,10 @@ class MessageSender:
         self._stuck: Timer | None = None
         self._open = True
 
-    @property
-    def waits(self) -> bool:
-        """Whether messages wait for the peer."""
-        return bool(self._waiting)
-
     def send(self, data: bytes, fds: Sequence[int] = ()) -> bool:
         """
-        Send one message now, or as soon as the peer takes it. Returns False if no more messages can be sent; the
-        descriptors stay the caller's.
-
-        Raises:
-            OSError: the message has to wait, and its descriptors can't be copied. It isn't sent.
+        Send one message now, or as soon as the peer takes it. Returns False if none can be sent; OSError if it has to
+        wait, and its descriptors, which stay the caller's, can't be copied.
         """
         if not self._open:
             return False
@@ -72,10 +58,7 @@ class MessageSender:
             self._reactor.change(self._sock.fileno(), READ)
 
     def close(self) -> None:
-        """
-        Forget what waits; `send` returns False from now on. May be called repeatedly. Call it before the socket is
-        closed.
-        """
+        """Forget what waits; `send` returns False from now on. Call it before the socket is closed; repeatedly is fine."""
         self._open = False
         waiting, self._waiting = self._waiting, deque()
         stuck, self._stuck = self._stuck, None

@@ -1,7 +1,6 @@
 """
 Looks names up in the table, as the host reads them.
 
-Runs in:   anywhere; pure.
 Source:    git's path.c and utf8.c (is_ntfs_dotgit, is_hfs_dotgit): a file system may ignore case, HFS+ characters
            without a width, NTFS blanks and full stops at the end and what follows a colon; `git~1` is a short name.
 """
@@ -64,10 +63,7 @@ def plain(name: str) -> str:
 
 
 def obeyed_by(path: str) -> ObeyedRow | None:
-    """
-    The row of *path*, relative to a project, or of a folder above it, the most dangerous one; DOTTED where a part
-    begins with a dot, and None for any other name.
-    """
+    """The most dangerous row of *path*, in a project, and of folders above it; DOTTED where a part begins with a dot."""
     parts = [plain(part) for part in path.split("/")]
     rows = [row for end in range(1, len(parts) + 1) if (row := _row(parts[:end])) is not None]
     return min(rows, key=lambda row: (_RANK[row.kind], row is DOTTED)) if rows else None

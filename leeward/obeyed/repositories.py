@@ -1,17 +1,41 @@
 """
-Which folders are repositories, by what git and its relatives recognise, and what they obey in one.
+Repositories: which folders are some, by what git and its relatives recognise; what they obey in one; and what the
+settings of one of git's name.
 
-Runs in:   anywhere; pure.
+Leaves:    a user's own settings, in the home folder; values over several lines.
 Source:    gitrepository-layout(5), git's setup.c (is_git_directory): a folder with HEAD, objects and refs is a
            repository, whatever its name; a linked worktree's has HEAD and commondir. svnadmin(1): format, db and hooks.
+           git-config(1)
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from leeward.obeyed.names import plain
 from leeward.obeyed.table import ROWS
+
+#: Settings whose value is a path, and those whose value is a command, beside aliases with a `!`.
+_PATHS = (b"hookspath", b"path", b"attributesfile")
+_COMMANDS = (b"fsmonitor", b"sshcommand", b"editor", b"pager", b"clean", b"smudge", b"process", b"textconv", b"command",
+             b"driver", b"cmd", b"program", b"helper", b"askpass", b"external")
+#: Words of a value that are looked at, at most.
+_MOST = 100
+
+
+def named_in(settings: bytes) -> list[tuple[str, bool]]:
+    """The words of *settings* that git runs or reads: whether each is a path by itself, or a word of a command."""
+    found, lower = list[tuple[str, bool]](), settings.lower()
+    if not any(each in lower for each in (*_PATHS, *_COMMANDS, b"!")):  # few repositories have one
+        return found
+    keys = b"|".join((*_PATHS, *_COMMANDS))
+    for naming in re.finditer(rb"(?im)(?:^|\])[ \t]*(" + keys + rb")[ \t]*=(.*)$|=[ \t]*\"?!(.*)$", settings):
+        is_path = (naming[1] or b"").lower() in _PATHS
+        words = re.split(rb"[\s\"'=:;|&()<>]+", naming[2] or naming[3] or b"")[:_MOST]
+        found += [(word.decode("utf-8", "surrogateescape"), is_path) for word in words if word]
+    return found
+
 
 #: Names that make a folder a repository together, in lower case; each set by itself.
 SIGNS = (frozenset(("head", "objects", "refs")), frozenset(("head", "commondir")), frozenset(("format", "db", "hooks")))
@@ -38,18 +62,12 @@ def is_repository(names: Iterable[str]) -> bool:
 
 
 def names_repository(path: str) -> bool:
-    """
-    Whether *path*, or a pattern of paths, names a repository or lies in one by its name; or whether its last part is
-    one with which a folder becomes one.
-    """
+    """Whether *path*, or a pattern, names or lies in a repository by its name, or its last part makes a folder one."""
     parts = [plain(part) for part in path.split("/")]
     return not NAMES.isdisjoint(parts) or parts[-1] in _MAKING
 
 
 def makes_repository(name: str, there: Iterable[str]) -> bool:
-    """
-    Whether a folder with the names *there* is a repository, or is one with *name*. HEAD alone is enough with one of the
-    others: the third may be on its way.
-    """
+    """Whether the names *there* and *name* make a repository. HEAD and one other do: the third may be on its way."""
     present = {each.casefold() for each in there if len(each) < 10}
     return is_repository((*present, plain(name))) or ("head" in present and plain(name) in ("objects", "refs"))

@@ -1,7 +1,6 @@
 """
 Searches a folder for what programs on the host obey.
 
-Runs in:   anywhere; pure but for the function that lists a folder, which is passed in.
 Trust:     none in the names. Depth and number are bounded; what isn't looked at is in the result.
 """
 
@@ -25,19 +24,11 @@ _SIGNS = frozenset(("config", "commondir", "gitdir"))
 
 @dataclass(frozen=True, slots=True)
 class ObeyedPaths:
-    """
-    What `search` has found, all sorted.
+    """What `search` has found, all sorted."""
 
-    Attributes:
-        names: paths that have a row, none of them below another whose whole content counts.
-        repositories: paths of repositories: of folders, and of files and links that stand for one; "" for the folder
-            itself.
-        unseen: folders that weren't looked at, since there are too many names, or they are too deep or can't be read.
-    """
-
-    names: tuple[str, ...]
-    repositories: tuple[str, ...]
-    unseen: tuple[str, ...] = ()
+    names: tuple[str, ...]  # paths that have a row, none of them below another whose whole content counts
+    repositories: tuple[str, ...]  # folders, and files and links that stand for one; "" for the folder itself
+    unseen: tuple[str, ...] = ()  # folders that weren't looked at: too many names, too deep, or unreadable
 
 
 def repositories_among(above: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -69,14 +60,11 @@ def has_own_content(path: str) -> bool:
 def search(listed: Callable[[str], Iterable[tuple[str, bool]]], most: int, *, at_once: bool = False,
            passed: Sequence[str] = ()) -> ObeyedPaths:
     """
-    Search a folder.
+    Search a folder of *most* names, with *at_once* for what runs at once, in folders of *passed* for repositories
+    alone.
 
-    Args:
-        listed: returns the names in the folder with this path, relative to the one that is searched ("" for that),
-            each with whether it is a folder. Raises OSError if it can't be read.
-        most: names, at most.
-        at_once: only names whose kind is AT_ONCE are found.
-        passed: names of folders whose content is looked at for repositories alone.
+    *listed* returns the names in a folder, by its path below the searched one, and whether each is a folder; or
+    OSError.
     """
     found, repositories, unseen = list[tuple[str, ObeyedRow]](), list[str](), list[str]()
     waiting, left = [""], most

@@ -1,7 +1,6 @@
 """
 The table of names that programs on the host obey.
 
-Runs in:   anywhere; pure.
 Names:     parts between slashes; they count at any depth, and with a folder everything below it does. A part may have
            one `*`. Names count in either case. A name that begins with `~/` counts in a home folder alone, where an
            agent keeps its state.
@@ -24,22 +23,13 @@ HARMLESS = "harmless"
 
 @dataclass(frozen=True, slots=True)
 class ObeyedRow:
-    """
-    Names that one program obeys.
+    """Names that one program obeys."""
 
-    Attributes:
-        names: as this module's docstring has them.
-        who: the program.
-        kind: AT_ONCE, WHEN_ASKED or HARMLESS.
-        since: the version, or the year, from which the program obeys them.
-        source: where that is written.
-    """
-
-    names: tuple[str, ...]
-    who: str
-    kind: str
-    since: str
-    source: str
+    names: tuple[str, ...]  # as this module's docstring has them
+    who: str  # the program
+    kind: str  # AT_ONCE, WHEN_ASKED or HARMLESS
+    since: str  # the version, or the year, from which the program obeys them
+    source: str  # where that is written
 
 
 _TEXTS = (

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import Reactor, Timer
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.outcome import Outcome, Result
 from leeward.pool.admission import Admission
 from leeward.pool.backlog import Backlog

@@ -21,8 +21,17 @@ from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec.egress import Policy, Secret
 from leeward.spec.egress_tls import LeaseSeal, Seal, needs_seal
-from leeward.spec.sandbox import Bind, SandboxSpec, Symlink, Text, View
-from leeward.spec.trust import BUNDLE_VARIABLES, LINKS, MOST_BUNDLE, TRUST
+from leeward.spec.sandbox import (
+    BUNDLE_VARIABLES,
+    MOST_BUNDLE,
+    TRUST,
+    TRUST_LINKS,
+    Bind,
+    SandboxSpec,
+    Symlink,
+    Text,
+    View,
+)
 
 #: Where distributions keep the file of all certificates.
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
@@ -91,11 +100,11 @@ def make_for_lease(secret_count: int) -> LeaseSeal:
 
 def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
     """*spec* with a file of certificates for each sandbox, which is empty until the daemon writes it."""
-    folders = {os.path.dirname(path) for path in (TRUST, *LINKS)} - {"/etc/ssl"}
+    folders = {os.path.dirname(path) for path in (TRUST, *TRUST_LINKS)} - {"/etc/ssl"}
     view = replace(spec.view,
                    binds=tuple(bind for bind in spec.view.binds if bind.target not in folders),
                    texts=(*spec.view.texts, Text(TRUST, b"")),
-                   links=(*spec.view.links, *(Symlink(path, TRUST) for path in LINKS)))
+                   links=(*spec.view.links, *(Symlink(path, TRUST) for path in TRUST_LINKS)))
     variables = dict.fromkeys(BUNDLE_VARIABLES, TRUST)
     return replace(spec, view=view, seal=seal, environment=tuple({**dict(spec.environment), **variables}.items()))
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from leeward.errors import Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.run.lease import Lease
 from leeward.run.report import Report
 from leeward.run.states import after

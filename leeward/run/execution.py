@@ -30,8 +30,7 @@ from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
-from leeward.loop.reactor import READ, WRITE, Reactor, Timer
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import READ, WRITE, JobStart, Reactor, Timer
 from leeward.outcome import Limit, Outcome, Result
 from leeward.run.errand import Errand
 from leeward.run.holder import Caller, Helper, Holder

@@ -35,8 +35,7 @@ from leeward.run.holder import Caller, Holder
 from leeward.run.reply import ReplyReader
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop, Verdict
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
+from leeward.spec.job import Functions, Job
 from leeward.wire import functions as wire
 
 

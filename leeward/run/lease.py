@@ -27,8 +27,7 @@ from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath, ReplyAddress
-from leeward.loop.reactor import Reactor, Timer
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.outcome import Limit, Outcome
 from leeward.run.execution import Execution
 from leeward.run.functions import Calling

@@ -12,7 +12,7 @@ from leeward.dataclass import dataclass
 from leeward.wire.frames import MAX_REPLY
 
 #: Bytes of contents that travel in the reply by default. A pipe holds so many, so that the whole output of a short job
-#: takes one read; and from so many on a memory file is faster: bench/results.py.
+#: takes one read; and from so many on a memory file is faster: docs/measurements.
 INLINE = 64 << 10
 
 

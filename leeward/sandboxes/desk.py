@@ -1,12 +1,10 @@
 """
 The daemon's live sandboxes: opened, found, extended, ended.
 
-Runs in:   the daemon, on the reactor's thread.
-
 Theory of operation. The registry has each user's sandboxes and when they end; the pool provides workers; one timer ends
-sandboxes whose time is over. A request that waits for a sandbox (a program that runs, a read) counts as use of it,
-between `busy` and `free`. Every end of a sandbox goes through `_end`: the registry stores the reason, requests that
-wait are answered, and the seat is given back.
+sandboxes whose time is over. A request that waits for a sandbox counts as use of it, between `busy` and `free`. Every
+end of a sandbox goes through `_end`: the registry stores the reason, requests that wait are answered, and the seat is
+given back.
 """
 
 from __future__ import annotations
@@ -14,17 +12,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.sandboxes.mounting import Mounting, Mounts
-from leeward.sandboxes.registry import Registry, RegistryEntry
+from leeward.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.sandboxes.reserve import Reserve
 from leeward.sandboxes.sandbox import LiveSandbox
-from leeward.sandboxes.states import Reason, State
 from leeward.sandboxes.terms import SandboxFacts, SandboxTerms
 from leeward.spec.sandbox import View
 from leeward.worker.opener import Opener
@@ -44,8 +41,6 @@ MOST_INPUT_OF_USER = 256 << 20
 
 @dataclass(slots=True)
 class Held:
-    """A sandbox, with the desk's data about it."""
-
     sandbox: LiveSandbox
     seat: Seat | None = None
     on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
@@ -54,20 +49,15 @@ class Held:
     mounting: Mounting | None = None
 
 
+#: A sandbox in the registry.
+SandboxEntry: TypeAlias = RegistryEntry[Held]
+
+
 class Desk:
     """
-    Opens, finds and ends the sandboxes of all users.
-
-    Args:
-        terms: returns what is the same for all sandboxes of *pool*.
-        wall: returns seconds since the epoch.
-        own: returns the places of the host that no sandbox is given.
-        book: records the ends of processes and sandboxes.
-        reserve: returns the bytes that stay free in file systems of the host to which sandboxes can write; 0 for no
-            bound.
-
-    Attributes:
-        seated: called with the number of each sandbox's runner, the sandbox's id, and its client's settings for egress.
+    Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
+    *reserve* the bytes that stay free in file systems to which sandboxes can write. `seated` is called with the number
+    of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
@@ -97,21 +87,9 @@ class Desk:
              lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
              terms: SandboxTerms | None = None) -> str:
         """
-        Open a sandbox for *user*; *on_open* is called once, after this call, with the sandbox's id or with the
-        error.
-
-        Args:
-            most: sandboxes that the user may have, 0 for the registry's bound.
-            patience: seconds that the request may wait for a worker.
-            mounts: folders of the host to mount. The desk owns them from now on, unless this raises.
-            pool: the pool that provides the worker, if it isn't the daemon's usual one.
-            terms: the terms of that pool's sandboxes.
-
-        Returns:
-            The sandbox's id, by which `give_up` can end it before it is open.
-
-        Raises:
-            Busy, ShuttingDown, BadRequest: the sandbox can't be opened.
+        Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
+        with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
+        are that pool's. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
         """
         self._registry.admit(user, most)
         now = self._reactor.now()
@@ -141,7 +119,7 @@ class Desk:
         self._look_at(entry)
         return name
 
-    def _opened(self, entry: RegistryEntry[Held], what: Any) -> None:
+    def _opened(self, entry: SandboxEntry, what: Any) -> None:
         held = entry.sandbox
         if isinstance(what, Refused):
             self._end(entry.name, Reason.UNOPENED, what.message, what)
@@ -149,14 +127,14 @@ class Desk:
         self.seated(what.number, entry.name, held.sandbox.facts.egress)
         if held.mounts is not None and held.mounting is None:
             if State.OPENING is held.sandbox.state:
-                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.view.scratch.targets,
+                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.terms.view.scratch.targets,
                                          partial(self._mounted, entry, what))
             return
         held.sandbox.begin(what)
         # Later, so that the caller has the return value of `open` by then.
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
-    def _mounted(self, entry: RegistryEntry[Held], place: Any, error: LeewardError | None) -> None:
+    def _mounted(self, entry: SandboxEntry, place: Any, error: LeewardError | None) -> None:
         if State.OPENING is not entry.sandbox.sandbox.state:
             return
         if error is not None:
@@ -166,7 +144,7 @@ class Desk:
         entry.sandbox.sandbox.begin(place)
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
-    def _report_opened(self, entry: RegistryEntry[Held], what: str | Refused) -> None:
+    def _report_opened(self, entry: SandboxEntry, what: str | Refused) -> None:
         on_open, entry.sandbox.on_open = entry.sandbox.on_open, None
         if on_open is not None:
             self.free(entry)
@@ -174,41 +152,28 @@ class Desk:
 
     # --- finding --------------------------------------------------------------------
 
-    def get(self, name: str, user: int) -> RegistryEntry[Held]:
-        """
-        The entry of the sandbox *name* of *user*; the time of its last use is set to now.
-
-        Raises:
-            SandboxOver: *user* has no such sandbox that can be used.
-        """
+    def get(self, name: str, user: int) -> SandboxEntry:
+        """The sandbox *name* of *user*, used now; SandboxOver if there is none that can be used."""
         entry = self._registry.get(name, user)
         if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
             raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
         entry.used = self._reactor.now()
         return entry
 
-    def of(self, user: int) -> list[RegistryEntry[Held]]:
+    def of(self, user: int) -> list[SandboxEntry]:
         """The open sandboxes of *user*, the oldest first."""
         return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
 
     def admit_terminal(self, user: int) -> None:
-        """
-        Check that *user* may open one more terminal.
-
-        Raises:
-            Busy: *user* has too many terminals open.
-        """
+        """Check that *user* may open one more terminal; Busy if not."""
         taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
         if taken >= MOST_TERMINALS_OF_USER:
             raise Busy(f"your sandboxes have {taken} terminals open, all that a user may have")
 
     def hold_input(self, user: int, size: int) -> Callable[[int], None]:
         """
-        Count *size* bytes of input that a process of *user* hasn't read yet. The caller must call the returned function
-        once, when the process has read them or never will; it ends the count, whatever its argument.
-
-        Raises:
-            Busy: other processes of the user have left too much input unread.
+        Count *size* bytes of unread input of *user*'s processes, Busy if these are too many, until the returned
+        function is called: once, when the process has read them or never will.
         """
         held = self._input.get(user, 0)
         if held and held + size > MOST_INPUT_OF_USER:
@@ -223,11 +188,11 @@ class Desk:
 
         return over
 
-    def busy(self, entry: RegistryEntry[Held]) -> None:
+    def busy(self, entry: SandboxEntry) -> None:
         """Count a request that waits for the sandbox, which isn't idle until `free` is called."""
         entry.calls += 1
 
-    def free(self, entry: RegistryEntry[Held]) -> None:
+    def free(self, entry: SandboxEntry) -> None:
         """End the count of a request that was passed to `busy`: it was answered."""
         entry.calls -= 1
         entry.used = self._reactor.now()
@@ -235,13 +200,13 @@ class Desk:
             raise Bug(f"sandbox {entry.name} has answered more requests than it had")
         self._look_at(entry)
 
-    def _tell_end(self, entry: RegistryEntry[Held], reason: str, detail: str) -> None:
+    def _tell_end(self, entry: SandboxEntry, reason: str, detail: str) -> None:
         if self._book is not None:
             sandbox = entry.sandbox.sandbox
             self._book.sandbox(entry.user, entry.name, reason, detail,
                                {"profile": sandbox.facts.key.profile, **_used(sandbox)})
 
-    def info(self, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def info(self, entry: SandboxEntry) -> Mapping[str, Any]:
         """What a client is told about the sandbox, as a map."""
         now, sandbox = self._reactor.now(), entry.sandbox.sandbox
         return {
@@ -257,7 +222,7 @@ class Desk:
 
     # --- its time -------------------------------------------------------------------
 
-    def extend(self, entry: RegistryEntry[Held], idle: float, lifetime: float) -> None:
+    def extend(self, entry: SandboxEntry, idle: float, lifetime: float) -> None:
         """Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is."""
         if idle:
             entry.idle = idle
@@ -265,7 +230,7 @@ class Desk:
             entry.until = self._reactor.now() + lifetime
         self._look_at(entry)
 
-    def _look_at(self, entry: RegistryEntry[Held]) -> None:
+    def _look_at(self, entry: SandboxEntry) -> None:
         """Set the timer so that it fires no later than *entry* may have to end."""
         when = entry.next_look()
         if self._timer is None or self._timer.call is None or when < self._timer.when:
@@ -296,7 +261,7 @@ class Desk:
 
     # --- the end --------------------------------------------------------------------
 
-    def kill(self, entry: RegistryEntry[Held], gone: Callable[[], None]) -> None:
+    def kill(self, entry: SandboxEntry, gone: Callable[[], None]) -> None:
         """End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns."""
         self._end(entry.name, Reason.KILLED, gone=gone)
 
@@ -336,7 +301,6 @@ class Desk:
                     *([partial(on_open, refusal)] if on_open is not None else []), *book)
 
     def close(self) -> None:
-        """End all sandboxes: the daemon shuts down."""
         if self._timer is not None:
             self._timer.cancel()
         in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),

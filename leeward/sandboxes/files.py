@@ -1,15 +1,14 @@
 """
 File calls of a live sandbox's clients, done one after the other by a process in it.
 
-Runs in:   the daemon, on the reactor's thread.
-Trust:     none in that process (inside/file_calls.py): other processes of the sandbox may have it killed, stopped or
-           starved, and its answers may be anything.
+Trust: none in that process (inside/file_calls.py): others of the sandbox may kill, stop or starve it, and its answers
+may be anything.
 
 Theory of operation. The first call starts the process, which is kept. Each call is answered once: by the process, or as
 failed when the process ends during the call or the call's time is up. In the last case the process is given up as well.
-When the sandbox ends no answer comes from here, because the end of the sandbox answers its requests. The process
-has a time limit of its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn
-while it runs goes on, and its answer is dropped.
+When the sandbox ends no answer comes from here, because its end answers its requests. The process has a time limit of
+its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn while it runs goes on,
+and its answer is dropped.
 """
 
 from __future__ import annotations
@@ -96,14 +95,11 @@ class FileCall:
         self._files.late(self)
 
     def cancel(self) -> None:
-        """Withdraw the call: its answer is dropped."""
         self._answered = None
         self._files.taken_back(self)
 
 
 class LiveFiles:
-    """The file calls of one sandbox, and the process that does them."""
-
     costs = "session"
 
     def __init__(self, reactor: Reactor, start: StartFiles) -> None:
@@ -125,13 +121,8 @@ class LiveFiles:
 
     def ask(self, call: Mapping[str, Any], size: int, answered: Answered) -> FileCall:
         """
-        Queue *call*; *answered* is called once, perhaps before this returns.
-
-        Args:
-            size: about how many bytes the call has.
-
-        Raises:
-            Busy: too many calls wait already, or no process can be started.
+        Queue *call*, of about *size* bytes; *answered* is called once, perhaps before this returns. Busy if too many
+        wait, or no process can be started.
         """
         if len(self._waiting) >= MOST_CALLS or (self._waiting and self._size + size > MOST_BYTES):
             raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
@@ -148,12 +139,6 @@ class LiveFiles:
     # --- its process ----------------------------------------------------------------
 
     def _begin(self) -> None:
-        """
-        Start the process.
-
-        Raises:
-            Busy: the process can't be started.
-        """
         self._happen(FilesEvent.ASKED)
         self._turn += 1
         turn = self._turn
@@ -173,10 +158,7 @@ class LiveFiles:
         self._pump()
 
     def _lost(self, turn: int, why: str) -> None:
-        """
-        The process has ended. If it had never started, the waiting calls fail, because another process
-        would fail, too.
-        """
+        """The process has ended. If it had never started, the waiting calls fail, because another one would fail, too."""
         if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
             return
         never = FilesStage.STARTING is self.stage
@@ -190,7 +172,6 @@ class LiveFiles:
         in_any_case(*([partial(running.answer, failed)] if running is not None else []), self._again)
 
     def _again(self) -> None:
-        """Start another process if calls wait."""
         if self._waiting and FilesStage.NONE is self.stage:
             try:
                 self._begin()
@@ -262,7 +243,6 @@ class LiveFiles:
             self._give_up("the sandbox stands still")
 
     def close(self) -> None:
-        """End the process, and answer all calls with None: the sandbox is over."""
         if FilesStage.CLOSED is self.stage:
             return
         self._happen(FilesEvent.CLOSED)
@@ -274,7 +254,6 @@ class LiveFiles:
                     *([starting.kill] if starting is not None else []), partial(self._answer_all, None))
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         if self.stage in (FilesStage.STARTING, FilesStage.READY):
             self._give_up(bug(error))
 

@@ -1,11 +1,9 @@
 """
 A Python interpreter with state in a live sandbox: requests one after the other, in the order in which they came.
 
-Runs in:   the daemon, on the reactor's thread.
-
 Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`); both end together.
-Its requests wait here while the process starts, and while another request runs. When the process is lost, for whatever
-reason, the state is lost: waiting requests are refused, and so is every later request until a reset.
+Its requests wait here while the process starts, and while another runs. When the process is lost, for whatever reason,
+the state is lost: waiting requests are refused, and so is every later request until a reset.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome
 from leeward.protocols import Protocol
 from leeward.run.branches import KernelBranch
@@ -95,7 +93,6 @@ class KernelRequest:
             report.close()
 
     def finished(self, report: Report) -> None:
-        """Called by the lease: the job is over."""
         self._kernel.ran(self, report)
 
     def lost(self) -> None:
@@ -150,12 +147,7 @@ def _refusal(report: Report) -> str:
 
 
 class LiveKernel:
-    """
-    One kernel of a sandbox: its process, and the requests that wait for it.
-
-    Args:
-        start: starts its process, at once and at each reset.
-    """
+    """One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests."""
 
     costs = "session"
 
@@ -203,13 +195,7 @@ class LiveKernel:
         return self.stage in (KernelStage.STARTING, KernelStage.READY)
 
     def run(self, job: Job, done: Done) -> KernelRequest:
-        """
-        Queue *job*; *done* is called once, perhaps before this returns.
-
-        Raises:
-            SessionOver: the kernel's process has ended.
-            Busy: too many requests wait already.
-        """
+        """Queue *job*; *done* is called once, perhaps at once. SessionOver without a process, Busy if too many wait."""
         request = self._new(job, done)
         self._pump()
         return request
@@ -225,18 +211,10 @@ class LiveKernel:
             self._lease.keep()  # else the fast path would send the next job of its connection before this one
         return request
 
-    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None],
-             lost: Callable[[str], None]) -> Forking:
+    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Forking:
         """
-        Queue the fork of a branch: a process with the state that this kernel has when the request's turn comes.
-
-        Args:
-            job: the job that the request is counted as.
-            fork: makes the branch's process.
-            opened, lost: the callbacks for the branch's process, as in `Start`.
-
-        Raises:
-            SessionOver, Busy: as `run`.
+        Queue, as *job*, the fork of a branch, with the state that this kernel has then. *fork* makes its process,
+        *opened* and *lost* are as in `Start`. Raises as `run`.
         """
         forking = Forking(lost)
         request = self._new(job, forking.answered)
@@ -293,7 +271,6 @@ class LiveKernel:
     # --------------------------------------------------------------------------
 
     def ran(self, request: KernelRequest, report: Report) -> None:
-        """Called by *request*: its job is over."""
         if self._running is request:
             self._running = None
         request.answer(report)
@@ -312,12 +289,7 @@ class LiveKernel:
         return self._running is not None and self._lease is not None and self._lease.interrupt()
 
     def reset(self) -> None:
-        """
-        Start a new process. Running and waiting requests are refused.
-
-        Raises:
-            LeewardError: no process can be started. The kernel's state is lost.
-        """
+        """Start a new process; all requests are refused. LeewardError if none can be started, and the state is lost."""
         self._give_up("it was reset")
         self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
         try:
@@ -340,7 +312,6 @@ class LiveKernel:
                     *([process.kill] if process is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. The kernel's state is lost."""
         if self.lives:
             self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
             self._give_up(bug(error))

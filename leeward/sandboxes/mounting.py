@@ -1,9 +1,14 @@
 """
-Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, and mounted.
+Folders of the host in a sandbox: opened for its client, with owners mapped for its processes, mounted, and changed.
 
-Runs in:   the daemon, on the reactor's thread.
-Owns:      descriptors: the detached mounts of the folders (trees), until they are attached or given up; afterwards the
-           folders with the layers of overlays.
+Owns: the detached mounts of the folders (trees), until they are attached or given up; then the folders with layers.
+
+Theory of operation. A layer can't be changed below a mounted overlay, so the porter unmounts the overlay, changes the
+layer and mounts it again. Meanwhile no process may be in the sandbox. The change is refused while a process runs that a
+client has started, a kernel included. Background processes that commands have left are ended, and so is the process for
+file calls; the sandbox starts none until the porter has answered. The system's kernel decides in the end: it doesn't
+unmount an overlay that is in use. If a porter ends without an answer during a change, the layer's state is unknown, and
+the sandbox is ended.
 """
 
 from __future__ import annotations
@@ -14,9 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
-from leeward.errors import BadRequest, Busy, LeewardError
+from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected
 from leeward.loop.barrier import in_any_case
-from leeward.protocols import Protocol
+from leeward.loop.reactor import Reactor
+from leeward.run.porter import PorterRefusal
+from leeward.run.verdict import bug
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names
 
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from leeward.pool.sessions import Cancellable
     from leeward.run.live import LiveRunner
     from leeward.run.porter import PorterOrder
+    from leeward.sandboxes.sandbox import LiveSandbox
     from leeward.worker.opener import Opener
 
 #: Seconds that the mounts of one sandbox may take; and names that a sandbox may have hidden after its opening, each of
@@ -34,31 +42,21 @@ MOUNT_S, MOST_HIDDEN = 5.0, 2048
 @dataclass(slots=True)
 class Mounts:
     """
-    The mounts of a sandbox.
+    The mounts of a sandbox. It owns `trees`, one for each folder; `layers`, once mounted, one for each overlay; and
+    `covers`, from which hidden names are covered, once a home is mounted.
 
-    Attributes:
-        trees: one for each of *folders*; this object owns them.
-        user: uid and gid of the client.
-        found: device and inode of each folder.
-        since: a time before the folders were opened, in nanoseconds since the epoch by the clock of file systems.
-        layers: descriptors of the folders with the layers, one for each overlay among *folders*, in order, once they
-            are mounted; this object owns them.
-        kept: names of the copies of each overlay, by its target.
-        hides: of a view of the host: folders, and names in them that aren't to be seen; None for any other view.
-        home: a home of the sandbox's own, if it has one, and what is hidden and protected; None for neither.
-        covers: a descriptor of the sandbox's folder from which hidden names are covered, once a home is mounted; this
-            object owns it. -1 without a home.
-        hidden: how many names were hidden since the sandbox was opened.
-        changing: an overlay is being copied or changed. There is one such operation at a time, because the files that
-            it makes on the way have fixed names.
+    `user` is the client's uid and gid, `found` device and inode of each folder, `since` a time before they were opened,
+    in ns by the clock of file systems. `kept` has the names of each overlay's copies by target. `hides` are names that
+    a view of the host doesn't show; None for other views. `changing`: an overlay is being copied or changed, one at a
+    time, because the files that this makes on the way have fixed names.
     """
 
-    folders: tuple[Folder, ...]
-    trees: list[int]
-    user: tuple[int, int]
-    found: list[tuple[int, int]]
-    since: int
-    layers: list[int]
+    folders: tuple[Folder, ...] = ()
+    trees: list[int] = field(default_factory=list)
+    user: tuple[int, int] = (0, 0)
+    found: list[tuple[int, int]] = field(default_factory=list)
+    since: int = 0
+    layers: list[int] = field(default_factory=list)
     kept: dict[str, list[str]] = field(default_factory=dict)
     changing: bool = False
     hides: Sequence[tuple[str, Sequence[str]]] | None = None
@@ -67,12 +65,7 @@ class Mounts:
     hidden: int = 0
 
     def layer(self, target: str) -> int:
-        """
-        A descriptor, still owned here, of the folder with the layers of the overlay at *target*.
-
-        Raises:
-            BadRequest: there is no overlay at *target*.
-        """
+        """The folder, still owned here, with the layers of the overlay at *target*; BadRequest if there is none."""
         overlays = [folder.target for folder in self.folders if folder.overlay]
         if target not in overlays or len(self.layers) != len(overlays):
             raise BadRequest(f"{target!r:.80} is no overlay of this sandbox's"
@@ -84,20 +77,11 @@ class Mounts:
         return [folder.target for folder in self.folders].index(target)
 
     def check_still(self) -> None:
-        """
-        Check that no overlay is being copied or changed.
-
-        Raises:
-            Busy: one is.
-        """
+        """Check that no overlay is being copied or changed; Busy if one is."""
         if self.changing:
             raise Busy("an overlay of the sandbox is being kept or changed")
 
-    def names(self, target: str) -> list[str]:
-        return self.kept.setdefault(target, [])
-
     def info(self) -> list[Mapping[str, Any]]:
-        """What a client is told about the mounts: a map for each folder."""
         return [{"path": folder.path, "target": folder.target, "writable": folder.writable, "overlay": folder.overlay,
                  "file": folder.file, "device": device, "inode": inode, "since": self.since,
                  **({"checkpoints": list(self.kept.get(folder.target, ()))} if folder.overlay else {})}
@@ -119,12 +103,9 @@ class Mounts:
 
 class Mounting:
     """
-    Mounts *mounts* in the runner *place*. The porter, which mounts them, is a copy of the keeper. It is made while the
-    opener maps the owners of the folders' files, which are then in its order.
-
-    Args:
-        scratch: the writable folders of the view.
-        done: called once, perhaps before this returns: with None, or with the error if the mounts couldn't be made.
+    Mounts *mounts* in the runner *place*, by a porter, a copy of the keeper, which is made while the opener maps the
+    owners of the folders' files. *scratch* are the view's writable folders. *done* is called once, perhaps before this
+    returns: with None or the error.
     """
 
     def __init__(self, opener: Opener, place: LiveRunner, mounts: Mounts, scratch: Sequence[str],
@@ -194,22 +175,11 @@ class Mounting:
         in_any_case(*(each.cancel for each in asked))
 
 
-class CoverPlace(Protocol):
-    """The interface of a live sandbox, as far as `hide_names` uses it."""
-
-    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
-              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None],
-              seconds: float) -> Cancellable: ...
-
-
-def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
+def hide_names(place: LiveSandbox, mounts: Mounts, names: Sequence[str],
                answered: Callable[[Mapping[str, Any] | LeewardError], None]) -> None:
     """
-    Hide *names* in an open sandbox, by the same means as the names that were hidden at its opening.
-
-    Raises:
-        BadRequest: the sandbox has no home of its own, names lie in none of its mounts, or too many were hidden in it.
-        LeewardError: the porter can't be started.
+    Hide *names* in an open sandbox, as at its opening. BadRequest without a home of its own, for names in none of its
+    mounts, or too many; LeewardError if the porter can't be started.
     """
     if mounts.covers < 0:
         raise BadRequest("hide is for sandboxes with a home of their own")
@@ -225,3 +195,101 @@ def hide_names(place: CoverPlace, mounts: Mounts, names: Sequence[str],
         answered(what)
 
     place.carry({"order": "cover", "hide": list(names)}, [mounts.covers], done, MOUNT_S)
+
+
+#: Copies of one overlay.
+MOST_KEPT = 8
+#: Seconds that a copy or a change may take; that killed processes have to end; and between two checks of the latter.
+COPY_S, _QUIET_S, _LOOK_S = 60.0, 1.0, 0.005
+
+Answered = Callable[[Mapping[str, Any] | LeewardError], None]
+
+
+def keep(sandbox: LiveSandbox, mounts: Mounts, target: str, name: str, most: int, answered: Answered) -> str:
+    """
+    Copy the upper folder of the overlay at *target*, while processes may go on. Returns the copy's name: *name* or, if
+    empty, the first free number. *most* is the sandbox's memory; *answered* is called once, unless this raises.
+    BadRequest if there is no overlay, RequestRejected if it has MOST_KEPT copies, Busy during another change,
+    LeewardError if the porter can't be started.
+    """
+    layer, names = mounts.layer(target), mounts.kept.setdefault(target, [])
+    mounts.check_still()
+    name = name or next(str(number) for number in range(1, MOST_KEPT + 2) if str(number) not in names)
+    if name not in names and len(names) >= MOST_KEPT:
+        raise RequestRejected(f"{target!r:.80} has {len(names)} checkpoints, all that it may have; one with the name"
+                              " of an old one takes its place")
+
+    def carried(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        mounts.changing = False
+        _close(fds)
+        if not isinstance(what, LeewardError) and name not in names:
+            names.append(name)
+        answered(what)
+
+    sandbox.carry({"order": "keep", "number": mounts.number(target), "name": name, "most": most // 2}, [layer], carried,
+                  COPY_S)
+    mounts.changing = True
+    return name
+
+
+class LayerChange:
+    """
+    Does *order* with the overlay at *target* once the sandbox's leftover processes have ended; *answered* is called
+    once, later. BadRequest if there is no overlay, RequestRejected while clients' processes run, Busy during another
+    change.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, sandbox: LiveSandbox, mounts: Mounts, target: str, order: Mapping[str, Any],
+                 answered: Answered) -> None:
+        mounts.layer(target)
+        if sandbox.running:
+            raise RequestRejected(f"{sandbox.running} processes and kernels run in the sandbox: end them first")
+        mounts.check_still()
+        self._reactor, self._sandbox, self._mounts, self._target = reactor, sandbox, mounts, target
+        self._order = {**order, "number": mounts.number(target), "target": target}
+        self._answered: Answered | None = answered
+        sandbox.hold()
+        mounts.changing = True
+        self._until = reactor.now() + _QUIET_S
+        reactor.after(0.0, self._look)
+
+    def _look(self) -> None:
+        present = self._sandbox.present
+        if present and self._reactor.now() < self._until:
+            self._reactor.after(_LOOK_S, self._look)
+        elif present:
+            self._finish(RequestRejected(f"{present} processes of the sandbox don't end"))
+        else:
+            try:
+                self._sandbox.carry(self._order, [self._mounts.layer(self._target)], self._done, COPY_S)
+            except LeewardError as error:
+                self._finish(error)
+
+    def _done(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        _close(fds)
+        if isinstance(what, PorterRefusal):
+            self._finish(RequestRejected(str(what)))
+            return
+        if isinstance(what, LeewardError):
+            self._sandbox.lost(f"its overlay was being changed: {what}")
+        self._finish(what)
+
+    def _finish(self, what: Mapping[str, Any] | LeewardError) -> None:
+        answered, self._answered = self._answered, None
+        self._mounts.changing = False
+        self._sandbox.release()
+        if answered is not None:
+            answered(what)
+
+    def broken(self, error: Exception) -> None:
+        """Called by the barrier: a callback of this object has raised *error*. Ends the sandbox, and answers the request."""
+        if self._answered is not None:
+            self._sandbox.lost(bug(error))
+            self._finish(Busy(bug(error)))
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

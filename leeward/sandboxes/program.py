@@ -1,18 +1,16 @@
 """
 One process of a live sandbox, as its clients see it: its output, its stdin, its end.
 
-Runs in:   the daemon, on the reactor's thread.
+Theory of operation. A program that is *run* keeps what it writes within its output limit, and its one client gets a
+report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
+and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read and
+each wait of a client is answered once: when there is something to report, when its time has passed, or when the sandbox
+is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is kept: in
+the report, or as the last chunks.
 
-Theory of operation. A program that is *run* keeps what it writes within its output limit, and its one client gets
-a report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
-and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read
-and each wait of a client is answered once: when there is something to report, when its time has passed, or when the
-sandbox is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is
-kept: in the report, or as the last chunks.
-
-A limit on processor time is enforced by checks. The next check is made when the program can have used up what is left,
-if it runs all the time on all processors that it may have. So a program that waits most of the time is checked seldom,
-and one that computes is ended METER_S late at most, plus the delay of the event loop.
+A limit on processor time is enforced by checks. The next one is made when the program can have used up what is left, if
+it runs all the time on all processors that it may have. So one that waits most of the time is checked seldom, and one
+that computes is ended METER_S late at most, plus the delay of the event loop.
 """
 
 from __future__ import annotations
@@ -33,10 +31,8 @@ from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import Stop, Verdict, bug, ended, stopped
-from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT, Chunks, OutputChunk
-from leeward.sandboxes.feed import Feed
-from leeward.sandboxes.kept import KeptOutput
-from leeward.sandboxes.states import PROCESS, Life, Moment
+from leeward.sandboxes.registry import PROCESS, Life, Moment
+from leeward.sandboxes.streams import ROOM, STDERR, STDOUT, Chunks, Feed, KeptOutput, OutputChunk
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit
@@ -59,19 +55,9 @@ _AGAIN_S = 0.1
 @dataclass(frozen=True, slots=True)
 class Order:
     """
-    What program a process is to run, and its limits.
-
-    Attributes:
-        argv: the program and its arguments.
-        title: what lists show.
-        folder: the folder in which it starts.
-        time: seconds that it may run; None for as long as its sandbox lives.
-        output: bytes of its output that clients get; None for no limit.
-        cuts: more output is cut; else it ends the process.
-        kept: its output is kept for the report; else clients read it in chunks.
-        terminal: it is on a terminal, whose one stream is stdout.
-        cpu_time: processor seconds that it may use, with all that descends from it; None for no bound.
-        processors: how many processors it can use at once.
+    What program a process is to run, with its *title* in lists. None for *time*, *output* bytes and processor seconds
+    (*cpu_time*, with descendants) is no limit. *cuts*: output beyond the limit is cut, else it ends the process.
+    *kept*: it is for the report, else clients read it in chunks. A *terminal*'s one stream is stdout.
     """
 
     argv: tuple[str, ...]
@@ -88,8 +74,6 @@ class Order:
 
 @dataclass(slots=True)
 class _Waits:
-    """A read or a wait of a client."""
-
     after: int | None  # for a read: the number of the last chunk that its client has
     wake: Callable[[], None]
     timer: Timer | None = None
@@ -97,18 +81,8 @@ class _Waits:
 
 class LiveProgram:
     """
-    A process that clients have started, from its start until it is forgotten.
-
-    Args:
-        usage: returns what the whole sandbox has used.
-        over: called once, at the end, with the report.
-        degraded: as in results.
-
-    Attributes:
-        order: the program, and its limits.
-        number: in its sandbox, from 1 on.
-        started: the time of the start, by the reactor's clock.
-        report: how the process ended; None until then.
+    A process that clients have started, from its start until it is forgotten. *usage* returns what the whole sandbox
+    has used; *over* is called once with the report.
     """
 
     costs = "job"
@@ -131,9 +105,9 @@ class LiveProgram:
         self._omitted = 0, 0
         self._told: Limit | None = None
         self._child: LiveProcess | None = None
-        self._feed: Feed | None = None
+        self.feed: Feed | None = None
         self._paused = self._killed = False
-        self._waits: list[_Waits] = []
+        self.waits: list[_Waits] = []
         self._stop: Stop | None = None
         self._fault = ""
         self._timer: Timer | None = None
@@ -147,7 +121,7 @@ class LiveProgram:
     def begin(self, child: LiveProcess, spent: float = 0.0) -> None:
         """The process exists, as *child*. The first *spent* of its processor seconds aren't counted."""
         self._child, self._spent_before = child, spent
-        self._feed = Feed(self._reactor, child)
+        self.feed = Feed(self._reactor, child)
         self._happen(Moment.STARTED)
         if self.order.kept:
             child.gather()
@@ -185,14 +159,9 @@ class LiveProgram:
     def pid(self) -> int:
         return -1 if self._child is None else self._child.pid
 
-    @property
-    def feed(self) -> Feed | None:
-        return self._feed
-
     # --- while it runs ----------------------------------------------------------
 
     def output(self, stream: int, data: bytes) -> None:
-        """Take *data*, which the process has written to *stream*."""
         if Life.OVER is self.life or self._cut:
             return
         if stream == STDERR or self.order.terminal:
@@ -272,23 +241,16 @@ class LiveProgram:
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
-        Call *wake* once: when there is a chunk after the number *after* (None: only when the process has ended), or
-        when *seconds* have passed.
-
-        Returns:
-            A function that cancels the wait.
+        Call *wake* once, at a chunk after the number *after* (None: at the end), or in *seconds*. Returns what cancels
+        it.
         """
         waits = _Waits(after, wake)
-        self._waits.append(waits)
+        self.waits.append(waits)
         waits.timer = self._reactor.after(seconds, partial(self._expire, waits))
 
         def take_back() -> None:
             self._forget(waits)
         return take_back
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waits)
 
     def _expire(self, waits: _Waits) -> None:
         if self._forget(waits):
@@ -297,13 +259,13 @@ class LiveProgram:
     def _forget(self, waits: _Waits) -> bool:
         if waits.timer is not None:
             waits.timer.cancel()
-        if waits in self._waits:
-            self._waits.remove(waits)
+        if waits in self.waits:
+            self.waits.remove(waits)
             return True
         return False
 
     def _wake_waiters(self) -> None:
-        for waits in list(self._waits):
+        for waits in list(self.waits):
             if Life.OVER is self.life or (waits.after is not None and self.more(waits.after)):
                 self._expire(waits)
 
@@ -322,10 +284,7 @@ class LiveProgram:
         self.kill()
 
     def kill(self) -> None:
-        """
-        End the process and its descendants for a client, also the descendants that are left after the process's end.
-        The report will give the exit status that the kernel gives.
-        """
+        """End the process and its descendants, also those left after its end; the exit status is the kernel's."""
         if self._child is None:
             return
         if Life.OVER is not self.life:
@@ -337,7 +296,6 @@ class LiveProgram:
         self._child.kill()
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback of this object has raised *error*. Ends the process."""
         self._fault = self._fault or bug(error)
         if Life.OVER is not self.life:
             self.stop(Stop.BUG)
@@ -368,10 +326,7 @@ class LiveProgram:
         self._finish(verdict, Usage(), None)
 
     def denied(self) -> Mapping[str, int]:
-        """
-        How often each system call was refused to the process so far, by the call's name. Empty once the process is
-        over: then its result has the numbers.
-        """
+        """How often each call was refused so far, by name. Empty once it is over: its result has the numbers."""
         return {} if self._child is None or Life.OVER is self.life else self._child.denied()
 
     def _finish(self, verdict: Verdict, usage: Usage, how: Exit | None) -> None:
@@ -406,8 +361,8 @@ class LiveProgram:
         self._over(report)
 
     def _close_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.close()
+        if self.feed is not None:
+            self.feed.close()
 
     def drop(self) -> None:
         """Drop the output: no client can ask for the process any more."""

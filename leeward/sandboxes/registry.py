@@ -1,24 +1,21 @@
 """
-The table of all sandboxes: whose they are, when they end, and why those ended that are over.
+The table of all sandboxes: whose they are, when they end, and why those ended that are over. Pure: times are passed.
 
-Runs in:   the daemon; pure: the caller passes times, and a function that gives random bytes.
-Trust:     none in a client. An id finds a sandbox only together with the uid that opened it. The ids of another
-           user's sandbox, of one that never existed and of one that was forgotten give the same answer.
-
-The first characters of an id say which daemon made it, so that a sandbox of an earlier daemon is distinguished from
-one that never existed. The other 22 characters are 110 random bits.
+Trust: an id finds a sandbox only together with the uid that opened it. The ids of another user's sandbox, of one that
+never existed and of one that was forgotten give the same answer. Its first characters say which daemon made it, which
+tells a sandbox of an earlier daemon from one that never existed. The other 22 are 110 random bits.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from leeward.dataclass import dataclass
 from leeward.errors import Busy, SandboxOver
-from leeward.sandboxes.states import LIMITS, SAID, Reason
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 
 T = TypeVar("T")
@@ -35,12 +32,7 @@ MOST_OF_ONE = 1024
 
 @dataclass(slots=True)
 class Ending:
-    """
-    The record of a sandbox that is over.
-
-    Attributes:
-        when: seconds since the epoch.
-    """
+    """The record of a sandbox that is over, since *when*, in seconds since the epoch."""
 
     user: int
     reason: Reason
@@ -56,14 +48,8 @@ class Ending:
 @dataclass(slots=True)
 class RegistryEntry(Generic[T]):
     """
-    A sandbox that lives.
-
-    Attributes:
-        idle: seconds without use after which it ends.
-        until: the end of its lifetime, by the reactor's clock.
-        used: when it was last used, by the same clock.
-        calls: how many requests wait for it; it isn't idle while there are any.
-        serial: its place in the order in which sandboxes were opened, from 1 on.
+    A sandbox that lives: it ends at *until*, or after *idle* seconds without use since *used*, by the reactor's clock,
+    but not idle while *calls* wait for it. *serial* is its place in the order of opening, from 1 on.
     """
 
     name: str
@@ -87,13 +73,7 @@ class RegistryEntry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """
-    The sandboxes of all users by their ids, and those that are over, for a while.
-
-    Args:
-        random: returns as many random bytes as its argument says.
-        since: when this daemon started, in seconds since the epoch. The sandboxes of earlier daemons ended before.
-    """
+    """The sandboxes of all users by their ids, and those that are over, for a while. *since*: this daemon's start."""
 
     def __init__(self, random: Callable[[int], bytes] = os.urandom, since: float = 0.0) -> None:
         self._random, self._since = random, since
@@ -107,25 +87,12 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         return len(self._live)
 
-    @property
-    def ended(self) -> int:
-        """The number of ended sandboxes that are remembered."""
-        return len(self._ended)
-
     def _letters(self, count: int) -> str:
         # 32 divides 256, so each letter is as likely as any other.
         return "".join(ID_ALPHABET[byte & 31] for byte in self._random(count))
 
     def admit(self, user: int, most: int = 0) -> None:
-        """
-        Check that *user* may have one more sandbox.
-
-        Args:
-            most: sandboxes that the user may have, 0 for MOST_OF_ONE.
-
-        Raises:
-            Busy: the user has that many already.
-        """
+        """Check that *user* may have one more sandbox than *most*, 0 for MOST_OF_ONE; Busy if not."""
         have, most = self._of.get(user, 0), most or MOST_OF_ONE
         if have >= most:
             raise Busy(f"user {user} has {have} sandboxes open already, the most that one user may have")
@@ -139,12 +106,7 @@ class Registry(Generic[T]):
         return entry
 
     def get(self, name: str, user: int) -> RegistryEntry[T]:
-        """
-        The entry of the sandbox *name* of *user*.
-
-        Raises:
-            SandboxOver: this user has no such sandbox.
-        """
+        """The sandbox *name* of *user*; SandboxOver if this user has none."""
         entry = self._live.get(name)
         if entry is not None and entry.user == user:
             return entry
@@ -188,3 +150,78 @@ class Registry(Generic[T]):
 
     def all(self) -> list[RegistryEntry[T]]:
         return list(self._live.values())
+
+
+class State(enum.Enum):
+    OPENING = "opening"  # waits for a runner
+    OPEN = "open"
+    OVER = "over"
+
+
+class Event(enum.Enum):
+    OPENED = "opened"
+    ENDED = "ended"
+
+
+#: For a pair that is missing, `run.states.after` raises Bug.
+SANDBOX: Mapping[tuple[State, Event], State] = {
+    (State.OPENING, Event.OPENED): State.OPEN,
+    (State.OPENING, Event.ENDED): State.OVER,
+    (State.OPEN, Event.ENDED): State.OVER,
+}
+
+
+class Life(enum.Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    OVER = "over"
+
+
+class Moment(enum.Enum):
+    STARTED = "started"
+    ENDED = "ended"  # and what it wrote was read
+
+
+PROCESS: Mapping[tuple[Life, Moment], Life] = {
+    (Life.STARTING, Moment.STARTED): Life.RUNNING,
+    (Life.STARTING, Moment.ENDED): Life.OVER,  # its sandbox has gone
+    (Life.RUNNING, Moment.ENDED): Life.OVER,
+}
+
+
+class Reason(enum.StrEnum):
+    """Why a sandbox is over, as clients are told."""
+
+    IDLE = "idle"
+    LIFETIME = "lifetime"
+    KILLED = "killed"
+    PARTED = "parted"      # it was to end with the connection that had opened it
+    MEMORY = "memory"
+    FILES = "files"        # it can write to a file system of the host that has too little space left
+    EXITED = "exited"
+    SHUTDOWN = "shutdown"
+    RESTART = "restart"    # the daemon that had it is gone
+    LOST = "lost"          # its runner was lost, by a fault of leeward's or the host's
+    UNOPENED = "unopened"  # it never had a runner
+    UNKNOWN = "unknown"    # none of this user's, or over for long
+
+
+#: What a client reads, after "the sandbox is over: ".
+SAID: Mapping[Reason, str] = {
+    Reason.IDLE: "nobody used it for as long as it may be idle",
+    Reason.LIFETIME: "its lifetime has passed",
+    Reason.KILLED: "it was killed",
+    Reason.PARTED: "the program that had opened it has ended, or closed its connection",
+    Reason.MEMORY: "it ran out of memory",
+    Reason.FILES: "the file system of a folder that it can write to has less space left than the daemon keeps free"
+                  " (folder_reserve)",
+    Reason.EXITED: "its first process has ended",
+    Reason.SHUTDOWN: "the daemon is shutting down",
+    Reason.RESTART: "the daemon was started anew, which ends every sandbox",
+    Reason.LOST: "its process was lost",
+    Reason.UNOPENED: "it could not be opened",
+    Reason.UNKNOWN: "this user has none by this id: there never was one, or it ended long ago",
+}
+
+#: The limit that the sandbox has reached, by the reason of its end.
+LIMITS: Mapping[Reason, str] = {Reason.LIFETIME: "time", Reason.MEMORY: "memory", Reason.FILES: "files"}

@@ -1,14 +1,11 @@
 """
 Ends sandboxes that can write to a folder of the host whose file system has too little space left.
 
-Runs in:   the daemon: on the reactor's thread, and on a thread for each file system and user, since statfs(2) of one that
-           doesn't answer waits for ever.
-Theory of operation. A thread asks its file system every LOOK_S, and leaves the answer where the loop finds it. The loop
-           looks as often, and starts no call that could wait. An answer that is missing for LATE_S counts as one that
-           there is no space left; so does a file system that tells no size.
-Bound:     what sandboxes write between two looks. MOST threads for each user but root, also of those that wait.
-Leaves:    whose bytes they are: all sandboxes that can write to the file system end.
-Source:    statfs(2), fstatvfs(3)
+Theory of operation. A thread for each file system and user asks it every LOOK_S, since statfs(2) of one that doesn't
+answer waits for ever, and leaves the answer where the loop finds it, which looks as often. An answer that is missing
+for LATE_S counts as no space left; so does a file system that tells no size. All sandboxes that can write there end,
+whoever wrote. What is written between two looks is the bound. Each user but root has MOST threads, also of those that
+wait.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from leeward.errors import Busy
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.sandboxes.mounting import Mounts
 
 #: Seconds between two looks, and without an answer until the file system counts as full.
@@ -31,14 +28,8 @@ MOST = 16
 
 class FreeSpace:
     """
-    The free space of one file system.
-
-    Args:
-        fd: a descriptor in it, owned from now on.
-
-    Attributes:
-        said: when it was told last, by `time.monotonic`, and how many bytes.
-        names: the sandboxes that can write there.
+    The free space of one file system, by a descriptor in it, owned from now on. *said*: when it was told last, by
+    `time.monotonic`, and the bytes; *names*: the sandboxes that can write there.
     """
 
     def __init__(self, fd: int) -> None:
@@ -70,32 +61,26 @@ class FreeSpace:
 
 
 class Reserve:
-    """
-    Args:
-        least: returns the bytes that have to stay free; 0 for no bound.
-        end: called with the id of each sandbox that has to end, and why.
-    """
+    """*least* returns the bytes that have to stay free, 0 for none; *end* gets a sandbox that has to end, and why."""
 
     def __init__(self, reactor: Reactor, least: Callable[[], int], end: Callable[[str, str], None]) -> None:
-        self._reactor, self._least, self._end = reactor, least, end
+        self._least, self._end = least, end
         self._asked: dict[tuple[int, int], FreeSpace] = {}  # by user and device
         self._stopped: list[tuple[int, FreeSpace]] = []
-        self._timer: Timer | None = None
+        self._looks = Repeating(reactor, LOOK_S, self._look)
 
     def watch(self, name: str, user: int, mounts: Mounts) -> None:
         """
-        Watch the file systems of the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*.
-
-        Raises:
-            Busy: that are too many for this user, or there are no descriptors or threads.
+        Watch the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*. Busy if these are
+        in too many file systems for this user, or there are no descriptors or threads.
         """
         if not self._least():
             return
         for folder, tree, (device, _) in zip(mounts.folders, mounts.trees, mounts.found, strict=True):
             if folder.writable:
                 self._asking(user, device, tree).names.add(name)
-        if self._asked and self._timer is None:
-            self._timer = self._reactor.after(LOOK_S, self._look)
+        if self._asked:
+            self._looks.start()
 
     def _asking(self, user: int, device: int, tree: int) -> FreeSpace:
         found = self._asked.get((user, device))
@@ -119,8 +104,7 @@ class Reserve:
                 each.stop()
                 self._stopped.append((key[0], each))
 
-    def _look(self) -> None:
-        self._timer = None
+    def _look(self) -> bool:
         least, now = self._least(), time.monotonic()
         for each in list(self._asked.values()):
             when, free = each.said
@@ -128,18 +112,10 @@ class Reserve:
                    f"{free} bytes are free, of {least}" if free < least else "")
             for name in sorted(each.names) if why else ():
                 self._end(name, why)
-        if self._asked:
-            self._timer = self._reactor.after(LOOK_S, self._look)
-
-    def broken(self, _error: Exception) -> None:
-        """Called by the barrier: a look has failed. The next one comes."""
-        if self._timer is None:
-            self._timer = self._reactor.after(LOOK_S, self._look)
+        return bool(self._asked)
 
     def close(self) -> None:
-        """Stop all threads, without waiting: the daemon ends."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
         for each in self._asked.values():
             each.stop()
         self._asked.clear()

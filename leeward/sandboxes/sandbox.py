@@ -1,8 +1,6 @@
 """
 One live sandbox: its runner, once the pool has provided one, and its processes.
 
-Runs in:   the daemon, on the reactor's thread.
-
 Theory of operation. A sandbox is OPENING until the pool has a worker for it, OPEN while its runner lives, and OVER once
 it was ended or its runner was lost. Then every request about its processes is answered, and its seat in the pool is
 given back. No two processes of a sandbox have the same number. The newest of those that have ended are remembered, so
@@ -19,20 +17,18 @@ from typing import TYPE_CHECKING, Any
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
 from leeward.isolation.cgroup.entry import Usage
-from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.barrier import in_any_case, nothing
+from leeward.loop.reactor import JobStart, Ran, Reactor
 from leeward.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.sandboxes.files import LiveFiles
 from leeward.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
 from leeward.sandboxes.program import LiveProgram, Order
-from leeward.sandboxes.states import SANDBOX, Event, Life, Reason, State
+from leeward.sandboxes.registry import SANDBOX, Event, Life, Reason, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, SandboxTerms, environment_of
 from leeward.sandboxes.warm import WarmPlace, has_room
 from leeward.spec.job import Job
-from leeward.spec.sandbox import View
 
 if TYPE_CHECKING:
     from leeward.pool.sessions import Cancellable
@@ -56,21 +52,16 @@ _REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended"
 
 class LiveSandbox:
     """
-    Args:
-        gone: called once, with the reason and a detail, if the sandbox ends because its runner was lost.
-
-    Attributes:
-        opened: when it was opened, by the reactor's clock.
-        files: its file calls.
-        held: no process may be started, see `hold`.
-        on_program_end: called when a process has ended: its number (0 for an interpreter), its title and its result.
+    *gone* is called once, with reason and detail, if the sandbox ends because its runner was lost. While it is `held`
+    no process may be started. `on_program_end` gets number (0: an interpreter), title and result of each process that
+    ends.
     """
 
     costs = "session"
 
     def __init__(self, reactor: Reactor, facts: SandboxFacts, terms: SandboxTerms,
                  gone: Callable[[Reason, str], None]) -> None:
-        self._reactor, self.facts, self._terms = reactor, facts, terms
+        self._reactor, self.facts, self.terms = reactor, facts, terms
         self._gone: Callable[[Reason, str], None] | None = gone
         self.state = State.OPENING
         self.opened = reactor.now()
@@ -82,7 +73,7 @@ class LiveSandbox:
         self._used = Usage()
         self._denied: Counter[str] = Counter()
         self.held = False
-        self.on_program_end: Callable[[int, str, Result], None] = _ignore
+        self.on_program_end: Callable[[int, str, Result], None] = nothing
         self._warm = WarmPlace(reactor)
         self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
 
@@ -90,23 +81,12 @@ class LiveSandbox:
         self.state = after("sandbox", SANDBOX, self.state, event)
 
     def begin(self, place: LiveRunner) -> None:
-        """Use the runner *place*: the sandbox is open now."""
         self._place = place
         self._happen(Event.OPENED)
 
     @property
-    def view(self) -> View:
-        """The view of files that its processes have."""
-        return self._terms.view
-
-    @property
     def lease(self) -> int:
-        """
-        The number of its runner, by which the broker knows it.
-
-        Raises:
-            Bug, Busy: the sandbox has no runner, or an overlay of it is being changed.
-        """
+        """The number of its runner, by which the broker knows it; Bug or Busy as `_here`."""
         return self._here().number
 
     # --- processes ----------------------------------------------------------------
@@ -114,15 +94,9 @@ class LiveSandbox:
     def start(self, asked: AskedProgram, over: Callable[[Report], None],
               fed: Callable[[int], None] | None = None) -> LiveProgram:
         """
-        Start a program; *over* is called once with its report, and not from inside this call.
-
-        Args:
-            fed: called once when the program has read its input or never will; not if this raises, or without input.
-
-        Raises:
-            BadRequest: execve(2) can't take the arguments or variables.
-            Busy: as many processes run as the sandbox may have.
-            Refused: the program can't be started.
+        Start a program; *over* is called once with its report, later; *fed* when it has read its input or never will,
+        not if this raises or without input. BadRequest if execve(2) can't take it, Busy at the limit on processes,
+        Refused.
         """
         here = self._here()
         self._check_room()
@@ -131,14 +105,14 @@ class LiveSandbox:
                       asked.limits.output if asked.bounded else None, asked.limits.cuts_output, asked.kept,
                       asked.size is not None,
                       asked.cpu_time, self.facts.limits.cpu / 100)
-        env = environment_of(self._terms, self.facts, here.variables, asked)
+        env = environment_of(self.terms, self.facts, here.variables, asked)
         held = None
         if asked.warm and has_room(self.facts.limits):
             what = (asked.argv, asked.cwd, tuple(sorted(env.items())))
             held = self._warm.take(what)
             over = self._warm.follow(what, partial(self._launch, replace(asked, stdin=b""), env), over)
         program = LiveProgram(self._reactor, number, order, self.usage, partial(self._over, number, over),
-                          self._terms.degraded)
+                          self.terms.degraded)
         tells = program.output, partial(self._exited, program)
         try:
             child, spent = (self._launch(asked, env, *tells), 0.0) if held is None else held.give(*tells)
@@ -153,12 +127,12 @@ class LiveSandbox:
         program.begin(child, spent)
         feed = program.feed
         if (asked.stdin or asked.warm) and feed is not None:
-            feed.write(asked.stdin, fed or _ignore, end=not asked.open)
+            feed.write(asked.stdin, fed or nothing, end=not asked.open)
         return program
 
     def _launch(self, asked: AskedProgram, env: Mapping[str, str], output: Callable[[int, bytes], None],
                 exited: Callable[[Exit], None]) -> LiveProcess:
-        child: LiveProcess = self._terms.launch.start(
+        child: LiveProcess = self.terms.launch.start(
             self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
             on_exit=exited)
         return child
@@ -200,21 +174,13 @@ class LiveSandbox:
         return self._place
 
     def _check_room(self) -> None:
-        """
-        Raises:
-            Busy: as many processes run as the sandbox may have.
-        """
+        """Check that one more process may run; Busy if not."""
         running = self.running
         if running >= self.facts.limits.processes:
             raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
 
     def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
-        """
-        Run *job* in a fresh interpreter; *done* is called once.
-
-        Raises:
-            Busy: as many processes run as the sandbox may have, or the interpreter can't be started.
-        """
+        """Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't start."""
         self._check_room()
         fresh = FreshJob(self._reported(done), self._fresh)
         try:
@@ -228,12 +194,7 @@ class LiveSandbox:
         return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
 
     def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> KernelRequest:
-        """
-        Run *job* in the kernel *number*.
-
-        Raises:
-            SessionOver, Busy: as `LiveKernel.run`; SessionOver also if there is no such kernel.
-        """
+        """Run *job* in the kernel *number*; SessionOver or Busy as `LiveKernel.run`."""
         self._stir()
         return self.kernel(number).run(self._with_env(job), self._reported(done))
 
@@ -250,22 +211,14 @@ class LiveSandbox:
         self._report_end(0, "", Report(result=result, answered=True))
 
     def open_kernel(self) -> int:
-        """
-        Open a kernel, and return its number.
-
-        Raises:
-            Busy: as many processes run as the sandbox may have, or the kernel can't be started.
-        """
+        """Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started."""
         return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
 
     def fork_kernel(self, number: int) -> int:
         """
         Open a kernel, and return its number. It begins with the state of the kernel *number* after all requests that
-        this kernel has got so far. A reset gives the new kernel a fresh process, as any other.
-
-        Raises:
-            SessionOver: there is no such kernel, or its state is gone.
-            Busy: as `open_kernel`, or too many requests wait for the kernel.
+        this one has got so far; a reset gives it a fresh process, as any other. SessionOver, or Busy as `open_kernel`
+        and `LiveKernel.run`.
         """
         of, limits = self.kernel(number), self.facts.limits
         begun = False
@@ -295,28 +248,18 @@ class LiveSandbox:
         return self._last_kernel
 
     def kernel(self, number: int) -> LiveKernel:
-        """
-        Raises:
-            SessionOver: the sandbox has no kernel *number*.
-        """
+        """The kernel *number*; SessionOver if there is none."""
         kernel = self._kernels.get(number)
         if kernel is None:
             raise SessionOver(f"the sandbox has no kernel {number}: it never had, or it was closed")
         return kernel
 
     def close_kernel(self, number: int) -> None:
-        """
-        Raises:
-            SessionOver: the sandbox has no kernel *number*.
-        """
         self.kernel(number).close()
         del self._kernels[number]
 
     def program(self, number: int) -> LiveProgram:
-        """
-        Raises:
-            ProcessOver: the sandbox has no process *number*, or doesn't remember it any more.
-        """
+        """The process *number*; ProcessOver if there is none, or it isn't remembered any more."""
         program = self._programs.get(number)
         if program is None:
             raise ProcessOver(f"the sandbox has no process {number}: it never had, or it ended a while ago")
@@ -340,12 +283,7 @@ class LiveSandbox:
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> Cancellable:
-        """
-        Have a porter do *order*; see run/live.py.
-
-        Raises:
-            LeewardError: the porter can't be started.
-        """
+        """Have a porter do *order*; see run/live.py. LeewardError if it can't be started."""
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
@@ -359,11 +297,8 @@ class LiveSandbox:
 
     def hold(self) -> None:
         """
-        Refuse to start processes until `release`, and end those that are left: the ones that commands left in the
-        background, and the ones that the sandbox started itself.
-
-        Raises:
-            Busy: the sandbox is held already, or does file calls.
+        Refuse to start processes until `release`, and end those that commands left in the background, or the sandbox
+        started itself. Busy if it is held already, or does file calls.
         """
         if self.held or self.files.calls:
             raise Busy("file calls are done in the sandbox" if self.files.calls else
@@ -418,20 +353,13 @@ class LiveSandbox:
                     *(partial(fresh.lost, why) for fresh in list(self._fresh)), self._warm.close, self.files.close)
 
     def broken(self, error: Exception) -> None:
-        """Called by the barrier: a callback has raised *error*, so that the sandbox's state isn't known. Ends the sandbox."""
         self.lost(f"a bug of the daemon's: {error}")
-
-
-def _ignore(*_told: object) -> None: ...
 
 
 class FreshJob:
     """
-    A job in a fresh interpreter of a live sandbox. Whoever sent it can end it by `cancel`.
-
-    Args:
-        done: called once with the report, unless the job is cancelled.
-        among: the sandbox's jobs of this kind; this one is among them until it is answered.
+    A job in a fresh interpreter of a live sandbox, *among* its others until it is answered. *done* is called once with
+    the report, unless whoever sent it ends it by `cancel`.
     """
 
     def __init__(self, done: Callable[[Report], None], among: set[FreshJob]) -> None:
@@ -441,7 +369,6 @@ class FreshJob:
         among.add(self)
 
     def answer(self, report: Report) -> None:
-        """The job is over: pass on its report."""
         self._among.discard(self)
         done, self._done = self._done, None
         if done is not None:

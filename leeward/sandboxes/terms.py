@@ -1,8 +1,4 @@
-"""
-The settings of a live sandbox: those of its daemon, those of its client, and those of a program that it has to start.
-
-Runs in:   the daemon; pure but for `Launch.start`.
-"""
+"""The settings of a live sandbox: those of its daemon, those of its client, and those of a program that it has to start."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from leeward.run.launch import Command, Stdio
 from leeward.spec import stand_ins
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
-from leeward.spec.sandbox import SandboxSpec, Scratch, View
-from leeward.spec.trust import BUNDLE_VARIABLES
+from leeward.spec.sandbox import BUNDLE_VARIABLES, SandboxSpec, Scratch, View
 
 if TYPE_CHECKING:
     from leeward.run.launch import Exit
@@ -28,18 +23,10 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 @dataclass(frozen=True, slots=True)
 class AskedProgram:
     """
-    A program to start.
-
-    Attributes:
-        argv: the program and its arguments.
-        limits: of these, the ones on time and output are used.
-        timed, bounded: whether it has the time limit, and the output limit.
-        stdin: the bytes that it can read from its standard input.
-        open: clients may write more to its standard input.
-        size: rows and columns of the terminal that it is on, if it is on one.
-        cpu_time: processor seconds that it and all that descends from it may use; None for no bound.
-        clean: of the variables that all processes get, it gets only PATH and those that its egress policy needs.
-        warm: it reads all of its stdin before it does anything, so a process that waits for stdin can be held ready.
+    A program to start. It has the time limit if it is *timed*, the output limit if *bounded*; *cpu_time* is of all that
+    descends from it, too. *open*: clients may write more to its stdin. *size*: rows and columns of its terminal, if it
+    is on one. *clean*: of the variables that all processes get, it gets only PATH and what its egress policy needs.
+    *warm*: it reads all of its stdin before it does anything, so a process that waits for stdin can be held ready.
     """
 
     argv: tuple[str, ...]
@@ -64,11 +51,8 @@ class Launch:
     def start(self, place: LiveRunner, asked: AskedProgram, env: Mapping[bytes, bytes], *,
               on_output: Callable[[int, bytes], None], on_exit: Callable[[Exit], None]) -> Any:
         """
-        Start the program in *place*. Returns its process, which may not run yet.
-
-        Raises:
-            BadRequest: execve(2) can't take the arguments or variables.
-            LeewardError: the program can't be started now.
+        Start the program in *place*. Returns its process, which may not run yet; BadRequest if execve(2) can't take it,
+        LeewardError if it can't be started now.
         """
         command = Command(tuple(word.encode() for word in asked.argv), env, asked.cwd.encode(), size=asked.size)
         piped = asked.open or asked.warm or bool(asked.stdin)
@@ -78,14 +62,9 @@ class Launch:
 @dataclass(frozen=True, slots=True)
 class SandboxTerms:
     """
-    What is the same for all sandboxes of a daemon.
-
-    Attributes:
-        launch: starts programs.
-        environment: of every process, before what clients add.
-        tls: of these variables, the ones by which programs trust the broker that ends their TLS.
-        degraded: as in results.
-        view: the view of files that each of them has.
+    What is the same for all sandboxes of a daemon: how programs start, the *environment* of every process before what
+    clients add, of it the *tls* variables by which programs trust the broker, *degraded* as in results, and the view of
+    files.
     """
 
     launch: Launch
@@ -96,7 +75,6 @@ class SandboxTerms:
 
 
 def terms_of(spec: SandboxSpec, degraded: tuple[str, ...]) -> SandboxTerms:
-    """The terms of a daemon whose sandboxes are made by *spec*."""
     return SandboxTerms(Launch(), spec.environment, _tls(spec), degraded, spec.view)
 
 
@@ -109,13 +87,7 @@ def _tls(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
 
 @dataclass(slots=True)
 class SandboxFacts:
-    """
-    What a client has set for its sandbox when it opened it.
-
-    Attributes:
-        cwd: the folder in which programs start that name none.
-        egress: the client's settings for the egress policy, and for fetches; None if it takes the policy as it is.
-    """
+    """What a client has set for its sandbox when it opened it. *egress* is None if it takes the policy as it is."""
 
     limits: Limits
     env: Mapping[str, str] = field(default_factory=dict)
@@ -127,12 +99,7 @@ class SandboxFacts:
 
 def environment_of(terms: SandboxTerms, facts: SandboxFacts, variables: Mapping[str, str],
                    asked: AskedProgram) -> dict[str, str]:
-    """
-    All environment variables of a program.
-
-    Args:
-        variables: of this sandbox alone.
-    """
+    """All environment variables of a program; *variables* are of this sandbox alone."""
     own = {**dict(terms.environment), **variables}
     if asked.clean:
         path = own.get("PATH", _PATH)

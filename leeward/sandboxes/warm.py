@@ -1,15 +1,12 @@
 """
 The one process of a live sandbox that is started before its request comes, and waits for its standard input.
 
-Runs in:   the daemon, on the reactor's thread.
-Trust:     none in the process, nor in those beside it, which may end it or write in its place.
-
 Theory of operation. A request with `warm` is for a program that does nothing before it has read all of its stdin. When
 such a program has ended, another process is started with the same arguments, folder and variables; it waits, because
-nobody writes to its stdin. The next request for the same program gets this process, and the process's limits and the
-times of its result begin then. A process that has written or ended before is never given to a request, which then
+nobody writes to its stdin. The next request for the same program gets it, and its limits and times begin then. A
+process that has written or ended before, as those beside it may have caused, is never given to a request, which then
 starts one as usual. The waiting process is ended after HOLD_S, when one for another program takes its place, and with
-its sandbox. No more are started in a sandbox where MOST_FAILED in a row have written or ended before their request.
+its sandbox. No more are started where MOST_FAILED in a row have written or ended before their request.
 """
 
 from __future__ import annotations
@@ -47,11 +44,8 @@ def has_room(limits: Limits) -> bool:
 
 class WarmProcess:
     """
-    A process that was started before its request.
-
-    Args:
-        what: its arguments, folder and variables, which have to be equal in the request.
-        spoilt: called when the process has written or ended before it was given to a request.
+    A process that was started before its request, for *what* (arguments, folder, variables) has to be equal in it.
+    *spoilt* is called when it has written or ended before.
     """
 
     def __init__(self, what: Hashable, spoilt: Callable[[WarmProcess], None]) -> None:
@@ -61,12 +55,7 @@ class WarmProcess:
         self._to: tuple[OnOutput, OnExit] | None = None
 
     def begin(self, start: Callable[[OnOutput, OnExit], LiveProcess]) -> None:
-        """
-        Start the process.
-
-        Raises:
-            LeewardError: *start* can't start it.
-        """
+        """Start the process by *start*, or raise its LeewardError."""
         self._child = start(self._output, self._exited)
 
     def _output(self, stream: int, data: bytes) -> None:
@@ -83,12 +72,7 @@ class WarmProcess:
             self._spoilt(self)
 
     def give(self, output: OnOutput, exited: OnExit) -> tuple[LiveProcess, float]:
-        """
-        Give the process to a request: from now on *output* is called with its output, and *exited* when it ends.
-
-        Returns:
-            The process, and the processor seconds that it has used so far.
-        """
+        """Give the process to a request, which gets its output and end. Returns it, and its processor seconds so far."""
         if self._child is None:
             raise Bug("a process that was never made is held ready")
         self._to = output, exited
@@ -100,8 +84,6 @@ class WarmProcess:
 
 
 class WarmPlace:
-    """Holds the one process of a sandbox that waits for its request."""
-
     costs = "session"
 
     def __init__(self, reactor: Reactor) -> None:
@@ -151,7 +133,6 @@ class WarmPlace:
             timer.cancel()
 
     def drop(self) -> None:
-        """End the waiting process, if there is one."""
         held = self._held
         self._forget()
         if held is not None:
@@ -163,6 +144,5 @@ class WarmPlace:
         self._forget()
 
     def broken(self, _error: Exception) -> None:
-        """Called by the barrier: a callback of this object has failed. Ends the waiting process; no more are started."""
         self._failed = MOST_FAILED
         self.drop()

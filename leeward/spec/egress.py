@@ -1,7 +1,6 @@
 """
-Policies of egress: what a sandbox may reach, as data.
+Policies of egress: what a sandbox may reach, as data. `egress.policy` decides by it.
 
-Runs in:   anywhere; pure. `egress.policy` decides by it.
 Trust:     a table of the configuration is the operator's, a map may be any client's: both become a Policy, or
            PolicyError with the place, the reason and what to write instead.
 """
@@ -37,85 +36,43 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class EgressLimits:
-    """
-    The limits of one sandbox's egress.
-
-    Attributes:
-        connections: connections at once.
-        per_minute: connections or requests that may begin in a minute.
-        request: bytes that one request may carry.
-        response: bytes that one response may carry.
-        redirects: redirects that `fetch` follows.
-        connect: seconds for a connection to be made.
-        total: seconds for one request of `fetch`.
-        ask: seconds for which a request that a rule of `ask` matches waits for an answer.
-    """
-
-    connections: int = 50
-    per_minute: int = 500
-    request: int = 10 << 20
-    response: int = 50 << 20
-    redirects: int = 10
-    connect: float = 10.0
-    total: float = 30.0
-    ask: float = 300.0
+    connections: int = 50  # at once
+    per_minute: int = 500  # connections or requests that may begin in a minute
+    request: int = 10 << 20  # bytes that one request may carry
+    response: int = 50 << 20  # bytes that one response may carry
+    redirects: int = 10  # redirects that `fetch` follows
+    connect: float = 10.0  # seconds for a connection to be made
+    total: float = 30.0  # seconds for one request of `fetch`
+    ask: float = 300.0  # seconds for which a request that a rule of `ask` matches waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """
-    A secret that a policy puts into requests: its name and its hosts, never its value.
+    """A secret that a policy puts into requests: its name and its hosts, never its value."""
 
-    Attributes:
-        name: the name of the variable that jobs see.
-        hosts: names, "*.NAME" for the sub-domains of one; ":PORT" after one is that port alone, without it every port
-            that the policy allows.
-        source: "env:NAME", "file:PATH" or "command:..."; "" in a client's policy, because a client can't name a source.
-        places: the parts of a request in which the secret may be, of PLACES.
-    """
-
-    name: str
-    hosts: tuple[str, ...]
-    source: str = ""
-    places: tuple[str, ...] = ("header",)
+    name: str  # the name of the variable that jobs see
+    hosts: tuple[str, ...]  # names, "*.NAME" for sub-domains, with ":PORT" for that port alone
+    source: str = ""  # "env:NAME", "file:PATH" or "command:..."; "" in a client's, which can't name one
+    places: tuple[str, ...] = ("header",)  # the parts of a request in which the secret may be, of PLACES
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """
-    What a sandbox may reach. A policy with nothing but a name allows nothing.
+    """What a sandbox may reach. A policy with nothing but a name allows nothing."""
 
-    Attributes:
-        name: the operator's name for it, or "".
-        allow: what may be reached.
-        deny: what may not be reached, whatever `allow` says.
-        ask: what a person decides, unless `deny` or `allow` has decided.
-        ports: the ports of rules in `allow` and `ask` that name none.
-        addresses: ranges that are otherwise refused, such as private ones, and to which an allowed name may resolve.
-        methods: allowed methods; () is any. If a policy names methods, requests that the broker can't read are refused.
-        schemes: allowed schemes, "http", "https" or both, and nothing else passes; () is any.
-        limits: the limits of one sandbox.
-        secrets: the secrets that the broker puts into requests.
-        authorities: a file with certificates of authorities that hosts may have, beside those that this host trusts; ""
-            is none. For TLS that the broker ends.
-        proxy: environment variables name the proxy to programs. Only an operator's policy can set this, because all
-            sandboxes of a pool have the same variables.
-        within: another policy that has to allow a request as well; `narrow` makes such a policy.
-    """
-
-    name: str = ""
-    allow: tuple[EgressRule, ...] = ()
-    deny: tuple[EgressRule, ...] = ()
-    ask: tuple[EgressRule, ...] = ()
-    ports: tuple[int, ...] = (80, 443)
-    addresses: tuple[Network, ...] = ()
-    methods: tuple[str, ...] = ()
-    schemes: tuple[str, ...] = ()
-    limits: EgressLimits = field(default_factory=EgressLimits)
-    secrets: tuple[Secret, ...] = ()
-    authorities: str = ""
-    proxy: bool = False
-    within: Policy | None = None
+    name: str = ""  # the operator's, or ""
+    allow: tuple[EgressRule, ...] = ()  # what may be reached
+    deny: tuple[EgressRule, ...] = ()  # what may not be reached, whatever `allow` says
+    ask: tuple[EgressRule, ...] = ()  # what a person decides, unless `deny` or `allow` has decided
+    ports: tuple[int, ...] = (80, 443)  # the ports of rules in `allow` and `ask` that name none
+    addresses: tuple[Network, ...] = ()  # ranges that are otherwise refused, and to which an allowed name may resolve
+    methods: tuple[str, ...] = ()  # allowed ones; () is any. With methods, requests that can't be read are refused.
+    schemes: tuple[str, ...] = ()  # allowed schemes, "http", "https" or both, and nothing else passes; () is any
+    limits: EgressLimits = field(default_factory=EgressLimits)  # of one sandbox
+    secrets: tuple[Secret, ...] = ()  # the secrets that the broker puts into requests
+    authorities: str = ""  # a file with certificates of further authorities, for TLS that the broker ends
+    proxy: bool = False  # variables name the proxy to programs; the operator's alone, since all of a pool have them
+    within: Policy | None = None  # another policy that has to allow a request as well; `narrow` makes such a policy
 
 
 #: The range of each limit.
@@ -126,8 +83,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
 }
 
 #: The keys of a policy's table or map.
-KEYS = ("allow", "deny", "ask", "ports", "addresses", "methods", "schemes", "limits", "secrets", "authorities",
-        "proxy", "within")
+KEYS = names(Policy)[1:]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
@@ -135,16 +91,10 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 
 def parse_policy(table: object, place: str = "", name: str = "", *, depth: int = 0) -> Policy:
     """
-    Make a policy from a table of the configuration, or from a map as `policy_map` makes it.
+    Make a policy *name* from a table of the configuration at *place*, or a map of `policy_map`, that narrows *depth*
+    others.
 
-    Args:
-        table: the keys as in the configuration.
-        place: the table's place, for errors: "egress.build".
-        name: the name of the policy in records.
-        depth: how many policies this one narrows.
-
-    Raises:
-        PolicyError: the key, what is wrong with it, and what to write.
+    Raises PolicyError: the key, what is wrong with it, and what to write.
     """
     if not isinstance(table, Mapping):
         raise PolicyError(place, "a policy is a table")
@@ -187,13 +137,10 @@ def policy_map(policy: Policy) -> dict[str, Any]:
 
 def narrow(operator: Policy, client: Policy) -> Policy:
     """
-    Return *client*'s policy within *operator*'s. Of the two policies' decisions about a request the stricter one holds,
-    and of their limits the smaller one. It has the secrets that both policies name, for the hosts and places that both
-    name.
+    Return *client*'s policy within *operator*'s: the stricter decision and the smaller limits hold, and it has the
+    secrets that both policies name, for the hosts and places that both name.
 
-    Raises:
-        PolicyError: a secret that the operator's policy doesn't have, or for hosts that it doesn't name there, or too
-            many policies within each other.
+    Raises PolicyError for a secret or host that the operator's doesn't name, or too many policies within each other.
     """
     own = {each.name: each for each in operator.secrets}
     secrets = []

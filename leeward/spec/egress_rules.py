@@ -1,7 +1,6 @@
 """
 Rules of egress: what an entry of `allow`, `deny` or `ask` names.
 
-Runs in:   anywhere; pure.
 Trust:     none. A text becomes an EgressRule, or PolicyError with the place, the reason and what to write instead.
 
 A rule is `[METHODS ][SCHEME://]HOST[:PORT][/PATH]`: `docs.example.org`, `*.example.org:8443`, `10.1.0.0/16:5432`,
@@ -42,14 +41,7 @@ _PATH = re.compile(r"/[!$&-;=@-Z_a-z~%]*")
 
 
 class PolicyError(BadRequest):
-    """
-    Raised for an invalid policy, or an invalid rule of one.
-
-    Args:
-        place: the key, as in "egress.build.allow[2]"; may be empty.
-        reason: what is wrong.
-        cure: what to write instead; may be empty.
-    """
+    """An invalid policy or rule: its key, as in "egress.build.allow[2]", what is wrong, and what to write instead."""
 
     def __init__(self, place: str, reason: str, cure: str = "") -> None:
         self.place, self.reason, self.cure = place, reason, cure
@@ -58,33 +50,23 @@ class PolicyError(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class EgressRule:
-    """
-    One entry of `allow`, `deny` or `ask`.
+    """One entry of `allow`, `deny` or `ask`."""
 
-    Attributes:
-        text: the rule in its one form, as records name it; `parse_rule` reads it back.
-        kind: what the host part is: "any", "name", "below" (the sub-domains of a name) or "network".
-        name: the host's name, for the kinds "name" and "below".
-        network: the network, for the kind "network"; a single address is a network of one address.
-        port: 0 if the rule gives none.
-        scheme: "http", "https" or "" for any.
-        methods: the allowed methods; () for any.
-        path: the path itself, or the beginning of paths and "*"; "" for any.
-    """
-
-    text: str
-    kind: str
-    name: str = ""
-    network: Network | None = None
-    port: int = 0
-    scheme: str = ""
-    methods: tuple[str, ...] = ()
-    path: str = ""
+    text: str  # the rule in its one form, as records name it; `parse_rule` reads it back
+    kind: str  # what the host part is: "any", "name", "below" (the sub-domains of a name) or "network"
+    name: str = ""  # the host's name, for the kinds "name" and "below"
+    network: Network | None = None  # the network, for the kind "network"; a single address is a network of one address
+    port: int = 0  # 0 if the rule gives none
+    scheme: str = ""  # "http", "https" or "" for any
+    methods: tuple[str, ...] = ()  # the allowed methods; () for any
+    path: str = ""  # the path itself, or the beginning of paths and "*"; "" for any
 
     def names_host(self, name: str, address: Address | None) -> bool:
         """Whether the rule is about a host: by the host's *name*, or by its *address* if it has no name."""
         if self.kind == "network":
-            return address is not None and address in _of_kind(self.network, address)
+            network = self.network
+            return (address is not None and network is not None and network.version == address.version
+                    and address in network)
         if self.kind == "any":
             return True
         return bool(name) and (name == self.name if self.kind == "name" else is_below(name, self.name))
@@ -95,17 +77,8 @@ class EgressRule:
         return not (self.methods or self.path or self.scheme)
 
 
-def _of_kind(network: Network | None, address: Address) -> Any:
-    return network if network is not None and network.version == address.version else ()
-
-
 def parse_rule(text: str, place: str = "") -> EgressRule:
-    """
-    Make a rule from its text.
-
-    Raises:
-        PolicyError: *text* isn't a rule; the message says what is wrong and what to write.
-    """
+    """Make a rule from its text; PolicyError says what is wrong and what to write."""
     def wrong(reason: str, cure: str = "") -> PolicyError:
         return PolicyError(place, f"{brief(text, 80)}: {reason}", cure)
 
@@ -149,7 +122,6 @@ def parse_rule(text: str, place: str = "") -> EgressRule:
 
 
 def _host(text: str) -> tuple[str, str, Network | None, int]:
-    """Return kind, name, network and port of a rule's host."""
     port = 0
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
@@ -173,7 +145,7 @@ def _host(text: str) -> tuple[str, str, Network | None, int]:
         return kind, found.name, None, port
     if kind == "below":
         raise InvalidHost("an address has no sub-domains")
-    return "network", "", _single(found.address), port
+    return "network", "", ip_network(str(found.address)), port
 
 
 def _network(text: str) -> Network:
@@ -191,10 +163,6 @@ def _network(text: str) -> Network:
         raise InvalidHost("the range has an address with bits after its prefix") from None
 
 
-def _single(address: Address) -> Network:
-    return ip_network(str(address))
-
-
 def _path(path: str, wrong: Any) -> str:
     if "?" in path or "#" in path:
         raise wrong("a rule's path can't have a query or a fragment", "rules match paths only")
@@ -207,10 +175,11 @@ def _path(path: str, wrong: Any) -> str:
 
 def compared_path(target: str) -> str | None:
     """
-    Return the path of a request's target without its query and with needless escapes undone, which is the form that
-    rules are compared with. None if servers could read another path in it: dot segments, an empty segment, an escaped
-    slash or percent sign, a backslash, escapes that aren't UTF-8 in its only form, letters that some servers take for
-    one of these signs, and the like.
+    The path of a request's target in the form that rules are compared with: without its query, needless escapes undone.
+
+    None if servers could read another path in it: dot segments, an empty segment, an escaped slash or percent sign, a
+    backslash, escapes that aren't UTF-8 in its only form, letters that some servers take for one of these signs, and
+    the like.
     """
     path = target.partition("?")[0]
     if not _PATH.fullmatch(path):
@@ -238,10 +207,7 @@ def compared_path(target: str) -> str | None:
 
 
 def _has_one_form(path: bytes) -> bool:
-    """
-    Whether a path is UTF-8 without overlong forms, and no letter in it has a compatibility form with ASCII signs, such
-    as a fullwidth full stop.
-    """
+    """Whether a path is UTF-8 without overlong forms and without letters that have a compatibility form with ASCII signs."""
     try:
         text = path.decode()
     except UnicodeDecodeError:

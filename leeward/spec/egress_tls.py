@@ -1,8 +1,4 @@
-"""
-The TLS that the broker ends, and what sandboxes need for it: certificates, an authority, placeholders.
-
-Runs in:   anywhere; pure. `pool.seals` makes these.
-"""
+"""The TLS that the broker ends, and what sandboxes need for it: certificates, an authority, placeholders (`pool.seals`)."""
 
 from __future__ import annotations
 
@@ -16,36 +12,21 @@ from leeward.spec.hosts import is_below
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Seal:
-    """
-    The data for TLS that the broker ends which all sandboxes of a pool share.
+    """The data for TLS that the broker ends which all sandboxes of a pool share."""
 
-    Attributes:
-        bundle: the path of the host's file of certificates, "" if it has none.
-        certificates: the content of that file.
-        trusted: certificates of the policy's own authorities, PEM.
-        secrets: the names of the policy's secrets.
-    """
-
-    bundle: str
-    certificates: bytes
-    trusted: bytes
-    secrets: tuple[str, ...]
+    bundle: str  # the path of the host's file of certificates, "" if it has none
+    certificates: bytes  # the content of that file
+    trusted: bytes  # certificates of the policy's own authorities, PEM
+    secrets: tuple[str, ...]  # the names of the policy's secrets
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LeaseSeal:
-    """
-    The data for TLS that the broker ends which belong to one sandbox only.
+    """The data for TLS that the broker ends which belong to one sandbox only."""
 
-    Attributes:
-        key: the private key of the sandbox's authority, PEM. It goes to the broker, and to no sandbox.
-        certificate: the certificate of the authority, PEM.
-        placeholders: the placeholders for the pool's secrets, in the order of the secrets.
-    """
-
-    key: bytes
-    certificate: bytes
-    placeholders: tuple[str, ...]
+    key: bytes  # the private key of the sandbox's authority, PEM. It goes to the broker, and to no sandbox.
+    certificate: bytes  # the certificate of the authority, PEM
+    placeholders: tuple[str, ...]  # the placeholders for the pool's secrets, in the order of the secrets
 
 
 def needs_seal(policy: Policy) -> bool:
@@ -55,10 +36,7 @@ def needs_seal(policy: Policy) -> bool:
 
 
 def ends(policy: Policy, name: str, port: int) -> bool:
-    """
-    Whether the broker ends TLS to *name* at *port*. It does so where a secret is for, and if a rule for *name* or the
-    whole policy is about methods or paths.
-    """
+    """Whether the broker ends TLS to *name* at *port*: for a secret there, or for rules or a policy of methods or paths."""
     return bool(name) and any(
         each.methods or any(is_for(secret, name, port) for secret in each.secrets)
         or any((rule.methods or rule.path) and rule.names_host(name, None) for rule in _tls_rules(each))
@@ -66,7 +44,6 @@ def ends(policy: Policy, name: str, port: int) -> bool:
 
 
 def is_for(secret: Secret, name: str, port: int) -> bool:
-    """Whether the secret is for *name* at *port*: one of its hosts that names this port, or none."""
     for text in secret.hosts:
         host, _, named = text.partition(":")
         if named in ("", str(port)) and (is_below(name, host[2:]) if host.startswith("*.") else name == host):

@@ -1,8 +1,4 @@
-"""
-Folders of the host in a live sandbox, as data: what is asked for, and which places are never given or taken.
-
-Runs in:   anywhere; pure.
-"""
+"""Folders of the host in a live sandbox, as data: what is asked for, and which places and names are never given or taken."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from leeward.errors import BadRequest
 
 if TYPE_CHECKING:
     from leeward.spec.sandbox import View  # a client imports this module without it
+
 
 #: Mounts of one sandbox, at most.
 MOST = 16
@@ -39,22 +36,11 @@ _OWN = ("/proc", "/sys", "/dev", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/li
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """
-    A folder or file of the host that a client asks for.
-
-    Attributes:
-        path: its path on the host, as the client's descriptor has it.
-        target: its path in the sandbox.
-        writable: the sandbox's writes change the host's folder at once.
-        overlay: the sandbox's writes stay in the sandbox.
-        file: *path* is a file and not a folder.
-    """
-
-    path: str
-    target: str
-    writable: bool = False
-    overlay: bool = False
-    file: bool = False
+    path: str  # its path on the host, as the client's descriptor has it
+    target: str  # its path in the sandbox
+    writable: bool = False  # the sandbox's writes change the host's folder at once
+    overlay: bool = False  # the sandbox's writes stay in the sandbox
+    file: bool = False  # *path* is a file and not a folder
 
 
 def within(path: str, folder: str) -> bool:
@@ -62,13 +48,14 @@ def within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def check(folders: Sequence[Folder]) -> None:
-    """
-    Check *folders* as far as that is possible without the host's files and a view.
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """*paths* without duplicates and without those inside another one."""
+    unique = dict.fromkeys(paths)
+    return tuple(path for path in unique if not any(other != path and within(path, other) for other in unique))
 
-    Raises:
-        BadRequest: there are too many, a path is invalid, or targets overlap or are reserved.
-    """
+
+def check(folders: Sequence[Folder]) -> None:
+    """Check *folders* as far as that is possible without the host's files and a view; else BadRequest."""
     if len(folders) > MOST:
         raise BadRequest(f"{len(folders)} mounts; a sandbox may have {MOST}")
     for folder in folders:
@@ -98,10 +85,7 @@ def reserved(target: str) -> str:
 
 
 def fits(folders: Iterable[Folder], view: View) -> None:
-    """
-    Raises:
-        BadRequest: a target is, holds, or lies in what *view* shows.
-    """
+    """Raise BadRequest if a target is, holds, or lies in what *view* shows."""
     own = [*(bind.target for bind in view.binds), *(text.target for text in view.texts),
            *(link.target for link in view.links)]
     for folder in folders:
@@ -121,3 +105,10 @@ def shown(path: str) -> bool:
 def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
     """Whether the folder's target needs a place in the sandbox's root, outside of the writable folders."""
     return not any(within(folder.target, target) for target in scratch)
+
+
+#: Names that are hidden at any depth, as globs.
+SECRET_FILES = (".env", ".env.*", ".envrc", "*.env")
+
+#: Files whose names match one of these, and that are shown: they say which variables there are, without the values.
+EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist")

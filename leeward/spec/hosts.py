@@ -1,7 +1,6 @@
 """
 Hosts as rules, URLs, queries and client hellos name them, in the one form in which they are compared.
 
-Runs in:   anywhere; pure.
 Trust:     none. A text becomes a `Host`, or InvalidHost with the reason.
 Why:       2130706433, 0x7f000001, 0177.0.0.1, 127.1 and ::ffff:127.0.0.1 are one address for programs that read them,
            and Example.ORG. is example.org. So texts must be brought into one form before they are compared.
@@ -32,16 +31,8 @@ class InvalidHost(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """
-    A host in the form in which hosts are compared.
-
-    Attributes:
-        name: in lower case, as A-labels, without a final dot; "" if an address is named.
-        address: the address; None if a name is given.
-    """
-
-    name: str
-    address: Address | None = None
+    name: str  # in lower case, as A-labels, without a final dot; "" if an address is named
+    address: Address | None = None  # the address; None if a name is given
 
     @property
     def text(self) -> str:
@@ -51,11 +42,9 @@ class Host:
 
 def parse_host(text: str) -> Host:
     """
-    Return the host that *text* names: a name, an IPv4 address in any of its number forms, or an IPv6 address, with or
-    without brackets.
+    The host that *text* names: a name, an IPv4 address in any number form, or an IPv6 address, also in brackets.
 
-    Raises:
-        InvalidHost: *text* names no host, or programs would read it in different ways.
+    Raises InvalidHost if it names none, or programs would read it in different ways.
     """
     if len(text) > MAX_GIVEN:
         raise InvalidHost(f"more than {MAX_GIVEN} characters")
@@ -74,10 +63,7 @@ def parse_host(text: str) -> Host:
 
 
 def unmapped(address: Address) -> Address:
-    """
-    Return *address*, or the IPv4 address if *address* is an IPv4-mapped one (::ffff:a.b.c.d): the kernel treats both
-    alike.
-    """
+    """*address*, or the IPv4 address of an IPv4-mapped one (::ffff:a.b.c.d): the kernel treats both alike."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
@@ -88,12 +74,7 @@ def is_below(name: str, parent: str) -> bool:
 
 
 def parse_port(text: str) -> int:
-    """
-    Return the port that *text* gives by its digits.
-
-    Raises:
-        InvalidHost: it isn't a number from 1 to 65535.
-    """
+    """The port that *text* gives by its digits; InvalidHost if it isn't a number from 1 to 65535."""
     # int takes digits of other scripts, signs and underscores.
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 65535):
         raise InvalidHost("a port is a number from 1 to 65535")
@@ -101,12 +82,7 @@ def parse_port(text: str) -> int:
 
 
 def split_port(text: str) -> tuple[str, int]:
-    """
-    Return host and port of "host", "host:port", "[address]" or "[address]:port"; the port is 0 if none is given.
-
-    Raises:
-        InvalidHost: the port is invalid, or it is ambiguous which colon separates it.
-    """
+    """Host and port of "host[:port]" or "[address][:port]", 0 without one; InvalidHost if that is ambiguous."""
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket:

@@ -1,8 +1,6 @@
 """
 Libraries that start threads when they are imported, and how that is prevented.
 
-Runs in:   anywhere; pure.
-
 A zygote must have one thread, since a clone lacks the others but may wait for them. So its environment has variables by
 which libraries start no threads. Jobs have these variables, too: a job has one processor, and needs no pool of
 threads. A thread that no variable prevents, and that only waits for work until the first call needs it, is ended after
@@ -16,18 +14,10 @@ from leeward.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """
-    Attributes:
-        name: the library's name.
-        variables: environment variables that keep it from starting threads when it is imported.
-        idle: names, as the kernel has them (15 bytes at most), of threads that wait for work, hold nothing and may end.
-        why: what the threads are, and what is lost without them.
-    """
-
     name: str
-    variables: tuple[tuple[str, str], ...] = ()
-    idle: tuple[str, ...] = ()
-    why: str = ""
+    variables: tuple[tuple[str, str], ...] = ()  # by which it starts no threads when it is imported
+    idle: tuple[str, ...] = ()  # threads, by the kernel's 15 bytes, that wait for work, hold nothing and may end
+    why: str = ""  # what the threads are, and what is lost without them
 
 
 LIBRARIES = (

@@ -1,8 +1,6 @@
 """
-The limits of a job: defaults, units, and how far a request may change them.
-
-Runs in:   anywhere; pure. Defaults are written down here and nowhere else;
-           `leeward daemon run --print-config` prints them from here.
+The limits of a job: defaults, units, and how far a request may change them. Defaults are written down here and nowhere
+else; `leeward daemon run --print-config` prints them from here.
 """
 
 from __future__ import annotations
@@ -25,28 +23,14 @@ LEAST_DESCRIPTORS = 80
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """
-    The limits of one job.
-
-    Attributes:
-        memory: bytes of all its processes and files together; no swap.
-        cpu: percent of one processor; set by cpu.max of cgroups.
-        processes: processes and threads that may exist at once.
-        time: seconds from the moment that its code is sent to a worker.
-        files: bytes in /workspace, /tmp and /dev/shm together.
-        output: bytes of stdout and stderr together.
-        descriptors: open descriptors in each process.
-        cuts_output: output beyond its limit is cut, and the program goes on; else it is ended.
-    """
-
-    memory: int = 256 * MIB
-    cpu: int = 100
-    processes: int = 32
-    time: float = 30.0
-    files: int = 64 * MIB
-    output: int = 10 * MIB
-    descriptors: int = 256
-    cuts_output: bool = False
+    memory: int = 256 * MIB  # bytes of all its processes and files together; no swap
+    cpu: int = 100  # percent of one processor; set by cpu.max of cgroups
+    processes: int = 32  # processes and threads that may exist at once
+    time: float = 30.0  # seconds from the moment that its code is sent to a worker
+    files: int = 64 * MIB  # bytes in /workspace, /tmp and /dev/shm together
+    output: int = 10 * MIB  # bytes of stdout and stderr together
+    descriptors: int = 256  # open descriptors in each process
+    cuts_output: bool = False  # output beyond its limit is cut, and the program goes on; else it is ended
 
 
 #: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
@@ -62,12 +46,7 @@ _OVERFLOWS = {"cut": True, "end": False}
 
 
 def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
-    """
-    Return *default* with the limits that a request *asked* for.
-
-    Raises:
-        BadRequest: an unknown limit, a wrong type, or a value below the floor or above the ceiling.
-    """
+    """*default* with the limits that a request *asked* for; BadRequest for an unknown one, or a value out of bounds."""
     if not asked:
         return default
     values: dict[str, Any] = {}

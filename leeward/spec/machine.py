@@ -1,7 +1,6 @@
 """
 Files that describe a machine as large as a job's limits, where programs look for the machine's size.
 
-Runs in:   the daemon; pure.
 Why:       a program that reads the host's processors and memory starts a thread for each of the host's processors, and
            sizes its heap and caches by the host's memory. For containers lxcfs makes such files.
 Source:    proc_meminfo(5), proc_cpuinfo(5), proc_stat(5); Documentation/admin-guide/cgroup-v2.rst, cputopology.rst
@@ -35,35 +34,18 @@ _IDLE = " 0" * 10
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """
-    The facts about the host.
-
-    Attributes:
-        processors: the number of processors that the daemon may use.
-        cpuinfo: the content of /proc/cpuinfo.
-        booted: seconds since the epoch, as in the line `btime` of /proc/stat.
-    """
-
-    processors: int = 1
-    cpuinfo: str = ""
-    booted: int = 0
+    processors: int = 1  # the number of processors that the daemon may use
+    cpuinfo: str = ""  # the content of /proc/cpuinfo
+    booted: int = 0  # seconds since the epoch, as in the line `btime` of /proc/stat
 
 
 def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
-    """
-    Return the number of processors that a job sees: as many as its limit is worth, and at most those that exist.
-
-    Args:
-        pinned: each worker has one processor, whatever the limit.
-    """
+    """The number of processors that a job sees: one if *pinned*, else what its limit is worth of those that exist."""
     return 1 if pinned else max(1, min(machine.processors, -(-limits.cpu // 100)))
 
 
 def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
-    """
-    Return /proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the memory of the
-    limits.
-    """
+    """/proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the memory of *limits*."""
     return (Text("/proc/meminfo", _meminfo(limits)),                  # free, psutil, node's totalmem
             Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),  # lscpu, node's cpus, psutil
             Text("/proc/stat", _stat(machine.booted, count)))         # psutil, ps, top: since when the host is up
@@ -71,7 +53,7 @@ def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
 
 def sys(limits: Limits, count: int) -> tuple[Text, ...]:
     """
-    Return the files of the processors' numbers, and the limits as a cgroup of version 2 shows them.
+    The files of the processors' numbers, and the limits as a cgroup of version 2 shows them.
 
     Who needs them: glibc's get_nprocs and get_nprocs_conf (os.cpu_count, getconf, lscpu) ask the first; joblib's loky
     and Rust's available_parallelism the second.

@@ -37,10 +37,9 @@ def folders_of(uid: int) -> tuple[str, ...]:
 
 def register(path: str) -> str:
     """
-    Register the socket *path* of this process's user. Returns the link, for `forget`; "" if none is needed.
+    Register this user's socket *path*. Returns the link, for `forget`; "" if none is needed.
 
-    Raises:
-        OSError: the folder of the links can't be made, or another user can write to it.
+    Raises OSError if the folder of the links can't be made, or another user can write to it.
     """
     path, uid = os.path.realpath(path), os.geteuid()
     own = os.path.dirname(default_socket(os.environ, uid))
@@ -63,7 +62,6 @@ def register(path: str) -> str:
 
 
 def forget(link: str) -> None:
-    """Remove what `register` has returned."""
     if link:
         with contextlib.suppress(OSError):
             os.unlink(link)
@@ -71,12 +69,8 @@ def forget(link: str) -> None:
 
 class OwnPlace:
     """
-    A socket or folder of leeward's own.
-
-    Attributes:
-        path: the real one.
-        ids: device and inode of it and of each folder above it; empty if it isn't there.
-        linked: its device, if the socket has another name on it; else 0.
+    A socket or folder of leeward's own: its real path, the device and inode of it and of each folder above it, and its
+    device if the socket has another name there, else 0.
     """
 
     __slots__ = ("ids", "linked", "path")
@@ -102,13 +96,7 @@ class OwnPlace:
 
 
 def places(sockets: Iterable[str], registries: Iterable[Sequence[Any]]) -> Iterator[OwnPlace]:
-    """
-    Leeward's own places.
-
-    Args:
-        sockets: paths that are known.
-        registries: a user and a folder of `folders_of` each. One that another user has made is left out.
-    """
+    """Leeward's own places: the paths *sockets*, and users' folders of `folders_of` but those that others have made."""
     for path in sockets:
         yield OwnPlace(path)
     for uid, folder in registries:

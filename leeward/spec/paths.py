@@ -1,19 +1,100 @@
 """
-The path of the daemon's socket.
+The path of the daemon's socket, for daemon and clients.
 
-Runs in:   anywhere; pure but for one check of /run/user and, in clients, the configuration files. The CLI's fast path
-           imports it.
+Of the configuration files clients read one line of TOML, without a parser: importing tomllib would take longer than a
+job. leeward/capi/place.c is the same in C; a test compares both with tomllib. The CLI's fast path imports this.
+Trust:     a file that another user owns or can write is refused, as the daemon refuses it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
-from leeward.spec.socket_key import configured
+from leeward.errors import BadRequest
+from leeward.spec.writers import distrust
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+SYSTEM_FILE = "/etc/leeward/leeward.toml"
+USER_FILE = ".config/leeward/config.toml"
+
+#: Bytes; a configuration has some hundred lines at most.
+MAX_FILE = 1 << 20
+
+_KEYS = ("socket", '"socket"', "'socket'")
+
+
+def configured(home: str, uid: int, system_file: str = SYSTEM_FILE) -> str:
+    """
+    The socket that the user's file names, or else the system's; "", the default, if none does, or the user's has "".
+
+    The folder *home* is used only if it belongs to *uid*. Raises BadRequest if a file belongs to somebody else, can be
+    written by others, or has the key in a form that isn't read here.
+    """
+    files = [system_file]
+    try:
+        if home.startswith("/") and os.stat(home).st_uid == uid:
+            files.insert(0, os.path.join(home, USER_FILE))
+    except OSError:
+        pass
+    for path in files:
+        content = _read(path, uid)
+        named = named_in(content, path) if content else None
+        if named is not None:
+            return named
+    return ""
+
+
+def _read(path: str, uid: int) -> bytes:
+    """Return the content of one file; it is empty if the file doesn't exist or can't be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BadRequest(f"{path}: is a symbolic link; name the file itself") from None
+        return b""
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest(f"{path}: is no regular file")
+        why, help_ = distrust(path, fd, about, uid)
+        if why:
+            raise BadRequest(f"{path}: {why}; {help_}")
+        if about.st_size > MAX_FILE:
+            raise BadRequest(f"{path}: is larger than {MAX_FILE} bytes")
+        return os.read(fd, MAX_FILE)
+    finally:
+        os.close(fd)
+
+
+def named_in(content: bytes, path: str) -> str | None:
+    """
+    The value of the key `socket` before the first table; None if there is no such key. Pure.
+
+    Raises BadRequest if it isn't an absolute path in plain quotes on the key's own line.
+    """
+    for line in content.split(b"\n"):
+        words = line.strip(b" \t\r")
+        if words.startswith(b"["):
+            break
+        key, equals, value = words.partition(b"=")
+        if not equals or os.fsdecode(key.rstrip(b" \t")) not in _KEYS:
+            continue
+        value = value.lstrip(b" \t")
+        quote = value[:1]
+        inner, closed, rest = value[1:].partition(quote) if quote in (b'"', b"'") else (b"", b"", b"")
+        rest = rest.lstrip(b" \t")
+        if not closed or rest[:1] not in (b"", b"#") or (quote == b'"' and b"\\" in inner) \
+                or any(byte < 32 or byte == 127 for byte in inner) or inner[:1] not in (b"", b"/"):
+            raise BadRequest(f'{path}: socket: clients read an absolute path in plain quotes, "/run/x.sock", on one'
+                             " line")
+        return os.fsdecode(inner)
+    return None
+
 
 #: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
@@ -24,11 +105,10 @@ TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
 
 def default_socket(environ: Mapping[str, str], uid: int) -> str:
     """
-    Return the default socket of *uid*'s daemon.
+    The default socket of *uid*'s daemon: root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR.
 
-    Root's is /run/leeward/leeward.sock, any other user's is in $XDG_RUNTIME_DIR. A login
-    without that variable (cron, su) uses the same folder in /run/user, or else one in
-    /tmp, which daemon and clients only use if the folder and the peer belong to the user.
+    A login without that variable (cron, su) uses the same folder in /run/user, or else one in /tmp, which daemon and
+    clients only use if the folder and the peer belong to the user.
     """
     if uid == 0:
         return "/run/leeward/leeward.sock"
@@ -41,21 +121,16 @@ def default_socket(environ: Mapping[str, str], uid: int) -> str:
 
 
 class OwnSocket(str):
-    """
-    The default socket of this process's user, if no socket was named. If no daemon answers there, a client may start
-    one: leeward.client.autostart.
-    """
+    """The default socket of this user, if none was named: if no daemon answers there, `client.autostart` may start one."""
 
     __slots__ = ()
 
 
 def client_socket(explicit: str | os.PathLike[str] | None) -> str:
     """
-    Return the socket that a client uses: *explicit*, else LEEWARD_SOCKET, else the socket that the configuration file
-        of the user or of the system names, else the default.
+    A client's socket: *explicit*, LEEWARD_SOCKET, that of the user's or system's configuration, or the default.
 
-    Raises:
-        BadRequest: a configuration file isn't to be trusted, or its `socket` isn't plainly written.
+    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written.
     """
     named = os.fspath(explicit) if explicit is not None else ""
     uid = os.geteuid()

@@ -1,8 +1,6 @@
 """
 The key of the pool that serves a request: the fields of the request about the kind of process that it needs.
 
-Runs in:   anywhere; pure.
-
 A daemon has a pool of workers for each key that is asked for. What a key means is decided in one place,
 `daemon/plans.py`: it makes the settings of a pool from the configuration and a key. So a new kind of pool is a field
 here, the wire's fields that fill it in, and what that function makes of it.
@@ -12,9 +10,9 @@ from __future__ import annotations
 
 from leeward.dataclass import dataclass
 
-#: The profile of a request that names none.
+#: The profile of a request that names none; and names of profiles that clients know by themselves.
 DEFAULT_PROFILE = "python"
-
+AGENT, SHELL, APPROVED = "agent", "shell", "approved"
 
 #: Characters of a name, at most.
 MOST_NAME = 64
@@ -28,16 +26,9 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PoolKey:
-    """
-    Attributes:
-        profile: the name of the profile, which says what the sandbox shows and permits.
-        environment: the name of the interpreter with its packages; "" is the daemon's own, `python_env`.
-        egress: the name of the egress policy; "" is no network.
-    """
-
     profile: str = DEFAULT_PROFILE
-    environment: str = ""
-    egress: str = ""
+    environment: str = ""  # an interpreter with its packages; "" is the daemon's own, `python_env`
+    egress: str = ""  # a policy; "" is no network
 
     @property
     def name(self) -> str:

@@ -1,8 +1,4 @@
-"""
-A sandbox as data: the files that it shows, its identity, and its imported modules.
-
-Runs in:   anywhere; pure. `profiles.py` makes these, `isolation` plans from them.
-"""
+"""A sandbox as data: the files that it shows, its identity, and its imported modules. `profiles` makes these."""
 
 from __future__ import annotations
 
@@ -17,117 +13,84 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """
-    A bind mount of a file or folder of the host; read-only, nosuid and nodev.
+    """A bind mount of a file or folder of the host; read-only, nosuid and nodev."""
 
-    Attributes:
-        source: its path on the host.
-        target: its path in the sandbox.
-        optional: it is no error if the host lacks *source*.
-        device: a device node such as /dev/null: mounted writable and without nodev.
-        written: for a device: a job may open it for writing.
-        file: *source* is a file and not a folder. Not set for devices, which never are folders.
-    """
-
-    source: str
-    target: str
-    optional: bool = False
-    device: bool = False
-    written: bool = True
-    file: bool = False
+    source: str  # its path on the host
+    target: str  # its path in the sandbox
+    optional: bool = False  # it is no error if the host lacks *source*
+    device: bool = False  # a device node such as /dev/null: mounted writable and without nodev
+    written: bool = True  # for a device: a job may open it for writing
+    file: bool = False  # *source* is a file and not a folder. Not set for devices, which never are folders.
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """
-    A small read-only file that leeward writes.
-
-    Attributes:
-        program: the file can be executed.
-    """
+    """A small read-only file that leeward writes."""
 
     target: str
     content: bytes
-    program: bool = False
+    program: bool = False  # the file can be executed
 
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A symbolic link."""
-
     target: str
     to: str
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """
-    Writable folders, fresh for each job, on one size-limited tmpfs.
+    """Writable folders, fresh for each job, on one size-limited tmpfs."""
 
-    Attributes:
-        targets: paths of the folders, e.g. ("/workspace", "/tmp", "/dev/shm").
-        inodes: the most files, folders and links.
-    """
-
-    targets: tuple[str, ...]
-    inodes: int = 16384
+    targets: tuple[str, ...]  # paths of the folders, e.g. ("/workspace", "/tmp", "/dev/shm").
+    inodes: int = 16384  # the most files, folders and links
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """
-    The files of a sandbox. /proc of its own pid namespace is added to these.
-
-    Attributes:
-        proc: files that leeward writes in place of the kernel's, by their paths below /proc.
-        proc_live: files of the kernel's own /proc to show, by name. All others that aren't a process's are absent.
-        listed: folders whose names, and those of all folders below, may be listed, whatever else is refused there.
-        terminals: the most pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts.
-    """
+    """The files of a sandbox. /proc of its own pid namespace is added to these."""
 
     binds: tuple[Bind, ...]
     texts: tuple[Text, ...]
     links: tuple[Symlink, ...]
     scratch: Scratch
-    proc: tuple[Text, ...] = ()
+    proc: tuple[Text, ...] = ()  # files that leeward writes in place of the kernel's, by their paths below /proc
+    #: files of the kernel's own /proc to show; all others that aren't a process's are absent
     proc_live: tuple[str, ...] = ()
+    #: folders whose names, and those of all below, may be listed, whatever else is refused there
     listed: tuple[str, ...] = ()
-    terminals: int = 0
+    terminals: int = 0  # the most pseudo-terminals at once, on a devpts of the job's own; 0 is none, and no devpts
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """
-    A profile for one host.
-
-    Attributes:
-        profile: the name of the profile, e.g. "python".
-        view: the files of the sandbox.
-        executable: the interpreter of the zygote, and `sys.executable` of a job.
-        preload: modules that the zygote imports before any job.
-        limits: the limits of a job that sets none.
-        hostname: what gethostname(2) returns inside.
-        uid: user and group id inside; never 0.
-        environment: the environment variables of a job.
-        loopback: jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
-        host: the view shows the host's files. Sandboxes can't connect to the host's sockets, and the files with secrets
-            of the client's are hidden when a sandbox is opened.
-        egress: the ports of TCP on which jobs reach the hosts that a policy allows, still in that namespace; () for
-            none.
-        routed: every address leads to the broker; otherwise jobs can reach the broker's proxy alone.
-        seal: the data for TLS that the broker ends; None if it ends no TLS.
-    """
-
-    profile: str
-    view: View
-    executable: str
-    preload: tuple[str, ...]
-    limits: Limits = field(default_factory=Limits)
-    hostname: str = "leeward"
-    uid: int = 1000
-    environment: tuple[tuple[str, str], ...] = ()
-    loopback: bool = False
-    egress: tuple[int, ...] = ()
-    routed: bool = True
+    profile: str  # its name
+    view: View  # the files of the sandbox
+    executable: str  # the interpreter of the zygote, and `sys.executable` of a job
+    preload: tuple[str, ...]  # modules that the zygote imports before any job
+    limits: Limits = field(default_factory=Limits)  # the limits of a job that sets none
+    hostname: str = "leeward"  # what gethostname(2) returns inside
+    uid: int = 1000  # user and group id inside; never 0
+    environment: tuple[tuple[str, str], ...] = ()  # the variables of a job
+    loopback: bool = False  # jobs may use TCP and UDP. Their network namespace has `lo` and no other interface.
+    egress: tuple[int, ...] = ()  # ports on which jobs reach the hosts that a policy allows, in that namespace
+    routed: bool = True  # every address leads to the broker; otherwise jobs can reach the broker's proxy alone
+    #: the view shows the host's files: sandboxes can't connect to the host's sockets, and the client's secrets are
+    #: hidden
     host: bool = False
-    seal: Seal | None = None
+    seal: Seal | None = None  # the data for TLS that the broker ends; None if it ends no TLS
+
+
+#: The file, and links to it: where programs look for all certificates by default.
+TRUST = "/etc/ssl/certs/ca-certificates.crt"
+TRUST_LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
+
+#: The environment variables that name that file to programs.
+BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+
+#: Bytes of the host's certificates in it, at most.
+MOST_BUNDLE = 4 << 20
+
+
+def has_trust(view: View) -> bool:
+    return any(text.target == TRUST for text in view.texts)

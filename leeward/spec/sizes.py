@@ -1,8 +1,4 @@
-"""
-Sizes as text: 64M, 1G, 512MiB, 1.5G, 268435456.
-
-Runs in:   anywhere; pure. The CLI's fast path imports it.
-"""
+"""Sizes as text: 64M, 1G, 512MiB, 1.5G, 268435456. The CLI's fast path imports this."""
 
 from __future__ import annotations
 
@@ -18,12 +14,6 @@ UNITS = {
 
 
 def parse_size(text: str) -> int:
-    """
-    Return the number of bytes that *text* stands for.
-
-    Raises:
-        ValueError: *text* isn't a size; the message gives examples.
-    """
     digits = text.rstrip("BKMGTibkmgt ")
     unit = text[len(digits):].strip().upper()
     whole, point, fraction = digits.partition(".")

@@ -1,9 +1,7 @@
 """
 Files of leeward's own that programs in a sandbox find: a curl that says why it has no network, the same for `fetch`
 in Node, a `fetchSync` for a Node that has one, what has a Node wait for its code, and the identity with which git
-commits.
-
-Runs in:   anywhere; pure. Views show them (`profiles`), clients name them (`client/workdir.py`).
+commits. Views show them (`profiles`), clients name them (`client/workdir.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """
 Environments that `leeward env` has made: recipes, manifests and names.
 
-Runs in:   the daemon, which reads them, and programs that make them; pure.
-
 The folder has `built/HASH`, a virtual environment each, named by the hash of what was asked for; `built/HASH.json`, its
 manifest, which is written last: without it the environment is half-made; and `names/NAME.json`, what a name stands
 for. Two names that asked for the same share one environment.
@@ -16,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from leeward.dataclass import dataclass, field
+from leeward.dataclass import dataclass, field, names
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 
@@ -30,25 +28,14 @@ _Stored = TypeVar("_Stored")
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """
-    What an environment is made from. Its hash names the environment.
+    """What an environment is made from. Its hash names the environment."""
 
-    Attributes:
-        requirements: requirements as pip reads them, each a line.
-        python: the real path of the base interpreter.
-        version: the version of Python, major and minor.
-        prefix: the folder with the library of that interpreter; "" for the daemon's own.
-        from_source: packages may be built from source.
-        index: the index's URL, or folders with packages; part of the name, since two indexes may have two packages
-            of one name.
-    """
-
-    requirements: tuple[str, ...]
-    python: str
-    version: tuple[int, int]
-    from_source: bool = False
-    index: tuple[str, ...] = ()
-    prefix: str = ""
+    requirements: tuple[str, ...]  # requirements as pip reads them, each a line
+    python: str  # the real path of the base interpreter
+    version: tuple[int, int]  # the version of Python, major and minor
+    from_source: bool = False  # packages may be built from source
+    index: tuple[str, ...] = ()  # its URL, or folders with packages; part of the hash: two indexes may differ
+    prefix: str = ""  # the folder with the library of that interpreter; "" for the daemon's own
 
     @property
     def hash(self) -> str:
@@ -62,46 +49,26 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """
-    The record of an environment that was made.
-
-    Attributes:
-        python: as asked for.
-        version: as asked for.
-        requirements: as asked for.
-        packages: name and version of all that pip has installed.
-        size: bytes of its files.
-        content: SHA-256 of its tree.
-        created: seconds since 1970.
-        prefix: as asked for.
-    """
+    """The record of an environment that was made."""
 
     python: str
     version: tuple[int, int]
     requirements: tuple[str, ...]
-    packages: Mapping[str, str]
-    size: int
-    content: str
-    created: int
+    packages: Mapping[str, str]  # name and version of all that pip has installed
+    size: int  # bytes of its files
+    content: str  # SHA-256 of its tree
+    created: int  # seconds since 1970
     prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """
-    The environment that a name stands for, and how it is used.
+    """The environment that a name stands for, and how it is used."""
 
-    Attributes:
-        built: the hash of the environment.
-        preload: modules to import before any job.
-        min: the number of workers that are kept while the environment is in use.
-        max: the most workers.
-    """
-
-    built: str
-    preload: tuple[str, ...] = field(default_factory=tuple)
-    min: int = 1
-    max: int = 4
+    built: str  # the environment's hash
+    preload: tuple[str, ...] = field(default_factory=tuple)  # modules to import before any job
+    min: int = 1  # the number of workers that are kept while the environment is in use
+    max: int = 4  # the most workers
 
 
 def default_folder(environ: Mapping[str, str], uid: int) -> str:
@@ -123,10 +90,7 @@ def manifest_path(folder: str, hash: str) -> str:
 
 
 def name_path(folder: str, name: str) -> str:
-    """
-    Raises:
-        BadRequest: no environment can have this name.
-    """
+    """The file of a name; BadRequest if no environment can have it."""
     if not is_name(name):
         raise BadRequest(f"{name!r:.80} can't be an environment's name: letters, digits, '.', '_' and '-', 64 at most,"
                          " a letter first")
@@ -134,7 +98,6 @@ def name_path(folder: str, name: str) -> str:
 
 
 def packages_name(hash: str) -> str:
-    """Return the name of an environment that a sandbox has asked for by its packages."""
     return f"packages-{hash}"
 
 
@@ -144,10 +107,7 @@ def is_packages_name(name: str) -> bool:
 
 
 def unencrypted_host(index: str) -> tuple[str, ...]:
-    """
-    Return the host of an index without TLS that the operator has named, because pip uses it only if it is named as
-    trusted.
-    """
+    """The host of an index without TLS that the operator has named: pip uses it only if it is named as trusted."""
     from urllib.parse import urlsplit  # not for a daemon, which never asks this
 
     host = urlsplit(index)
@@ -159,15 +119,11 @@ def is_hash(text: str) -> bool:
 
 
 def write_named(named: Named) -> bytes:
-    return json.dumps({"built": named.built, "preload": list(named.preload), "min": named.min, "max": named.max},
-                      indent=1).encode()
+    return json.dumps({name: getattr(named, name) for name in names(Named)}, indent=1).encode()
 
 
 def read_named(data: bytes) -> Named:
-    """
-    Raises:
-        BadRequest: it isn't what `write_named` gives.
-    """
+    """What `write_named` has written; else BadRequest."""
     def make(found: dict[str, Any]) -> Named:
         least, most = _whole(found["min"], 1, 256), _whole(found["max"], 1, 256)
         return Named(_text(found["built"], _HASH), tuple(_text(name, _MODULE) for name in _list(found["preload"])),
@@ -176,17 +132,12 @@ def read_named(data: bytes) -> Named:
 
 
 def write_manifest(manifest: Manifest) -> bytes:
-    return json.dumps({"format": _FORMAT, "python": manifest.python, "version": list(manifest.version),
-                       "requirements": list(manifest.requirements), "packages": dict(manifest.packages),
-                       "size": manifest.size, "content": manifest.content, "created": manifest.created,
-                       **({"prefix": manifest.prefix} if manifest.prefix else {})}, indent=1).encode()
+    fields = {name: getattr(manifest, name) for name in names(Manifest) if name != "prefix" or manifest.prefix}
+    return json.dumps({"format": _FORMAT, **fields}, indent=1).encode()
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """
-    Raises:
-        BadRequest: it isn't what `write_manifest` gives.
-    """
+    """What `write_manifest` has written; else BadRequest."""
     def make(found: dict[str, Any]) -> Manifest:
         if found["format"] != _FORMAT:
             raise ValueError("another version of leeward has written it")

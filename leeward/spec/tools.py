@@ -1,8 +1,4 @@
-"""
-The tools of a `WorkdirSandbox`, and the Debian packages that have them.
-
-Runs in:   anywhere; pure.
-"""
+"""The tools of a `WorkdirSandbox`, and the Debian packages that have them."""
 
 from __future__ import annotations
 
@@ -26,5 +22,4 @@ TOOLS: tuple[str, ...] = tuple(_ORDER.split())
 
 
 def package_of(tool: str) -> str:
-    """Return the name of the Debian package that has *tool*."""
     return next((package for package, tools in PACKAGES.items() if tool in tools.split()), "coreutils")

@@ -1,8 +1,4 @@
-"""
-Characters that a person doesn't see in a text.
-
-Runs in:   anywhere; pure.
-"""
+"""Characters that a person doesn't see in a text."""
 
 from __future__ import annotations
 
@@ -13,10 +9,7 @@ _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u280
 
 
 def is_hidden(letter: str) -> bool:
-    """
-    Whether a character is invisible or reorders text: controls except tab and newlines, formats, bidirectional marks,
-    variation selectors, blanks other than the space.
-    """
+    """Whether a character is invisible, reorders text, or is a blank other than the space, tab and newlines."""
     if letter < "\x7f":
         return letter < " " and letter not in "\t\n\r"
     return (unicodedata.category(letter) in ("Cc", "Cf", "Co", "Cn", "Zl", "Zp", "Zs")

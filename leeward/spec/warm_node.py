@@ -1,7 +1,6 @@
 """
-A Node that is started before its code is known, and then runs it as `node -e` would.
-
-Runs in:   anywhere; pure. Views show the file (`stand_ins`), clients name it (`client/workdir.py`).
+A Node that is started before its code is known, and then runs it as `node -e` would. Views show the file (`stand_ins`),
+clients name it (`client/workdir.py`).
 
 Theory of operation. `node --require WARM -e PROBE` boots, and stops where Node is about to compile what -e says: the
 wrapper of it is compiled by `Module.prototype._compile`, which is public. There it reads all of its standard input,

@@ -1,7 +1,6 @@
 """
-Who may have written a file or folder, besides its owner and root.
+Who may have written a file or folder, besides its owner and root, by this host's database of users.
 
-Runs in:   anywhere; asks this host's database of users where a group may write.
 Folders:   who can change a folder can put another file in the place of one that is in it; in a sticky folder (/tmp) the
            file's owner alone can.
 Rule:      nobody, or a group that has the owner alone: the owner's primary group, with the owner's name, without other
@@ -24,13 +23,7 @@ _OVERFLOW = 65534
 
 
 def others_write(place: int | str, about: os.stat_result) -> bool:
-    """
-    Whether other users than its owner and root can write to a file or folder.
-
-    Args:
-        place: a descriptor, or the path of what isn't a link.
-        about: its stat.
-    """
+    """Whether others than owner and root can write to *place*, a descriptor or path without links, with the stat *about*."""
     if not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return False
     return bool(about.st_mode & stat.S_IWOTH) or not _has_owner_alone(about.st_gid, about.st_uid) or _has_list(place)
@@ -38,11 +31,8 @@ def others_write(place: int | str, about: os.stat_result) -> bool:
 
 def distrust(path: str, file: int, about: os.stat_result, uid: int) -> tuple[str, str]:
     """
-    Why the file *path* may say what others than root and *uid* want, and what cures that; "" and "" if it can't.
-
-    Args:
-        file: its descriptor.
-        about: its stat.
+    Why *path*, open as *file* with the stat *about*, may say what others than root and *uid* want, and the cure; or ""
+    twice.
     """
     if about.st_uid not in (0, uid):
         return f"belongs to user {about.st_uid}", "it must be yours or root's"

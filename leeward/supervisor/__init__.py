@@ -1,17 +1,15 @@
 """
 The supervisor: refuses, counts and reports the system calls that no row allows, and grants memory that it charges.
 
-Runs in:   the daemon; a native thread answers, which never waits for Python.
-Stands if: Python is busy, stopped at a breakpoint, out of descriptors or of memory.
-Leaves:    every decision but one to the filter. The filter passes only calls that must be refused, and the supervisor
-           answers EACCES. The exception is memory that no resident set shows: where no cgroup counts it, the supervisor
-           grants and charges it.
-Source:    seccomp_unotify(2)
+Runs in: the daemon; a native thread answers, which never waits for Python. So it stands if Python is busy, stopped at a
+breakpoint, out of descriptors or of memory.
 
-Parties: each job's tasks, which wait in the kernel for an answer; the thread, which waits
-for all listeners; the daemon's loop, which waits for `fileno` and drains. A listener
-arrives by SCM_RIGHTS before its job starts, and is closed when its last task is dead. The
-names in counts and records are the kernel's.
+The filter makes every decision but one: it passes only calls that must be refused, which get EACCES. The exception is
+memory that no resident set shows: where no cgroup counts it, the supervisor grants and charges it. seccomp_unotify(2)
+
+Parties: each job's tasks, which wait in the kernel for an answer; the thread, which waits for all listeners; the
+daemon's loop, which waits for `fileno` and drains. A listener arrives by SCM_RIGHTS before its job starts, and is
+closed when its last task is dead. The names in counts and records are the kernel's.
 """
 
 from __future__ import annotations
@@ -33,14 +31,9 @@ _ARCHES = {audit: arch for arch, audit in AUDIT_ARCH.items()}
 @dataclass(frozen=True, slots=True)
 class Denied:
     """
-    The refusals of one system call to one job since the last record of that call and job.
-
-    Attributes:
-        job: the number given to `Supervisor.add`.
-        syscall: the call's name; "syscall_NNN" if it has none; "other" after 256 different calls.
-        arch: as os.uname().machine.
-        pid: the last task that made the call, in the daemon's pid namespace; 0 if it isn't visible there.
-        count: the number of refusals.
+    The refusals of one system call to one job since their last record. *syscall*: "syscall_NNN" if it has no name,
+    "other" after 256 different ones. *arch*: as os.uname().machine. *pid*: the last task that made it, in the daemon's
+    pid namespace; 0 if it isn't visible there.
     """
 
     job: int
@@ -52,11 +45,8 @@ class Denied:
 
 class Supervisor:
     """
-    Answers for any number of listeners. Only one Python thread may call its methods.
-
-    Args:
-        watches: the number of epoll's watches that all jobs together may have, if the filter asks for each of them
-            (isolation/watches.py); otherwise 0.
+    Answers for any number of listeners. Only one Python thread may call its methods. *watches*: epoll's watches that
+    all jobs together may have, if the filter asks for each (isolation/watches.py); else 0.
     """
 
     def __init__(self, watches: int = 0) -> None:
@@ -70,13 +60,9 @@ class Supervisor:
 
     def add(self, listener_fd: int, job: int, *, checking: bool = False) -> None:
         """
-        Answer for *job* from now on. Takes ownership of the descriptor, also on failure.
-
-        Args:
-            checking: the process checks itself first: until `end_check` its refused calls don't wake the daemon.
-
-        Raises:
-            KernelRefusal: the job must not start, since its refused calls would block for ever.
+        Answer for *job* from now on. Takes ownership of the descriptor, also on failure: KernelRefusal, and the job
+        must not start, since its refused calls would block for ever. *checking*: until `end_check` they don't wake the
+        daemon.
         """
         if job in self._slots:
             os.close(listener_fd)
@@ -104,11 +90,8 @@ class Supervisor:
 
     def grant(self, job: int, limit: int, files: int) -> None:
         """
-        Grant *job* shared mappings without a file, and memory files, where no cgroup counts such memory.
-
-        Args:
-            limit: bytes of all these mappings. Each is charged with its length until the listener is removed.
-            files: of the job's tmpfs, where memory files are made; open until the listener is removed.
+        Grant *job* shared mappings without a file, and memory files on its tmpfs *files*, where no cgroup counts such
+        memory: *limit* bytes, each mapping charged with its length until the listener is removed.
         """
         self._thread.grant(self._slots[job], limit, files)
 
@@ -126,11 +109,7 @@ class Supervisor:
         return self._thread.handle, self._slots[job]
 
     def remove(self, job: int) -> dict[str, int]:
-        """
-        Close the job's listener and return the final counts; {} if it has none.
-
-        A task that is still running gets ENOSYS for calls that would have been refused.
-        """
+        """Close the job's listener; returns the final counts, {} without one. A task that still runs gets ENOSYS then."""
         slot = self._slots.pop(job, None)
         if slot is None:
             return {}
@@ -145,11 +124,7 @@ class Supervisor:
         return self._thread.fileno()
 
     def drain(self) -> list[Denied]:
-        """
-        The refused calls since the last `drain`, one record for each job and call.
-
-        At most 257 records of running jobs are returned; `fileno` stays readable if there are more.
-        """
+        """The refused calls since the last `drain`, by job and call, at most 257; `fileno` stays readable for more."""
         records = [*self._departed, *map(_denied, self._thread.drain())]
         self._departed.clear()
         return records

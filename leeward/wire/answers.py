@@ -1,7 +1,6 @@
 """
-How the daemon answers: results, other answers and refusals as frames.
-
-Runs in:   the daemon; pure. Clients read answers by `wire.replies` alone, which imports less.
+How the daemon answers: results, other answers and refusals as frames. Clients import `wire.replies` alone, which is
+lighter.
 """
 
 from __future__ import annotations
@@ -43,12 +42,7 @@ def encode_ok(number: int, answer: Mapping[str, Any]) -> bytes:
 
 
 def encode_refusal(number: int, kind: str, message: str, details: Mapping[str, Any] | None = None) -> bytes:
-    """
-    The refusal of request *number* as a frame; 0 refuses the whole connection.
-
-    Args:
-        details: further fields of the error, as `details_of` has them.
-    """
+    """The refusal of request *number* as a frame, with *details* as of `details_of`; 0 refuses the whole connection."""
     return encode({"id": number, "error": {"kind": kind, "message": _clean(message, MAX_ERROR), **(details or {})}})
 
 
@@ -59,8 +53,8 @@ def encode_refused(number: int, error: LeewardError) -> bytes:
 
 def details_of(error: LeewardError) -> dict[str, Any]:
     """
-    Fields of a refusal beside kind and message: the end of a sandbox; or `retry_after`, the seconds after which
-    the same request may be taken, where that is known.
+    What a refusal has beside kind and message: a sandbox's end; or after how many seconds the same request may be
+    taken.
     """
     if isinstance(error, SandboxOver):
         return {"reason": error.reason, "when": error.when, "limit": error.limit, "begun": error.may_have_run}
@@ -80,12 +74,9 @@ def encode_result(number: int, result: Result, *, stdout: Place | None = None, s
                   files: Mapping[str, Place | bytes] | None = None,
                   arenas: tuple[int, ...] = ()) -> bytes:
     """
-    *result* as the answer to request *number*, as a frame.
-
-    Args:
-        stdout, stderr, files: the places of those that are in memory files, or the contents of files that *result*
-            hasn't. The others are part of the frame.
-        arenas: sizes in bytes of the memory files whose descriptors go with the frame, in order.
+    *result* as the answer to request *number*, as a frame. *stdout*, *stderr* and *files* are the places of those that
+    are in memory files, or contents of files that *result* hasn't; *arenas* are the sizes of the memory files whose
+    descriptors go with the frame, in order.
     """
     answer = {**result_fields(result), "stdout": result.stdout if stdout is None else stdout,
               "stderr": result.stderr if stderr is None else stderr}

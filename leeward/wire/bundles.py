@@ -1,22 +1,15 @@
 """
 What a job displays, by MIME types: its bounds, and a reader.
 
-Runs in:   the daemon, `inside` and the clients that asked for it; pure.
-Trust:     none. A bundle is the job's own bytes, whoever carries them: they are checked for their type and bounded in
-           number and size, and nobody here interprets them.
+Trust:     none. A bundle is the job's own bytes, whoever carries them: type, number and size are checked, and nobody
+           here interprets them.
 
 A bundle is one thing in several forms, a map from MIME type to content: text, or bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 from leeward.errors import PeerError
-
-if TYPE_CHECKING:
-    from msgpack import Unpacker
 
 #: The MIME types of forms, and whether they are text.
 IS_TEXT = {
@@ -36,41 +29,8 @@ AROUND = 1 << 20
 Bundle = dict[str, str | bytes]
 
 
-class Bundles:
-    """Bundles that are checked one after the other."""
-
-    def __init__(self) -> None:
-        self.done: list[Bundle] = []
-        self._left = MAX_TOTAL
-
-    def add(self, forms: Iterable[tuple[object, object]]) -> None:
-        """
-        Raises:
-            PeerError: the forms aren't a bundle, or exceed a bound.
-        """
-        if len(self.done) >= MAX_RESULTS:
-            raise PeerError(f"what a job shows: more than {MAX_RESULTS} bundles")
-        bundle: Bundle = {}
-        for kind, content in forms:
-            if not isinstance(kind, str) or kind not in IS_TEXT or kind in bundle:
-                raise PeerError("what a job shows: no MIME type, or one twice")
-            size = size_of(kind, content)
-            self._left -= size
-            if size > MAX_ONE or self._left < 0:
-                raise PeerError("what a job shows: too many bytes")
-            bundle[kind] = content  # type: ignore[assignment]  # text or bytes, as size_of has found
-        if not bundle:
-            raise PeerError("what a job shows: an empty bundle")
-        self.done.append(bundle)
-
-
 def size_of(kind: str, content: object) -> int:
-    """
-    Bytes of *content*, in the form *kind*.
-
-    Raises:
-        PeerError: it isn't of the type that this form has.
-    """
+    """Bytes of *content*, in the form *kind*; PeerError if it isn't of the type that this form has."""
     if IS_TEXT[kind] and isinstance(content, str):
         return len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
     if not IS_TEXT[kind] and isinstance(content, bytes):
@@ -78,53 +38,26 @@ def size_of(kind: str, content: object) -> int:
     raise PeerError(f"what a job shows: {kind} is {type(content).__name__}")
 
 
-def read(reading: Unpacker) -> tuple[Bundle, ...]:
-    """
-    Read the bundles that *reading* has next. Containers are read by their headers, one by one.
-
-    Raises:
-        PeerError: they are malformed.
-        Exception: as its `unpack`.
-    """
-    bundles = Bundles()
-    for _ in range(_counted(reading.read_array_header(), MAX_RESULTS)):
-        count = _counted(reading.read_map_header(), len(IS_TEXT))
-        bundles.add((reading.unpack(), reading.unpack()) for _ in range(count))
-    return tuple(bundles.done)
-
-
 def checked(value: object) -> tuple[Bundle, ...]:
-    """
-    *value*, which a client has decoded.
-
-    Raises:
-        PeerError: they aren't bundles.
-    """
-    if type(value) is not list:
-        raise PeerError("a result: results is no array")
-    bundles = Bundles()
+    """The bundles in *value*, which was decoded; PeerError if it is something else, or exceeds a bound."""
+    if type(value) is not list or len(value) > MAX_RESULTS:
+        raise PeerError("what a job shows: no short array")
+    left = MAX_TOTAL
     for bundle in value:
-        if type(bundle) is not dict:
-            raise PeerError("a result: results holds something else than maps")
-        bundles.add(bundle.items())
-    return tuple(bundles.done)
+        if type(bundle) is not dict or not bundle or not bundle.keys() <= IS_TEXT.keys():
+            raise PeerError("what a job shows: no map of MIME types")
+        for kind, content in bundle.items():
+            size = size_of(kind, content)
+            left -= size
+            if size > MAX_ONE or left < 0:
+                raise PeerError("what a job shows: too many bytes")
+    return tuple(value)
 
 
 def value_text(value: object) -> str | None:
-    """
-    The text of an expression's value.
-
-    Raises:
-        PeerError: it is something else, or too long.
-    """
+    """The text of an expression's value; PeerError if it is something else, or too long."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > MAX_PLAIN:
         raise PeerError("a result: value is no short text")
     return value
-
-
-def _counted(count: int, most: int) -> int:
-    if count > most:
-        raise PeerError(f"what a job shows: {count} entries")
-    return count

@@ -48,18 +48,11 @@ LAYERS = ("descriptors", "namespaces", "mounts", "entrances", "rlimits", "privil
 
 @dataclass(frozen=True, slots=True)
 class MakeKeeper:
-    """
-    Make a keeper.
+    """Make a keeper."""
 
-    Attributes:
-        slot: the worker's number.
-        into: whether the second descriptor is a cgroup folder for CLONE_INTO_CGROUP.
-        attach: the number of tasks files whose descriptors follow.
-    """
-
-    slot: int
-    into: bool
-    attach: int
+    slot: int  # the worker's number
+    into: bool  # whether the second descriptor is a cgroup folder for CLONE_INTO_CGROUP
+    attach: int  # the number of tasks files whose descriptors follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +70,14 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """
-    Make a runner and lock it.
+    """Make a runner and lock it."""
 
-    Attributes:
-        runner: its number, which the daemon never uses again.
-        into, attach: as in MakeKeeper.
-        cpu: the processor that the job is pinned to, where affinity is the CPU limit; else None.
-        hurried: a job already waits for this runner, so the runner doesn't rehearse.
-        proved: a runner of this keeper was ready before, so the step that only first runners take is left out.
-    """
-
-    runner: int
-    into: bool
+    runner: int  # its number, which the daemon never uses again
+    into: bool  # as in MakeKeeper, like `attach`
     attach: int
-    cpu: int | None = None
-    hurried: bool = False
-    proved: bool = False
+    cpu: int | None = None  # the processor that the job is pinned to, where affinity is the CPU limit; else None
+    hurried: bool = False  # a job already waits for this runner, so the runner doesn't rehearse
+    proved: bool = False  # a runner of this keeper was ready before: what only first ones do is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +90,12 @@ class Armed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """
-    No process of a runner is left.
-
-    Attributes:
-        status: wait status of the job's process, None if the init was killed first.
-        spent: processor seconds of all processes that the init has reaped. The job's process is among them, unless the
-            init was killed first.
-    """
+    """No process of a runner is left."""
 
     runner: int
-    status: int | None
+    status: int | None  # wait status of the job's process, None if the init was killed first
+    #: processor seconds of all processes that the init has reaped. The job's process is among them, unless the init was
+    #: killed first.
     spent: float = 0.0
 
 
@@ -131,42 +110,27 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """
-    Make a further process in a runner's namespaces.
+    """Make a further process in a runner's namespaces."""
 
-    Attributes:
-        process: its number, which the daemon never uses again, for processes or runners.
-        ruleset: whether a Landlock ruleset comes behind the namespaces.
-        into, attach, cpu, hurried: as in Arm.
-        reaper: it becomes a subreaper, so that orphaned descendants become its children.
-        tasks, data: its RLIMIT_NPROC and RLIMIT_DATA; 0 leaves them as they are.
-    """
-
-    process: int
+    process: int  # its number, which the daemon never uses again, for processes or runners
     kind: Kind
-    ruleset: bool
-    into: bool
+    ruleset: bool  # whether a Landlock ruleset comes behind the namespaces
+    into: bool  # like the next three, as in Arm
     attach: int
     cpu: int | None = None
     hurried: bool = False
-    reaper: bool = False
-    tasks: int = 0
-    data: int = 0
+    reaper: bool = False  # it becomes a subreaper, so that orphaned descendants become its children
+    tasks: int = 0  # its RLIMIT_NPROC; 0 leaves it as it is
+    data: int = 0  # the same of RLIMIT_DATA
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """
-    The process exists: it has all locks and is its program, or it is an interpreter that sets them.
-
-    Attributes:
-        pid: in the keeper's pid namespace, which is the daemon's.
-        inside: its pid in its own namespace; 0 for an interpreter.
-    """
+    """The process exists: it has all locks and is its program, or it is an interpreter that sets them."""
 
     process: int
-    pid: int
-    inside: int
+    pid: int  # in the keeper's pid namespace, which is the daemon's
+    inside: int  # its pid in its own namespace; 0 for an interpreter
 
 
 class Stage(enum.IntEnum):
@@ -184,49 +148,32 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """
-    The process could not be started.
-
-    Attributes:
-        layer: the lock that couldn't be set, where *stage* is STEP; else "".
-        result: what the failed call returned: a negative errno, or, of a step, another result that isn't allowed.
-        inside: the pid that the process had in its own namespace, or 0.
-    """
+    """The process could not be started."""
 
     process: int
     stage: Stage
-    layer: str
-    result: int
-    inside: int = 0
+    layer: str  # the lock that couldn't be set, where *stage* is STEP; else ""
+    result: int  # what the failed call returned: a negative errno, or, of a step, another result that isn't allowed
+    inside: int = 0  # the pid that the process had in its own namespace, or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """
-    A process that was started has ended. Descendants of it may be left.
-
-    Attributes:
-        status: its wait status; None if the kernel didn't report it.
-        spent: processor seconds of the process and of those of its children that it has waited for.
-        peak: the largest resident set of the process or such a child, in bytes; 0 if it isn't above the keeper's own.
-    """
+    """A process that was started has ended. Descendants of it may be left."""
 
     process: int
-    status: int | None
-    spent: float = 0.0
+    status: int | None  # its wait status; None if the kernel didn't report it
+    spent: float = 0.0  # processor seconds of the process and of those of its children that it has waited for
+    #: the largest resident set of the process or such a child, in bytes; 0 if it isn't above the keeper's own
     peak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """
-    All locks are set. The seccomp listener comes with this message.
+    """All locks are set. The seccomp listener comes with this message."""
 
-    Attributes:
-        entrances: the number of descriptors behind the listener by which more processes can be put beside the
-            sender: its pid, mount, ipc and uts namespaces, and its Landlock ruleset where it has one.
-    """
-
+    #: the number of descriptors behind the listener by which more processes can be put beside the sender: its pid,
+    #: mount, ipc and uts namespaces, and its Landlock ruleset where it has one
     entrances: int = 0
 
 
@@ -239,16 +186,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """
-    Something could not be made.
+    """Something could not be made."""
 
-    Attributes:
-        number: the worker's slot, or the runner's number.
-        layer: the lock that couldn't be set, or "" for anything else.
-    """
-
-    number: int
-    layer: str
+    number: int  # the worker's slot, or the runner's number
+    layer: str  # the lock that couldn't be set, or "" for anything else
     message: str
 
 
@@ -306,12 +247,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """
-    The message in one datagram.
-
-    Raises:
-        PeerError: the datagram isn't a control message.
-    """
+    """The message in one datagram; PeerError if it isn't one."""
     try:
         if data[0] == _MARK:
             return _fixed(data)

@@ -1,7 +1,6 @@
 """
 The questions of rules of `ask` to a person: bounds, and a check for each field.
 
-Runs in:   anywhere; pure.
 Trust:     none. Questions come from the broker, which reads hostile bytes, and answers from a client.
 """
 
@@ -31,13 +30,7 @@ def message(value: object, what: str) -> str:
 
 
 def check_ask(about: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The fields of *about* that an ask has: `name` or `address`, `port`, `protocol`, `method`, `path`, `rule`, and
-    `seconds` for which it waits at most.
-
-    Raises:
-        PeerError: *about* isn't a question.
-    """
+    """The fields of *about* that a question has; PeerError if it isn't one. `seconds` is how long it waits at most."""
     found: dict[str, Any] = {}
     for name, most in _TEXTS.items():
         value = about.get(name)

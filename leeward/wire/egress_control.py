@@ -40,82 +40,49 @@ VERDICTS = ("allowed", "denied", "failed", "closed")
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """
-    How the broker confines itself, before any other message.
+    """How the broker confines itself, before any other message."""
 
-    Attributes:
-        ids: its uid and gid; [] where it keeps the daemon's.
-        filter: of its system calls, 8 bytes an instruction.
-        landlock: as `isolation.landlock.reader_rights` has it; [] where there is none.
-        readable: files and folders of the host that it may read: those of the resolver, and of the interpreter.
-    """
-
-    ids: list[int]
-    filter: bytes
-    landlock: list[int]
-    readable: list[str]
+    ids: list[int]  # its uid and gid; [] where it keeps the daemon's
+    filter: bytes  # of its system calls, 8 bytes an instruction
+    landlock: list[int]  # as `isolation.landlock.reader_rights` has it; [] where there is none
+    readable: list[str]  # files and folders of the host that it may read: those of the resolver, and of the interpreter
 
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """
-    A sandbox's listeners.
+    """A sandbox's listeners."""
 
-    Attributes:
-        place: the daemon's number for them, which it never uses again.
-        ports: of TCP, those of each family's listeners; one for DNS over UDP comes before them.
-        families: 1 for IPv4 alone, 2 with IPv6.
-    """
-
-    place: int
-    ports: list[int]
-    families: int
+    place: int  # the daemon's number for them, which it never uses again
+    ports: list[int]  # of TCP, those of each family's listeners; one for DNS over UDP comes before them
+    families: int  # 1 for IPv4 alone, 2 with IPv6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sealed:
     """
-    What all sandboxes of a pool share for TLS that the broker ends, until `Gone` of *place*.
-
-    Each descriptor beside it gives one secret's value and a NUL, which says that the value is whole, and then ends.
-
-    Attributes:
-        place: a number as of `Stand`.
-        bundle: the host's file of certificates, or "".
-        trusted: further ones, PEM.
-        secrets: their names.
+    What all sandboxes of a pool share for TLS that the broker ends, until `Gone` of *place*. Each descriptor beside it
+    gives one secret's value and a NUL, which says that the value is whole, and then ends.
     """
 
-    place: int
-    bundle: str
-    trusted: bytes
-    secrets: list[str]
+    place: int  # a number as of `Stand`
+    bundle: str  # the host's file of certificates, or ""
+    trusted: bytes  # further ones, PEM
+    secrets: list[str]  # their names
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Leased:
-    """
-    From now on connections to the listeners belong to this lease, and are under this policy.
-
-    Attributes:
-        lease: never used again.
-        key: by which its names get their addresses; the same one gives the same ones.
-        policy: as `spec.egress.parse_policy` reads it.
-        seal: the place of a `Sealed`; 0 for none.
-        fetch: the policy of its fetches, if that is a different one.
-        signer, certificate: the key and the certificate of its authority, PEM; only with a *seal*.
-        placeholders: what stands in it for each of the seal's secrets.
-    """
+    """From now on connections to the listeners belong to this lease, and are under this policy."""
 
     place: int
-    lease: int
-    key: bytes
-    policy: dict[str, object]
-    seal: int = 0
-    fetch: dict[str, object] = field(default_factory=dict)
-    signer: bytes = b""
-    certificate: bytes = b""
-    placeholders: list[str] = field(default_factory=list)
+    lease: int  # never used again
+    key: bytes  # by which its names get their addresses; the same one gives the same ones
+    policy: dict[str, object]  # as `spec.egress.parse_policy` reads it
+    seal: int = 0  # the place of a `Sealed`; 0 for none
+    fetch: dict[str, object] = field(default_factory=dict)  # the policy of its fetches, if that is a different one
+    signer: bytes = b""  # the key of its authority, PEM; only with a *seal*
+    certificate: bytes = b""  # the same key's certificate
+    placeholders: list[str] = field(default_factory=list)  # what stands in it for each of the seal's secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,48 +108,28 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """
-    A row of the record.
+    """A row of the record."""
 
-    Attributes:
-        time: seconds since 1970.
-        lease: the lease that has tried.
-        number: of the attempt, which all its rows have; from 1 for each lease.
-        name: the name that was asked for, or "".
-        address: the address that was asked for or connected to, or "".
-        port: 0 for a name that was asked for.
-        verdict: one of VERDICTS.
-        rule: the policy's rule that decided, or "".
-        reason: a text for people; "" if the verdict says everything.
-        sent, received: bytes from the sandbox and to it.
-    """
-
-    time: float
-    lease: int
-    number: int
-    name: str
-    address: str
-    port: int
-    verdict: str
-    rule: str = ""
-    reason: str = ""
-    sent: int = 0
-    received: int = 0
+    time: float  # seconds since 1970
+    lease: int  # the lease that has tried
+    number: int  # of the attempt, which all its rows have; from 1 for each lease
+    name: str  # the name that was asked for, or ""
+    address: str  # the address that was asked for or connected to, or ""
+    port: int  # 0 for a name that was asked for
+    verdict: str  # one of VERDICTS
+    rule: str = ""  # the policy's rule that decided, or ""
+    reason: str = ""  # a text for people; "" if the verdict says everything
+    sent: int = 0  # bytes from the sandbox
+    received: int = 0  # bytes to it
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOrder:
-    """
-    A request of a client's, by the policy of the lease of *place*.
-
-    Attributes:
-        number: never used again.
-        about: `url`, `method` and `headers`, as `wire.fetches` has checked them.
-    """
+    """A request of a client's, by the policy of the lease of *place*."""
 
     place: int
-    number: int
-    about: dict[str, object]
+    number: int  # never used again
+    about: dict[str, object]  # `url`, `method` and `headers`, as `wire.fetches` has checked them
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,42 +142,26 @@ class Unfetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer:
-    """
-    The one answer to a `FetchOrder`; the body is in the file that came with that.
-
-    Attributes:
-        about: as `wire.fetches.check_answer` reads it.
-    """
+    """The one answer to a `FetchOrder`; the body is in the file that came with that."""
 
     number: int
-    about: dict[str, object]
+    about: dict[str, object]  # as `wire.fetches.check_answer` reads it
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """
-    Whether there is a client that answers questions of rules of `ask`. Before the first such message there is none.
+    """Whether there is a client that answers questions of rules of `ask`. Before the first such message there is none."""
 
-    Attributes:
-        on: 1 or 0.
-    """
-
-    on: int
+    on: int  # 1 or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """
-    A connection or request waits for an answer, until `AskAnswer` or `Unask`.
-
-    Attributes:
-        number: of the broker's, which it never uses again.
-        about: as `wire.egress_asks.check_ask` reads it.
-    """
+    """A connection or request waits for an answer, until `AskAnswer` or `Unask`."""
 
     lease: int
-    number: int
-    about: dict[str, object]
+    number: int  # of the broker's, which it never uses again
+    about: dict[str, object]  # as `wire.egress_asks.check_ask` reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,17 +173,11 @@ class Unask:
 
 @dataclass(frozen=True, slots=True)
 class AskAnswer:
-    """
-    The one answer to an `Ask`.
-
-    Attributes:
-        allow: 1 or 0.
-        message: a text for the program in the sandbox, and for the record.
-    """
+    """The one answer to an `Ask`."""
 
     number: int
-    allow: int
-    message: str
+    allow: int  # 1 or 0
+    message: str  # a text for the program in the sandbox, and for the record
 
 
 Message = (Begin | Stand | Sealed | Leased | Over | Gone | Decided | FetchOrder | Unfetch | FetchAnswer | Listening
@@ -273,12 +198,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message:
-    """
-    The message in one datagram.
-
-    Raises:
-        PeerError: the datagram isn't one.
-    """
+    """The message in one datagram; PeerError if it isn't one."""
     if len(data) > MAX_MESSAGE:
         raise PeerError(f"not a message of the egress channel: {len(data)} bytes")
     try:

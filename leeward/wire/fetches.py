@@ -1,7 +1,6 @@
 """
 The requests and answers of one `fetch`, between client, daemon and broker: bounds, and a check for each field.
 
-Runs in:   anywhere; pure.
 Trust:     none. Requests come from a client. Answers come from the broker, and contain what a host has sent.
 """
 
@@ -60,10 +59,8 @@ def policy_entries(*policies: Mapping[str, Any]) -> int:
 
 def check_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The fields of *answer* that a fetch has: those of a failure, or of a response without its body.
-
-    Raises:
-        PeerError: *answer* is malformed.
+    The fields of *answer* that a fetch has: of a failure, or of a response without its body. PeerError if it is
+    malformed.
     """
     if "failed" in answer:
         sent = answer.get("sent", True)

@@ -1,9 +1,8 @@
 """
 The fields of requests: a check for each, and the bounds that it applies.
 
-Runs in:   the daemon, and `leeward run`; pure.
-Trust:     none. A value is any that MessagePack can hold. A check takes it with the name of its field, and returns it
-           with the type that the daemon uses, or raises BadRequest.
+Trust:     none. A check takes any value that MessagePack can hold, with the name of its field, and returns it with the
+           type that the daemon uses, or raises BadRequest.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from keyword import iskeyword
 from typing import Any
 
 from leeward.errors import BadRequest, brief
-from leeward.spec.functions import MAX_WAIT_S, WAIT_S
+from leeward.spec.job import MAX_WAIT_S, WAIT_S
 from leeward.spec.pool_key import MOST_NAME, is_name
 from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
 from leeward.wire.functions import MAX_NAME as MAX_FUNCTION_NAME

@@ -1,9 +1,8 @@
 """
 The answers of the process that does file calls in a live sandbox, which the daemon passes on to clients.
 
-Runs in:   the daemon, clients, and `inside`. Pure.
-Trust:     none in the answers: a process of the sandbox may have written them. `read_answer` gives a map with exactly
-           the fields that the operation has, each of its type and within its bounds, or PeerError.
+Trust:     none: a process of the sandbox may have written them. `read_answer` gives a map with exactly the fields that
+           the operation has, each of its type and within its bounds, or PeerError.
 """
 
 from __future__ import annotations
@@ -166,12 +165,7 @@ FAILURE: Mapping[str, Check] = {"errno": _whole(MAX_ERRNO), "why": _why}
 
 
 def check_answer(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    *answer*, as one of *op*.
-
-    Raises:
-        PeerError: it isn't one.
-    """
+    """*answer*, as one of *op*; PeerError if it isn't one."""
     checks = FAILURE if "errno" in answer else ANSWERS[op]
     if answer.keys() != checks.keys():
         raise PeerError(f"a file call's answer: fields are missing, or too many, for {op}")
@@ -179,12 +173,7 @@ def check_answer(op: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_answer(op: str, number: int, body: bytes) -> dict[str, Any]:
-    """
-    Read the answer to call *number*, an *op*, from the *body* of a frame, whose bytes are hostile.
-
-    Raises:
-        PeerError: it isn't one. No bytes cause any other exception.
-    """
+    """The answer to call *number*, an *op*, in the hostile *body* of a frame. PeerError if it isn't one, and nothing else."""
     answer = decode(body)
     told = answer.pop("n", None)
     if type(told) is not int or told != number:

@@ -1,9 +1,7 @@
 """
 Requests about the files in a live sandbox: the operations `file_*` of docs/wire.md.
 
-Runs in:   the daemon; pure.
-Trust:     a request is hostile; see `requests`. A path is bytes for a process inside the sandbox: the daemon opens
-           none.
+Trust:     none. A path is bytes for a process inside the sandbox: the daemon opens none.
 """
 
 from __future__ import annotations

@@ -77,22 +77,14 @@ def frame(payload: bytes | memoryview) -> bytes:
 
 def encode(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
     """
-    *message* as a whole frame.
-
-    Raises:
-        ValueError: it is larger than *limit*, or text in it isn't valid Unicode.
-        TypeError, OverflowError: it holds a value that MessagePack can't encode.
+    *message* as a whole frame. ValueError if it is larger than *limit*, or text in it isn't valid Unicode; TypeError or
+    OverflowError if it holds a value that MessagePack can't encode.
     """
     return frame(pack(message, limit))
 
 
 def pack(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
-    """
-    *message* as a frame's payload.
-
-    Raises:
-        ValueError, TypeError, OverflowError: as `encode`.
-    """
+    """*message* as a frame's payload. Raises as `encode`."""
     # A new Packer each time: one that is kept would keep the memory of its largest message.
     payload: bytes = Packer().pack(message)
     if len(payload) > limit:
@@ -102,15 +94,8 @@ def pack(message: Mapping[str, Any], limit: int = MAX_REQUEST) -> bytes:
 
 class FrameReader:
     """
-    Cuts a stream of bytes into payloads.
-
-    Args:
-        limit: bytes that one payload may have.
-        store: makes the store of a payload of LONG bytes or more, which is then returned as a view of it; without one
-            every payload is copied out of the reader's buffer.
-
-    Attributes:
-        held: bytes of an unfinished frame that are kept here, including its length field.
+    Cuts a stream of bytes into payloads of at most *limit* bytes. *store* makes the store of one of LONG bytes or more,
+    which is then returned as a view of it; without one every payload is copied out of the reader's buffer.
     """
 
     __slots__ = ("_buffer", "_error", "_limit", "_long", "_make", "_need")
@@ -124,6 +109,7 @@ class FrameReader:
 
     @property
     def held(self) -> int:
+        """Bytes of an unfinished frame that are kept here, including its length field."""
         return len(self._buffer) if self._long is None else HEADER + self._long.held
 
     @property
@@ -152,12 +138,9 @@ class FrameReader:
 
     def feed(self, data: bytes | memoryview) -> list[bytes | memoryview]:
         """
-        Take *data*; return the payloads that are complete now.
-
-        Raises:
-            PeerError: a length above the limit, now or in an earlier call. No later frame can be found in the stream
-                then; close it.
-            OSError: there is no memory for a store, or not for all of it.
+        Take *data*; return the payloads that are complete now. PeerError for a length above the limit, now or in an
+        earlier call: no later frame can be found in the stream then, so close it. OSError if there is no memory for a
+        store.
         """
         if self._error is not None:
             raise self._error
@@ -228,16 +211,14 @@ _KINDS, _WIDTHS = _first_bytes()
 _STANDS_FOR = b"\xd6\0"
 
 
-def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
-           large: list[tuple[int, int, int]] | None = None) -> None:
+def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST, large: list[tuple[int, int, int]] | None = None,
+           most_values: int = MAX_VALUES, most_entries: int = MAX_ENTRIES) -> None:
     """
-    Walk over the values without building any, and refuse a payload beyond the limits above.
+    Walk over the values without building any, and refuse a payload beyond the limits above. *large* gets the places of
+    at most MAX_LARGE binary values of LARGE_VALUE bytes and more: where each begins, where its content does, and its
+    end.
 
-    Args:
-        large: gets the places of binary values of LARGE_VALUE bytes and more, of which at most MAX_LARGE are taken
-            then: where each begins, where its content does, and its end.
-
-    The decoder allocates an array by the length that the payload claims, in up to 1024 levels. So 4 KiB of input could
+    The decoder allocates an array by the length that the payload claims, in up to 1024 levels: 4 KiB of input could
     make it allocate hundreds of MiB before it notices that the input ends too early.
     """
     kinds, widths = _KINDS, _WIDTHS
@@ -268,14 +249,14 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
             position += 1
             entries = int.from_bytes(payload[position:position + width], "big") if width else byte & 15
             position += width
-            if entries > MAX_ENTRIES:
-                raise PeerError(f"a map or array of {entries} entries; at most {MAX_ENTRIES} are taken")
+            if entries > most_entries:
+                raise PeerError(f"a map or array of {entries} entries; at most {most_entries} are taken")
             outer.append(left)
             if len(outer) > MAX_DEPTH:
                 raise PeerError(f"maps and arrays nested deeper than {MAX_DEPTH}")
             left = entries * 2 if kind == _MAP else entries
-        if values + left > MAX_VALUES:
-            raise PeerError(f"more than {MAX_VALUES} values in a frame")
+        if values + left > most_values:
+            raise PeerError(f"more than {most_values} values in a frame")
         while not left:
             if not outer:
                 if position != len(payload):
@@ -288,10 +269,8 @@ def survey(payload: bytes | memoryview, most_text: int = MAX_REQUEST,
 
 def skip(payload: Bytes, position: int, most: int) -> int:
     """
-    The end of the value that starts at *position*. The end may lie past the end of *payload*.
-
-    Raises:
-        IndexError: no value starts there, it is cut short, or it consists of more than *most* values.
+    The end of the value that starts at *position*, which may lie past the end of *payload*. IndexError if no value
+    starts there, it is cut short, or it consists of more than *most* values.
     """
     kinds, widths = _KINDS, _WIDTHS
     left = 1
@@ -328,24 +307,35 @@ def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
     return result
 
 
+def unpack(payload: bytes, most_values: int, most_entries: int, errors: str = "strict",
+           pairs: Callable[[list[tuple[object, object]]], dict[str, object]] = _map) -> Any:
+    """
+    The value in *payload*, of any type, within these bounds and MAX_DEPTH. Invalid text is treated as *errors* says,
+    and *pairs* makes the maps. PeerError if there is none, whatever the bytes are.
+    """
+    try:
+        survey(payload, most_values=most_values, most_entries=most_entries)
+        return unpackb(payload, raw=False, strict_map_key=True, object_pairs_hook=pairs, unicode_errors=errors)
+    except PeerError:
+        raise
+    except Exception as error:  # any error means that the bytes are wrong
+        raise PeerError(f"not MessagePack: {type(error).__name__}") from None
+
+
 def decode(payload: bytes | memoryview, most_text: int = MAX_REQUEST) -> dict[str, Any]:
     """
-    The map that *payload* holds, as a copy. Its keys are text and occur once; its values are None, bool, int, float,
-    str, bytes, list and dict. Its text has *most_text* bytes at most, without texts of fewer than 32 bytes.
-
-    Raises:
-        PeerError: it is anything else, or larger or deeper than the limits above.
+    A copy of the map in *payload*: keys are text and occur once; values are None, bool, int, float, str, bytes, list
+    and dict. PeerError if it is anything else, beyond the limits above, or its texts of 32 bytes and more have over
+    *most_text*.
     """
     return _decoded(payload, most_text, None)
 
 
 def decode_in_place(payload: memoryview, most_text: int = MAX_REQUEST) -> dict[str, Any]:
     """
-    As `decode`, but binary values of LARGE_VALUE bytes and more are views of *payload*. They are copies where they are
-    less than half of it, so that what keeps a value keeps no more than twice its bytes.
-
-    Raises:
-        PeerError: as `decode`; or there are more than MAX_LARGE such values, or more than MAX_REST bytes beside them.
+    As `decode`, but binary values of LARGE_VALUE bytes and more, MAX_LARGE at most, are views of *payload*, and what is
+    beside them has MAX_REST bytes at most. They are copies where they are less than half of it, so that what keeps a
+    value keeps no more than twice its bytes.
     """
     return _decoded(payload, most_text, [])
 
@@ -374,10 +364,7 @@ def _decoded(payload: bytes | memoryview, most_text: int, large: list[tuple[int,
 
 
 def _with_views(payload: memoryview, large: list[tuple[int, int, int]]) -> dict[str, Any]:
-    """
-    Decode what is between the *large* values. An extension type stands for each of these: `survey` has found none in
-    the payload.
-    """
+    """Decode what is between the *large* values: an extension type stands for each, as `survey` has found none."""
     rest, at = bytearray(), 0
     for number, (begin, _, end) in enumerate(large):
         rest += payload[at:begin]

@@ -1,18 +1,14 @@
 """
 Calls of a client's functions by a job: the frames on a runner's pipes, and the values in them.
 
-Runs in:   the daemon, `inside`, and the clients. Pure.
-Trust:     none in a call: its bytes are the job's. The daemon reads a call's head and carries its body unread; the
-           client decodes that with `unpack`, which gives a value or PeerError. The answer to a call is the client's,
-           and nobody but the job depends on it.
+Trust:     none in a call: its bytes are the job's. The daemon carries its body unread; the client decodes that with
+           `unpack`, which gives a value or PeerError. Nobody but the job depends on the client's answer.
 
 A call goes up the reply pipe, before the reply: 4 bytes of length, the byte CALL, which no reply starts with, the
 call's number, the function's place among those that the job was given, and its arguments. Numbers start at 1 with each
 job and have no gap. The answer goes down the job pipe in pieces of PIECE bytes at most, each a frame: the byte ANSWER,
 the number, what follows (`MORE`, `RAISED`), and a part of the body. The kernel takes a piece whole or not at all, so no
-frame is ever cut, whenever a job ends.
-
-Values are those of JSON, and bytes, as MessagePack.
+frame is ever cut, whenever a job ends. Values are those of JSON, and bytes, as MessagePack.
 """
 
 from __future__ import annotations
@@ -23,6 +19,8 @@ from typing import Any, NamedTuple
 import msgpack
 
 from leeward.errors import PeerError
+from leeward.wire import frames
+from leeward.wire.frames import MAX_DEPTH as MAX_DEPTH
 
 #: The first byte of a call, and of a piece of an answer. Neither a map nor a job's frame starts with it.
 CALL = ANSWER = 3
@@ -33,8 +31,8 @@ MAX_BODY = 512 << 10
 MAX_OPEN, MAX_CALLS = 16, 10_000
 #: Functions that a job may be given, and characters of a name.
 MAX_NAMES, MAX_NAME = 64, 64
-#: Values in one body, and how deep they are nested.
-MAX_VALUES, MAX_DEPTH = 100_000, 32
+#: Values in one body; they are nested MAX_DEPTH deep.
+MAX_VALUES = 100_000
 #: Characters of an exception's type and text.
 MAX_TYPE, MAX_TEXT = 200, 8 << 10
 #: Bytes that the kernel writes to a pipe in one piece; PIPE_BUF, pipe(7).
@@ -47,9 +45,6 @@ _HEAD = struct.Struct(">BIB")
 _ROOM = PIECE - _LENGTH.size - _HEAD.size
 #: Bytes of a call's frame, at most.
 MAX_CALL = _HEAD.size + MAX_BODY
-
-#: The first byte of a value: arrays and maps of a length in itself, and those whose length follows.
-_ARRAYS, _MAPS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD}), frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 
 
 class FunctionCall(NamedTuple):
@@ -75,12 +70,7 @@ def is_call(body: bytes) -> bool:
 
 
 def read_call(body: bytes) -> FunctionCall:
-    """
-    The call in a frame's content, whose bytes are hostile.
-
-    Raises:
-        PeerError: it isn't a call.
-    """
+    """The call in a frame's content, whose bytes are hostile; PeerError if it isn't one."""
     if not _HEAD.size <= len(body) <= MAX_CALL or body[0] != CALL:
         raise PeerError(f"{len(body)} bytes that are not a call of a function")
     _, number, place = _HEAD.unpack_from(body)
@@ -107,11 +97,8 @@ def read_piece(body: bytes) -> AnswerPiece:
 
 def pack(value: object) -> bytes:
     """
-    *value* as bytes.
-
-    Raises:
-        TypeError: it isn't made of JSON's values and bytes.
-        ValueError: it is too large, or nested too deep.
+    *value* as bytes. TypeError if it isn't made of JSON's values and bytes, ValueError if it is too large or nested too
+    deep.
     """
     try:
         data = msgpack.packb(value, use_bin_type=True)
@@ -129,59 +116,17 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """
-    The value in *data*, whose bytes are hostile.
-
-    Raises:
-        PeerError: there is none, or it is too large. No bytes cause any other exception.
-    """
+    """The value in *data*, whose bytes are hostile. PeerError if there is none, or it is too large, and nothing else."""
     if len(data) > MAX_BODY:
         raise PeerError(f"a value of {len(data)} bytes")
-    decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(data)), max_array_len=0, max_map_len=0,
-                               max_ext_len=0, ext_hook=_no_extension)
-    decoder.feed(data)
-    try:
-        value = _Values(decoder, data).next(0)
-        if decoder.tell() != len(data):
-            raise PeerError("bytes are left over behind a value")
-        return value
-    except PeerError:
-        raise
-    except Exception as wrong:  # any error means that the bytes are wrong
-        raise PeerError(f"a value: {type(wrong).__name__}") from wrong
+    return frames.unpack(data, MAX_VALUES, MAX_VALUES, pairs=_map)
 
 
-def _no_extension(code: int, data: bytes) -> object:
-    raise PeerError(f"an extension of MessagePack: {code}")
-
-
-class _Values:
-    """
-    Decodes values one by one, because a few bytes may claim to be an array of four billion entries, or thousands of
-    nested arrays.
-    """
-
-    __slots__ = ("_data", "_decoder", "_left")
-
-    def __init__(self, decoder: Any, data: bytes) -> None:
-        self._decoder, self._data, self._left = decoder, data, MAX_VALUES
-
-    def next(self, depth: int) -> Any:
-        self._left -= 1
-        if self._left < 0 or depth > MAX_DEPTH:
-            raise PeerError(f"more than {MAX_VALUES} values, or nested more than {MAX_DEPTH} deep")
-        first = self._data[self._decoder.tell()]
-        if first in _ARRAYS:
-            return [self.next(depth + 1) for _ in range(self._decoder.read_array_header())]
-        if first in _MAPS:
-            return {self._key(): self.next(depth + 1) for _ in range(self._decoder.read_map_header())}
-        return self._decoder.unpack()
-
-    def _key(self) -> str:
-        key = self.next(MAX_DEPTH)
-        if not isinstance(key, str):
-            raise PeerError(f"a key that is {type(key).__name__}, not text")
-        return key
+def _map(pairs: list[tuple[object, object]]) -> dict[str, object]:
+    made = {key: value for key, value in pairs if isinstance(key, str)}
+    if not all(isinstance(key, str) for key, _ in pairs):
+        raise PeerError("a key that isn't text")
+    return made
 
 
 def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:
@@ -190,12 +135,7 @@ def pack_arguments(args: tuple[object, ...], named: dict[str, object]) -> bytes:
 
 
 def unpack_arguments(body: bytes) -> tuple[list[Any], dict[str, Any]]:
-    """
-    The arguments in the body of a call, whose bytes are hostile.
-
-    Raises:
-        PeerError: it has none.
-    """
+    """The arguments in the body of a call, whose bytes are hostile; PeerError if it has none."""
     value = unpack(body)
     if not isinstance(value, list) or len(value) != 2:
         raise PeerError("a call without arguments")

@@ -1,17 +1,16 @@
 """
 The frames on a runner's two pipes: jobs on the job pipe, replies on the reply pipe.
 
-Runs in:   the daemon and `inside`. Pure.
 Trust:     a job's frame comes from the daemon. A reply comes from the job and is hostile: `read_reply` checks every
            field and bounds every length.
 
-A frame is 4 bytes of big-endian length and a body. The body is a map in MessagePack. For a job that is code and nothing
-else it is the byte CODE, which no map starts with, and the code.
+A frame is 4 bytes of big-endian length and a body: a map in MessagePack, or for a job that is code and nothing else the
+byte CODE, which no map starts with, and the code.
 
-Outside of a session each pipe carries one frame. In a session each pipe carries one for each job, and the body of a
-frame on the job pipe has the byte SESSION in front. The first frame of a session holds that byte only, and gets no
-reply; nor does one with variables for all of its jobs, which may follow. There code that shows things, and has nothing
-beside it, has the byte SHOWN in place of CODE.
+Outside of a session each pipe carries one frame, in a session one for each job, and the body of a frame on the job pipe
+has the byte SESSION in front. The first frame of a session holds that byte only, and gets no reply; nor does one with
+variables for all of its jobs, which may follow. There code that shows things, and has nothing beside it, has the byte
+SHOWN in place of CODE.
 
 Files that a job brings back are in its reply while they are few bytes. Else the reply has their names and sizes, and
 their bytes follow its frame, one file after the other.
@@ -31,8 +30,10 @@ from leeward.errors import PeerError
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit
 from leeward.spec.job import Job
 from leeward.wire import bundles
+from leeward.wire.frames import unpack
 
 T = TypeVar("T")
+E = TypeVar("E", Limit, LeftOutReason)
 
 HEADER = struct.Struct(">I")
 
@@ -85,7 +86,8 @@ _REPLY_FIELDS = {"exit", "error", "limit", "files"}
 _ALL_FIELDS = _REPLY_FIELDS | {"left_out", "behind"}
 #: Of a job that was asked to show things.
 _SHOWN_FIELDS = _ALL_FIELDS | {"results", "value"}
-_NIL = 0xC0
+#: Values of a reply beside its files, about: what was left out, what is shown, and the rest.
+_MOST_BESIDE = 8192
 #: A binary's first byte and length.
 _BINARY, _BINARY_32 = struct.Struct(">BI"), 0xC6
 #: Bytes from which a value is a piece of its own.
@@ -93,12 +95,7 @@ _APART = 1 << 12
 
 
 def job_frame(job: Job, variables: Mapping[str, str] | None = None) -> bytes:
-    """
-    The frame that starts *job*.
-
-    Args:
-        variables: that it has beside its own.
-    """
+    """The frame that starts *job*, which has *variables* beside its own."""
     return b"".join(job_pieces(job, variables))
 
 
@@ -108,10 +105,7 @@ def session_frame(job: Job) -> bytes:
 
 
 def job_pieces(job: Job, variables: Mapping[str, str] | None = None) -> list[bytes | memoryview]:
-    """
-    As `job_frame`, in pieces: the large values of the job are none but themselves, because a copy takes the daemon's
-    loop longer than all else about a job.
-    """
+    """As `job_frame`, in pieces: large values are pieces of their own, because the daemon's loop has no time to copy them."""
     return _framed(_body(job, variables))
 
 
@@ -220,28 +214,18 @@ def read_job(body: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class JobReply:
-    """
-    How a job ended, by its own account.
+    """How a job ended, by its own account."""
 
-    Attributes:
-        exit_code: 0 to 255.
-        raised: an exception left the main module.
-        limit: the limit that the job reports to have hit.
-        behind: sizes in bytes of the files that follow the reply, by name and in order. If there are any, there are
-            no `files`.
-        left_out: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed.
-        results: what it showed, in the order in which it did.
-        value: the text of its last expression's value.
-    """
-
-    exit_code: int
-    raised: bool = False
+    exit_code: int  # 0 to 255
+    raised: bool = False  # an exception left the main module
     error: JobError | None = None
-    limit: Limit | None = None
+    limit: Limit | None = None  # the limit that the job reports to have hit
     files: Mapping[str, bytes] = field(default_factory=dict)
+    #: what `collect` left out: a name or pattern, and one of outcome.LeftOutReason; and of what it showed
     left_out: tuple[LeftOut, ...] = ()
-    results: tuple[bundles.Bundle, ...] = ()
-    value: str | None = None
+    results: tuple[bundles.Bundle, ...] = ()  # what it showed, in the order in which it did
+    value: str | None = None  # the text of its last expression's value
+    #: sizes in bytes of the files that follow the reply, by name and in order. If there are any, there are no `files`.
     behind: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -249,8 +233,8 @@ def reply_pieces(exit_code: int, error: tuple[str, str, str] | None, limit: str 
                  files: Mapping[str, bytes], left_out: Sequence[tuple[str, str]] = (),
                  results: Sequence[bundles.Bundle] = (), value: str | None = None) -> list[bytes]:
     """
-    What ends a job, to be written in this order: a frame, and the files that it has not within. Its error is cut to
-    the length that the daemon accepts.
+    What ends a job, in this order: a frame, and the files that aren't in it. Its error is cut to what the daemon
+    accepts.
     """
     contents = list(files.values()) if sum(map(len, files.values())) > MAX_WITHIN else []
     if error is not None:
@@ -278,79 +262,38 @@ NOTHING_TO_TELL = NOTHING_FRAME[HEADER.size:]
 
 def read_reply(body: bytes, max_files: int, *, display: bool = False) -> JobReply:
     """
-    The reply in *body*, whose bytes are hostile.
-
-    Args:
-        max_files: files that it may bring back, at most.
-        display: it may show things.
-
-    Raises:
-        PeerError: it isn't a reply. No bytes cause any other exception.
+    The reply in *body*, whose bytes are hostile, with *max_files* at most; with *display* it may show things. PeerError
+    if it isn't one, and nothing else.
     """
     if body == NOTHING_TO_TELL:
         return JobReply(0)
-    try:
-        return _reply(body, max_files, _SHOWN_FIELDS if display else _ALL_FIELDS)
-    except PeerError:
-        raise
-    except Exception as wrong:  # any error means that the bytes are wrong
-        raise PeerError(f"reply of a job: {type(wrong).__name__}") from wrong
-
-
-def _reply(body: bytes, max_files: int, known: set[str]) -> JobReply:
-    """
-    As `read_reply`, but for malformed bytes it raises any exception.
-
-    Containers are read one by one, so that none appears where it isn't expected. Three bytes of nested arrays become
-    some 200 bytes of objects.
-    """
-    decoder = msgpack.Unpacker(None, raw=False, max_buffer_size=max(1, len(body)), max_array_len=0, max_map_len=0,
-                               max_ext_len=0, unicode_errors="replace")
-    decoder.feed(body)
-    exit_code: int | None = None
-    error: JobError | None = None
-    limit: Limit | None = None
-    files: dict[str, bytes] = {}
-    behind: dict[str, int] = {}
-    left_out: list[LeftOut] = []
-    results: tuple[bundles.Bundle, ...] = ()
-    value: str | None = None
-    missing = set(known)
-    for _ in range(_counted(decoder.read_map_header(), len(known), least=len(_REPLY_FIELDS))):
-        name = decoder.unpack()
-        missing.remove(name)  # each of them once, and nothing else
-        is_nil = body[decoder.tell()] == _NIL
-        if name == "exit":
-            exit_code = decoder.unpack()
-        elif name == "files":
-            for _ in range(_counted(decoder.read_map_header(), max_files)):
-                path = decoder.unpack()
-                files[_plain_name(path)] = _of(bytes, decoder.unpack())
-        elif name == "behind":
-            for _ in range(_counted(decoder.read_map_header(), max_files)):
-                path = decoder.unpack()
-                behind[_plain_name(path)] = _size(decoder.unpack())
-        elif name == "left_out":
-            for _ in range(_counted(decoder.read_array_header(), MAX_LEFT_OUT + 1)):
-                _counted(decoder.read_array_header(), 2, least=2)
-                shown, reason = _of(str, decoder.unpack()), _of(str, decoder.unpack())
-                left_out.append(LeftOut(shown_name(shown), LeftOutReason(reason)))
-        elif name == "results":
-            results = bundles.read(decoder)
-        elif name == "value":
-            value = bundles.value_text(decoder.unpack())
-        elif is_nil:
-            decoder.unpack()
-        elif name == "error":
-            _counted(decoder.read_array_header(), 3, least=3)
-            error = JobError(*(_of(str, decoder.unpack())[:most] for most in (MAX_TYPE, MAX_TEXT, MAX_TEXT)))
-        else:
-            limit = Limit(_of(str, decoder.unpack()))
-    if decoder.tell() != len(body) or missing & _REPLY_FIELDS or (files and behind):
-        raise PeerError("reply of a job: bytes are left over, or fields are missing or contradict each other")
+    most = max(max_files, MAX_LEFT_OUT + 1)
+    fields = unpack(body, 2 * max_files + _MOST_BESIDE, most, "replace")
+    known = _SHOWN_FIELDS if display else _ALL_FIELDS
+    if not isinstance(fields, dict) or not _REPLY_FIELDS <= fields.keys() <= known:
+        raise PeerError("reply of a job: fields are missing, or too many")
+    exit_code, error, limit = fields["exit"], fields["error"], fields["limit"]
     if type(exit_code) is not int or not 0 <= exit_code <= 255:
         raise PeerError("reply of a job: exit code out of range")
-    return JobReply(exit_code, error is not None, error, limit, files, tuple(left_out), results, value, behind)
+    if error is not None:
+        _check(list, error, 3, least=3)
+        error = JobError(*(_of(str, text)[:most] for text, most in zip(error, (MAX_TYPE, MAX_TEXT, MAX_TEXT), strict=True)))
+    files, behind = _check(dict, fields["files"], max_files), _check(dict, fields.get("behind", {}), max_files)
+    if not all(map(is_plain_name, (*files, *behind))) or (files and behind):
+        raise PeerError("reply of a job: a file's name, or files in it and behind it")
+    for content in files.values():
+        _of(bytes, content)
+    for size in behind.values():
+        if type(size) is not int or size < 0:
+            raise PeerError("reply of a job: a file's size")
+    return JobReply(exit_code, error is not None, error, None if limit is None else _one_of(Limit, limit), files,
+                    tuple(map(_left_out, _check(list, fields.get("left_out", []), MAX_LEFT_OUT + 1))),
+                    bundles.checked(fields.get("results", [])), bundles.value_text(fields.get("value")), behind)
+
+
+def _left_out(entry: object) -> LeftOut:
+    name, reason = _check(list, entry, 2, least=2)
+    return LeftOut(shown_name(_of(str, name)), _one_of(LeftOutReason, reason))
 
 
 def _of(kind: type[T], value: object) -> T:
@@ -359,23 +302,19 @@ def _of(kind: type[T], value: object) -> T:
     return value
 
 
-def _size(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise PeerError("reply of a job: a file's size")
-    return value
+def _one_of(kind: type[E], value: object) -> E:
+    try:
+        return kind(_of(str, value))
+    except ValueError:
+        raise PeerError(f"reply of a job: no {kind.__name__}") from None
 
 
-def _plain_name(name: object) -> str:
-    if not is_plain_name(name):
-        raise PeerError("reply of a job: a file's name")
-    assert isinstance(name, str)
-    return name
-
-
-def _counted(count: int, most: int, least: int = 0) -> int:
-    if not least <= count <= most:
-        raise ValueError(f"{count} entries")
-    return count
+def _check(kind: type[T], value: object, most: int, least: int = 0) -> T:
+    found = _of(kind, value)
+    assert isinstance(found, (list, dict))
+    if not least <= len(found) <= most:
+        raise PeerError(f"reply of a job: {len(found)} entries")
+    return found
 
 
 def shown_name(name: str) -> str:
@@ -385,10 +324,8 @@ def shown_name(name: str) -> str:
 
 def is_plain_name(name: object) -> bool:
     """
-    Whether *name* is a relative path that may name a file below /workspace.
-
-    It has no empty, "." or ".." component, no NUL or other control character, at most 1024 characters
-    in at most MAX_DEPTH components.
+    Whether *name* is a relative path that may name a file below /workspace: no empty, "." or ".." component, nothing
+    that can't be printed, at most 1024 characters in at most MAX_DEPTH components.
     """
     if not isinstance(name, str) or not 0 < len(name) <= 1024 or not name.isprintable():
         return False

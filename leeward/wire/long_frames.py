@@ -1,11 +1,10 @@
 """
 Memory for the payload of one long frame, in which it is received, decoded and kept without a copy.
 
-Runs in:   the daemon.
 Trust:     none in the length that a peer claims: the memory is at most twice what has arrived, and its pages are taken
            as bytes arrive.
-Why:       a copy of 80 MiB takes the event loop 40 ms and more, with the faults of new pages:
-           docs/decisions/0013-shared-memory.md.
+
+Why:       a copy of 80 MiB takes the event loop 40 ms and more, with the faults of new pages (decision 0013).
 """
 
 from __future__ import annotations
@@ -17,12 +16,7 @@ _FIRST = 1 << 20
 
 
 class LongFrame:
-    """
-    A store for a payload of *length* bytes.
-
-    Raises:
-        OSError: there is no memory, now or in `fill`.
-    """
+    """A store for a payload of *length* bytes. OSError if there is no memory, here or in `fill`."""
 
     __slots__ = ("_at", "_length", "_memory")
 

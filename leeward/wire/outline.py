@@ -1,11 +1,10 @@
 """
-Read just enough of a request to refuse it: whether it is a job outside of a session, and its id.
+Read just enough of a request to refuse it, whether it is a job outside of a session, and its id; or to serve it, if it is
+code alone. Every byte is compared, or bounded by the frame's own length.
 
-Runs in:   the daemon; pure.
-Trust:     none. A request that isn't clearly such a job has no outline. It is parsed in full instead, which checks
-           everything and gives the exact error. An outline says only that the values are well-formed and within the
-           limits of `decode`. Text in them may be invalid and fields may be wrong: a client that is refused because no
-           worker is free isn't told of those mistakes.
+Trust:     none. A request that isn't clearly such a job has no outline, and is parsed in full, which checks everything
+           and gives the exact error. An outline says only that the values are well-formed and within the limits of
+           `decode`: a client that is refused because no worker is free isn't told of invalid text and wrong fields.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leeward.errors import PeerError
-from leeward.wire.frames import MAX_VALUES, VERSION, skip, survey
+from leeward.wire.frames import HEADER, MAX_VALUES, VERSION, skip, survey
+from leeward.wire.requests import Execute, encode_request
+from leeward.wire.schema import MAX_ID
 
 if TYPE_CHECKING:
     from leeward.wire.frames import Bytes
@@ -38,8 +39,8 @@ def whole(payload: bytes | memoryview) -> int:
 
 def unread(payload: Bytes, most: int = _FEW) -> int:
     """
-    As `whole`, for a payload that wasn't surveyed. It may lie in memory that the client shares and changes meanwhile.
-    Also 0 if a field consists of more than *most* values.
+    As `whole`, for a payload that wasn't surveyed, and that the client may change meanwhile; 0 if a field has more than
+    *most* values.
     """
     found: dict[bytes, tuple[int, int]] = {}
     try:
@@ -73,3 +74,42 @@ def _number(payload: Bytes, start: int, end: int) -> int:
     if first < 0x80:
         return first
     return int.from_bytes(payload[start + 1:end], "big") if first in _UNSIGNED and end <= len(payload) else 0
+
+
+# --- code alone -------------------------------------------------------------------
+
+#: Bytes of a request that is compared. The general way copies less of a larger one.
+MOST = 1 << 16
+
+#: An encoded request is taken apart: the bytes before its id, and those between id and code.
+_ID, _CODE = MAX_ID - 1, b"\0code\0"
+_BEFORE_ID, _, _REST = encode_request(Execute(_ID, code=_CODE))[HEADER:].partition(b"\xcf" + _ID.to_bytes(8, "big"))
+_BEFORE_CODE = _REST.removesuffix(bytes((0xC4, len(_CODE))) + _CODE)
+
+#: Bytes of a binary's length, by its first byte.
+_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+
+
+def code_alone(payload: bytes) -> Execute | None:
+    """
+    The request in *payload* by comparison with a template, if it is a small one of code and nothing else; else None.
+
+    While all workers are busy most requests are such ones, and to survey, decode and parse one takes ten times as long.
+    """
+    if len(payload) > MOST:
+        return None
+    head, _, rest = payload.partition(_BEFORE_CODE)
+    if not rest or not head.startswith(_BEFORE_ID):
+        return None
+    packed = head[len(_BEFORE_ID):]
+    if len(packed) == 1 and packed[0] < 0x80:
+        number = packed[0]
+    elif packed and _UNSIGNED.get(packed[0], 0) == len(packed) - 1 > 0:
+        number = int.from_bytes(packed[1:], "big")
+    else:
+        return None
+    width = _LENGTHS.get(rest[0])
+    if width is None or len(rest) <= width or not 0 < number <= MAX_ID:
+        return None
+    code = rest[1 + width:]
+    return Execute(number, code=code) if int.from_bytes(rest[1:1 + width], "big") == len(code) else None

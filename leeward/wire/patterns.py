@@ -1,8 +1,7 @@
 """
 Brings names and patterns of files, as clients write them, into the form that the rest of leeward uses.
 
-Runs in:   the daemon, `leeward run` and `inside`; pure.
-Trust:     none. A client may write any text; every function here takes time in proportion to its length and to `most`.
+Trust:     none. Every function here takes time in proportion to a text's length and to `most`.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ def below_workspace(name: str) -> str:
 
 def alternatives(pattern: str, most: int = MOST_ALTERNATIVES) -> list[str]:
     """
-    Expand `{a,b}`: "x.{png,csv}" is "x.png" and "x.csv". Braces without a comma stand for themselves, and so do
-    those that stand alone in brackets: "[{]".
-
-    Raises:
-        ValueError: it stands for more than *most*.
+    Expand `{a,b}`: "x.{png,csv}" is "x.png" and "x.csv"; ValueError if it stands for more than *most*. Braces without a
+    comma stand for themselves, and so do those that stand alone in brackets: "[{]".
     """
     if "{" not in pattern:
         return [pattern]

@@ -1,8 +1,6 @@
 """
-Frozen dataclasses to plain values and back, by their type hints.
-
-Runs in:   daemon, zygote, keeper: the trusted side of the control channels.
-Not for:   bytes from a client or a job; `wire.requests` and `wire.job` check those field by field.
+Frozen dataclasses to plain values and back, by their type hints: the trusted side of the control channels. Bytes from a
+client or a job are checked field by field, by `wire.requests` and `wire.job`.
 """
 
 from __future__ import annotations
@@ -35,12 +33,7 @@ def pack(record: Any) -> bytes:
 
 
 def unpack(kind: type[T], data: bytes) -> T:
-    """
-    The *kind* that `pack` wrote.
-
-    Raises:
-        PeerError: these bytes aren't a *kind*.
-    """
+    """The *kind* that `pack` wrote; PeerError if these bytes aren't one."""
     try:
         value: T = build(kind, msgpack.unpackb(data, raw=False, strict_map_key=False))
     except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
@@ -85,10 +78,7 @@ def build(kind: Any, value: Any) -> Any:
 
 @functools.cache
 def _builder(kind: Any) -> Callable[[Any], Any]:
-    """
-    The function by which `build` makes a *kind*, cached: a message has a dozen hints, and interpreting
-    one costs more than converting the value.
-    """
+    """What makes a *kind*, cached: a message has a dozen hints, and interpreting one costs more than converting the value."""
     origin: Any = getattr(kind, "__origin__", None)
     args: Any = getattr(kind, "__args__", ())
     if isinstance(kind, types.UnionType):

@@ -1,11 +1,11 @@
 """
 Decodes replies, for clients.
 
-Runs in:   the clients and the CLI's fast path; pure. Imports next to nothing, because a whole
-           `leeward exec` is one short process, and dataclasses alone would cost it 8 ms.
-Trust:     none. The daemon carries a job's bytes, so a reply is read as if a job had
-           written it: plain data, each field's type and size checked, nothing imported
-           or looked up by a name from it.
+Runs in:   the clients and the CLI's fast path. Imports next to nothing: a whole `leeward exec` is one short process,
+           and dataclasses alone would cost it 8 ms.
+
+Trust:     none. A reply is read as if a job had written it: plain data, each field's type and size checked, nothing
+           imported or looked up by a name from it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,10 @@ MAX_LEFT_OUT = 1024
 
 class Reply:
     """
-    One reply. `ok` is a map, or None for a refusal; then `kind` and `message` say why, and `error` has all of it.
-
-    Attributes:
-        id: the request's, or 0 for a refusal of the whole connection.
-        arenas: sizes in bytes of the memory files that came with it.
-        descriptors: how many came with it: those, and a socket where it has one.
-        fields: those of a result, if they were decoded already.
-        retry_after: of a refusal: seconds after which the request may be taken, where the daemon can tell.
+    One reply, to the request *id*, or to the connection if that is 0. `ok` is a map, or None for a refusal: then `kind`
+    and `message` say why, `error` has all of it, and `retry_after` the seconds after which the request may be taken,
+    where the daemon can tell. `arenas` has the sizes in bytes of the memory files that came with it, `descriptors`
+    their number with that of sockets, and `fields` a result that was decoded already.
     """
 
     __slots__ = ("arenas", "descriptors", "error", "fields", "id", "kind", "message", "ok", "retry_after")
@@ -81,12 +77,7 @@ def _seconds(fields: Mapping[str, Any], name: str, what: str = "a result") -> fl
 
 
 def parse_reply(message: Mapping[str, Any]) -> Reply:
-    """
-    Decode a reply; `parse_result` decodes the fields of a result.
-
-    Raises:
-        PeerError: *message* isn't a reply.
-    """
+    """Decode a reply, but not the fields of a result; PeerError if *message* isn't one."""
     number = _whole(message, "id", "a reply", MAX_ID)
     if "error" in message:
         error = _get(message, "error", dict, "a reply")
@@ -154,11 +145,8 @@ def _shown(ok: dict[str, Any]) -> dict[str, Any]:
 
 def parse_result(reply: Reply) -> dict[str, Any]:
     """
-    The checked fields of a result: those of leeward.outcome.Result, as plain values,
-    with places for stdout, stderr and files that are in a memory file.
-
-    Raises:
-        PeerError: the reply isn't a result.
+    The checked fields of a result, as plain values of those of leeward.outcome.Result, with places for stdout, stderr
+    and files that are in a memory file. PeerError if the reply isn't a result.
     """
     if reply.fields is not None:
         return reply.fields

@@ -1,7 +1,7 @@
 """
-Requests of clients: decodes and encodes them. Here are those about jobs, sessions and the daemon itself.
+Requests of clients: decodes and encodes them. Here are those about jobs, sessions, the
+daemon itself, and egress: what sandboxes tried to reach, and questions that they wait for.
 
-Runs in:   the daemon, and `leeward run`; pure.
 Trust:     a request is hostile. It is checked field by field into a frozen class; a field that isn't named there is
            refused, so a misspelt option is never ignored.
 """
@@ -12,12 +12,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.errors import BadRequest, VersionMismatch, brief
-from leeward.wire import egress_requests, fetches, fields, file_requests, sandbox_requests  # noqa: F401  # they register
+from leeward.wire import egress_asks, fetches, fields, file_requests, sandbox_requests  # noqa: F401  # they register
 from leeward.wire import sandbox_fields as ours
 from leeward.wire.answers import RESULT
 from leeward.wire.frames import VERSION, encode
-from leeward.wire.schema import ANYTHING, ClientRequest, check_id, field, operation
 from leeward.wire.schema import OPERATIONS as OPERATIONS
+from leeward.wire.schema import ClientRequest, check_id, field, operation
+
+#: Of `leeward status`: these, or all of them as one text.
+_STATUS = {
+    "json?": "text", "workers?": "map", "jobs?": "map", "runners_made?": "int", "runners_armed?": "int",
+    "runners_arming?": "int", "runners_kept?": "int", "layers?": "map", "transport?": "text", "degraded?": "array of text",
+    "pools?": "array of map", "environments?": "map", "uptime?": "float", "connections?": "int", "sessions?": "int",
+    "sandboxes?": "int", "max_sessions?": "int", "max_connections?": "int", "fresh_layout?": "bool", "snapshot?": "text",
+    "faults?": "int", "pid?": "int", "reloads?": "array of int",
+}
 
 
 def _one_way(values: Mapping[str, Any]) -> None:
@@ -167,7 +176,7 @@ class Ping(ClientRequest):
     """Ask whether the daemon answers."""
 
 
-@operation("status", answers=ANYTHING, admits="if it waits")
+@operation("status", answers=_STATUS, admits="if it waits")
 class Status(ClientRequest):
     """Ask for the state of workers, jobs and layers."""
 
@@ -225,24 +234,44 @@ class Shutdown(ClientRequest):
     now: bool = field(fields.flag, "end running jobs at once", default=False)
 
 
-def request_id(message: Mapping[str, Any]) -> int:
-    """
-    The id of the request in *message*, which its answer must have.
+_OPERATORS = "what a rule of `ask` asks for is the operator's to answer"
 
-    Raises:
-        PeerError: there is none, so the request can't be answered.
-    """
+
+@operation("egress_log", answers={"events": "array of map", "last": "int", "forgotten": "int"}, admits="if it waits")
+class EgressLog(ClientRequest):
+    """Ask what this user's sandboxes tried to reach; for the operator, what all sandboxes tried."""
+
+    after: int = field(fields.whole, "the number of the last row that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for another one, at most 3,600", default=0.0)
+
+
+@operation("egress_asks", answers={"events": "array of map"}, admits="if it waits", guests=_OPERATORS)
+class EgressAsks(ClientRequest):
+    """Ask for the questions of rules of `ask` that sandboxes wait for; only the operator may."""
+
+    after: int = field(fields.whole, "the number of the last one that the client has", default=0)
+    wait: float = field(ours.wait, "seconds to wait for one, at most 3,600", default=0.0)
+
+
+@operation("egress_answer", answers={"taken": "bool"}, admits="at once", guests=_OPERATORS)
+class EgressAnswer(ClientRequest):
+    """Answer such a question."""
+
+    ask: int = field(fields.whole, "its number")
+    allow: bool = field(fields.flag, "it goes on; else it is refused", default=False)
+    message: str = field(egress_asks.message, "why, for whoever asked: at most 500 printable characters. \"\" is "
+                         "`Denied by leeward (request N)`", default="", shown="\"\"")
+
+
+def request_id(message: Mapping[str, Any]) -> int:
+    """The id of the request in *message*, which its answer must have; PeerError if there is none."""
     return check_id(message.get("id"))
 
 
 def parse_request(message: Mapping[str, Any]) -> ClientRequest:
     """
-    The request in *message*, with every field checked.
-
-    Raises:
-        PeerError: it has no id.
-        VersionMismatch: it speaks another version of the wire.
-        BadRequest: an unknown operation or field, a missing field, a wrong type or value.
+    The request in *message*, with every field checked. PeerError if it has no id, VersionMismatch if it speaks another
+    version of the wire, BadRequest for an unknown operation or field, a missing field, a wrong type or value.
     """
     number = request_id(message)
     version = message.get("v")
@@ -272,12 +301,7 @@ def parse_request(message: Mapping[str, Any]) -> ClientRequest:
 
 
 def encode_request(request: ClientRequest) -> bytes:
-    """
-    *request* as a frame, without the fields that have their default.
-
-    Raises:
-        ValueError, TypeError: it is too large for a frame, or holds a value that MessagePack can't encode.
-    """
+    """*request* as a frame, without the fields that have their default. Raises as `frames.encode`."""
     message: dict[str, Any] = {"v": VERSION, "id": request.id, "op": request.op}
     for name, one in request.operation.fields.items():
         value = getattr(request, name)

@@ -1,7 +1,6 @@
 """
 The fields of requests about live sandboxes: a check for each, and the bounds that it applies.
 
-Runs in:   the daemon; pure.
 Trust:     none, as in `fields`. A path is text for a process inside the sandbox: the daemon opens none of them.
 """
 
@@ -111,12 +110,7 @@ def paths(value: object, what: str) -> tuple[str, ...]:
 
 
 def path_in_overlay(value: object, what: str) -> bytes:
-    """
-    A path in an overlay, as the wire has it: bytes, relative, without `.`, `..` and empty names.
-
-    Raises:
-        BadRequest: it is none.
-    """
+    """A path in an overlay, as the wire has it: bytes, relative, without `.`, `..` and empty names; else BadRequest."""
     if isinstance(value, (bytes, memoryview)) and 0 < len(value) <= 4095:
         path = bytes(value)
         if b"\0" not in path and not any(part in (b"", b".", b"..") for part in path.split(b"/")):
@@ -132,12 +126,7 @@ def paths_in_overlay(value: object, what: str) -> tuple[bytes, ...]:
 
 
 def checkpoint(value: object, what: str) -> str:
-    """
-    A name of a checkpoint.
-
-    Raises:
-        BadRequest: it is none.
-    """
+    """A name of a checkpoint, or BadRequest."""
     name = text(value, "a checkpoint's name", MAX_CHECKPOINT)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name):
         raise BadRequest(f"a checkpoint's name must be letters, digits, '_', '-' and '.', not {brief(name, 80)}")

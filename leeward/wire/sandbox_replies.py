@@ -1,7 +1,7 @@
 """
-Decodes a daemon's answers about live sandboxes, for clients.
+Decodes a daemon's answers about live sandboxes, for clients. Every function raises PeerError where an answer is
+malformed.
 
-Runs in:   the clients; pure.
 Trust:     none, as in `replies`: names and output come from the sandbox's processes.
 """
 
@@ -30,20 +30,14 @@ def over(message: str, error: Mapping[str, Any]) -> SandboxOver:
 
 
 def answer(reply: Reply) -> dict[str, Any]:
-    """
-    Raises:
-        PeerError: it is a refusal.
-    """
+    """The fields of an answer; PeerError if it is a refusal."""
     if reply.ok is None:
         raise PeerError("a refusal holds no answer")
     return reply.ok
 
 
 def sandbox_id(reply: Reply) -> str:
-    """
-    Raises:
-        PeerError: the answer has none.
-    """
+    """The id of an opened sandbox."""
     value = answer(reply).get("sandbox")
     if not isinstance(value, str) or len(value) != ID_LENGTH or value.strip(ID_ALPHABET):
         raise PeerError("an opened sandbox has no id")
@@ -51,12 +45,7 @@ def sandbox_id(reply: Reply) -> str:
 
 
 def whole(reply: Reply, name: str, least: int = 0) -> int:
-    """
-    The number *name* of an answer.
-
-    Raises:
-        PeerError: there is none.
-    """
+    """The number *name* of an answer, at least *least*."""
     value = answer(reply).get(name)
     if type(value) is not int or not least <= value <= _MAX:
         raise PeerError(f"an answer's {name} is no number from {least} on")
@@ -72,10 +61,8 @@ def flag(reply: Reply, name: str) -> bool:
 
 def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
     """
-    The chunks of an answer to `process_read`, as number, stream, time and bytes; and whether no more come.
-
-    Raises:
-        PeerError: the chunks are malformed, or the numbers don't ascend.
+    The chunks of an answer to `process_read`, as number, which ascends, stream, time and bytes; and whether no more
+    come.
     """
     found: list[tuple[int, int, float, bytes]] = []
     rows = answer(reply).get("chunks")
@@ -97,25 +84,15 @@ def chunks(reply: Reply) -> tuple[list[tuple[int, int, float, bytes]], bool]:
 
 def page(reply: Reply, after: int = 0) -> tuple[list[dict[str, Any]], int]:
     """
-    The rows of an answer to `sandbox_list`, and the number behind which the next page begins; 0 after the last page.
-
-    Args:
-        after: the number behind which this page begins.
-
-    Raises:
-        PeerError: it is something else.
+    The rows of the page of `sandbox_list` behind *after*, and the number behind which the next one begins; 0 after the
+    last.
     """
     found = rows(reply, "sandboxes")
     return found, whole(reply, "last", after + 1) if found and answer(reply).get("more") is True else 0
 
 
 def rows(reply: Reply, name: str) -> list[dict[str, Any]]:
-    """
-    The maps of a list.
-
-    Raises:
-        PeerError: it is something else.
-    """
+    """The maps of a list."""
     value = answer(reply).get(name)
     if type(value) is not list or len(value) > _MOST or not all(type(row) is dict for row in value):
         raise PeerError(f"an answer's {name} is no array of maps")

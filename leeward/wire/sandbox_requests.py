@@ -1,9 +1,4 @@
-"""
-Requests about live sandboxes: every operation of docs/wire.md that names one, but for those about its files.
-
-Runs in:   the daemon; pure.
-Trust:     a request is hostile; see `requests`.
-"""
+"""Requests about live sandboxes: every operation of docs/wire.md that names one, but for those about its files."""
 
 from __future__ import annotations
 

@@ -41,14 +41,8 @@ MAX_ID = 2**53 - 1
 
 class Field:
     """
-    A field of a message.
-
-    Attributes:
-        default: what it is if it is left out, or what makes that; MISSING if it must be given.
-        absent: what it is if it is left out; MISSING if it must be given.
-        doc: what the documentation says of it, in its markup.
-        shown: what the documentation says in place of the default.
-        type: the type on the wire, where the annotation doesn't tell.
+    A field of a message. It is *absent* if it is left out, MISSING if it must be given; *default* is that, or what makes
+    it. The documentation has *doc*, *shown* in place of the default, and *type* where the annotation doesn't tell.
     """
 
     __slots__ = ("absent", "check", "default", "doc", "shown", "type")
@@ -67,35 +61,20 @@ def field(check: Check[T], doc: str, *, default: D = MISSING, default_factory: C
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """
-    What the wire knows of an operation.
-
-    Attributes:
-        kind: the class of its request.
-        fields: by name, those of the base classes first.
-        checks: those of the fields.
-        needed: the fields that must be given.
-        answers: the fields of its answer, each with its type on the wire, or with its check, whose annotation says it.
-        admits: see `Admission`.
-        guests: why a guest is refused, with {user} for the guest; "" if none is.
-        rule: checks what fields say together; raises BadRequest.
-        since: the version of leeward that has brought it.
-    """
+    """What the wire knows of an operation."""
 
     name: str
-    kind: type[ClientRequest]
-    fields: Mapping[str, Field]
-    checks: Mapping[str, Check[Any]]
-    needed: tuple[str, ...]
+    kind: type[ClientRequest]  # the class of its request
+    fields: Mapping[str, Field]  # by name, those of the base classes first
+    checks: Mapping[str, Check[Any]]  # those of the fields
+    needed: tuple[str, ...]  # the fields that must be given
+    #: the fields of its answer, each with its type on the wire, or with its check, whose annotation says it
     answers: Mapping[str, str | Callable[..., Any]]
-    admits: Admission
-    guests: str
-    rule: Callable[[Mapping[str, Any]], None] | None
-    since: str
+    admits: Admission  # see `Admission`
+    guests: str  # why a guest is refused, with {user} for the guest; "" if none is
+    rule: Callable[[Mapping[str, Any]], None] | None  # checks what fields say together; raises BadRequest
+    since: str  # the version of leeward that has brought it
 
-
-#: The answer of an operation whose fields only the documentation lists: readers ignore those that they don't know.
-ANYTHING: Mapping[str, str] = {}
 
 #: By name: each operation whose module is imported. `requests` imports all of them.
 OPERATIONS: dict[str, Operation] = {}
@@ -121,10 +100,8 @@ def operation(name: str, *, answers: Mapping[str, str | Callable[..., Any]], adm
 class MessageType(type):
     """
     Makes the classes of messages: frozen dataclasses with slots, which have the fields of their base class, too. Those
-    that must be given come first in `__init__`.
-
-    A metaclass, because slots can't be added to an existing class: a decorator would have to make each class twice,
-    which takes half of the time that this module's users take to import.
+    that must be given come first in `__init__`. A metaclass, because slots can't be added to an existing class: a
+    decorator would make each class twice, which takes half of the time that this module's users take to import.
     """
 
     fields: Mapping[str, Field]
@@ -147,12 +124,7 @@ def is_id(value: object) -> bool:
 
 
 def check_id(value: object, _what: str = "id") -> int:
-    """
-    The id of a request, which its answer must have.
-
-    Raises:
-        PeerError: *value* is none, so the request can't be answered.
-    """
+    """The id of a request, which its answer must have; PeerError if it is none, so that the request can't be answered."""
     if not is_id(value):
         raise PeerError(f"a request's id must be a whole number from 1 to 2**53 - 1, not {brief(value)}")
     assert isinstance(value, int)
@@ -160,12 +132,7 @@ def check_id(value: object, _what: str = "id") -> int:
 
 
 class ClientRequest(metaclass=MessageType):
-    """
-    A request with its number, by which it is answered.
-
-    Attributes:
-        op, operation: of its class.
-    """
+    """A request with its number, by which it is answered."""
 
     op: ClassVar[str]
     operation: ClassVar[Operation]

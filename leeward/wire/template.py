@@ -1,11 +1,11 @@
 """
 Decodes the most common answer by comparison with a template: finished, exit code 0, only output and figures.
 
-Runs in:   the clients; pure.
-Trust:     none. Every byte is compared, or bounded by the frame's own length. Any other answer is
-           left to `frames.decode` and `replies`, which also report what is wrong with it.
-Why:       after some idle milliseconds a client's bytecode is no longer in the processor's caches. Decoding a
-           reply value by value then takes 0.1 ms, of 0.6 for the whole call; this is a handful of lines.
+Trust:     none. Every byte is compared, or bounded by the frame's own length. Any other answer is left to
+           `frames.decode` and `replies`, which also report what is wrong with it.
+
+Why:       after some idle milliseconds a client's bytecode is no longer in the processor's caches. Decoding a reply
+           value by value then takes 0.1 ms, of 0.6 for the whole call.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 def parse_by_template(frame: bytes) -> Reply | None:
     """
-    The answer in *frame*, one whole frame with its length, if it matches the template; else None. Its `fields` are
-    those that `replies.parse_result` would return.
+    The answer in *frame*, one whole frame with its length, with `fields` as of `parse_result`; None if the template
+    doesn't match.
     """
     if not frame.startswith(_ID, HEADER) or int.from_bytes(frame[:HEADER], "big") != len(frame) - HEADER:
         return None

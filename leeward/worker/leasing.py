@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.errors import Bug
 from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import Reactor
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import JobStart, Reactor
 from leeward.run.execution import Execution
 from leeward.run.functions import execution_of
 from leeward.run.holder import Caller

@@ -50,6 +50,24 @@ export class Result {
   readonly job: number;
 }
 
+/** Limits of each program, and the variables that it gets. */
+export interface LimitOptions {
+  env?: Record<string, string> | Map<string, string>;
+  /** Seconds. */
+  timeout?: number;
+  /** Bytes of stdout and stderr together. */
+  output?: Size;
+  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
+  overflow?: 'cut' | 'end';
+}
+
+export interface HostOptions {
+  /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
+  socket?: string;
+  /** The `leeward` command, for packages, mounts, the profile "shell" and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  command?: string | string[];
+}
+
 export interface CallOptions {
   /** Seconds for the call as a whole. */
   deadline?: number;
@@ -59,21 +77,14 @@ export interface CallOptions {
   idempotent?: boolean;
 }
 
-export interface CodeOptions {
+export interface CodeOptions extends LimitOptions {
   args?: Iterable<string>;
-  env?: Record<string, string> | Map<string, string>;
   /** Files to write to /workspace before, by relative name. */
   files?: Record<string, Data> | Map<string, Data>;
   /** Names, folders and patterns of files below /workspace to return in `Result.files`. */
   collect?: Iterable<string>;
   /** Return what the code shows, and the value of its last expression. */
   display?: boolean;
-  /** Seconds. */
-  timeout?: number;
-  /** Bytes of stdout and stderr together. */
-  output?: Size;
-  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
-  overflow?: 'cut' | 'end';
   /** The file name that tracebacks show. */
   name?: string;
   label?: string;
@@ -95,11 +106,7 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   egress?: string;
 }
 
-export interface ClientOptions {
-  /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
-  socket?: string;
-  /** The `leeward` command, for `packages`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
-  command?: string | string[];
+export interface ClientOptions extends HostOptions {
   /** Send requests again where nothing of the job has run. */
   retry?: boolean;
   /** Also after the daemon was busy. */
@@ -125,10 +132,8 @@ export interface Mount {
   overlay?: boolean;
 }
 
-export interface SandboxOptions {
-  socket?: string;
-  /** The `leeward` command, for mounts, the profile "shell" and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
-  command?: string | string[];
+/** The limits are those of each `run` and `shell` that sets none. */
+export interface SandboxOptions extends HostOptions, LimitOptions {
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
@@ -144,14 +149,8 @@ export interface SandboxOptions {
   policy?: Record<string, unknown>;
   /** The same for `fetch` alone, in its short form. */
   fetchPolicy?: Record<string, unknown>;
-  env?: Record<string, string> | Map<string, string>;
   memory?: Size;
   processes?: number;
-  /** Seconds of each `run` and `shell` that sets none. */
-  timeout?: number;
-  output?: Size;
-  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
-  overflow?: 'cut' | 'end';
   /** Seconds without a call after which the daemon ends it. */
   idle?: number;
   lifetime?: number;
@@ -163,16 +162,10 @@ export interface SandboxOptions {
   overlay?: boolean;
 }
 
-export interface ProgramOptions {
+export interface ProgramOptions extends LimitOptions {
   /** The folder to start in; /workspace by default. */
   cwd?: string;
-  env?: Record<string, string> | Map<string, string>;
   stdin?: Data | null;
-  /** Seconds. */
-  timeout?: number;
-  output?: Size;
-  /** At the limit on output: keep its beginning and end, or end the program. A fresh job is ended by default; all else is cut. */
-  overflow?: 'cut' | 'end';
   /** What `processes` shows. */
   title?: string;
   /** Processor seconds of it and all that descends from it. */
@@ -189,9 +182,7 @@ export interface OutputCallbacks {
   onStderr?: (data: Buffer) => unknown;
 }
 
-export interface RunOptions extends ProgramOptions, OutputCallbacks {
-  signal?: AbortSignal;
-}
+export type RunOptions = ProgramOptions & WorkdirRunOptions;
 
 export interface ProcessRow {
   process: number;
@@ -216,7 +207,7 @@ export interface FolderChange {
 /** A sandbox that stays: files, processes and their output, until it is closed. */
 export class Sandbox {
   constructor(options?: SandboxOptions);
-  static attach(id: string, options?: { socket?: string; command?: string | string[] }): Promise<Sandbox>;
+  static attach(id: string, options?: HostOptions): Promise<Sandbox>;
   static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
   readonly files: Files;
   /** An operation about this sandbox by its name, with the fields and the answer that docs/wire.md has for it. */
@@ -340,7 +331,7 @@ export class Files {
   grep(pattern: Data, options?: { path?: PathLike; include?: string; literal?: boolean; ignoreCase?: boolean; limit?: number; timeout?: number }): Promise<{ path: string; line: number; text: string }[] & { more: boolean }>;
 }
 
-export interface WorkdirOptions {
+export interface WorkdirOptions extends HostOptions {
   workDir: string;
   mounts?: Iterable<Mount>;
   /** The environment of commands, beside PATH. They have no other. */
@@ -360,8 +351,6 @@ export interface WorkdirOptions {
   egress?: string;
   /** The folder stays as it is; commands work on a copy, and `diff` says what they have changed. */
   overlay?: boolean;
-  socket?: string;
-  command?: string | string[];
 }
 
 export interface WorkdirRunOptions extends OutputCallbacks {

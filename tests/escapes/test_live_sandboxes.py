@@ -80,7 +80,7 @@ def test_c176_ids_and_memory_cannot_be_used_up(wire: Wire, monkeypatch: pytest.M
             assert 1 == len(wire.server.desk)
         peer.ask("sandbox_kill", sandbox=box)
     assert 6 == len(seen)
-    assert 4 == wire.server.desk._registry.ended
+    assert 4 == len(wire.server.desk._registry._ended)
     assert "killed" == other.ask("sandbox_info", sandbox=kept)["reason"]
 
     box = peer.box()

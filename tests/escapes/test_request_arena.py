@@ -24,7 +24,7 @@ import pytest
 from kit.box import control
 from kit.fake_daemon import PATIENCE, FakeDaemon, finished
 from kit.waiting import poll_until
-from leeward.daemon.serving import arena
+from leeward.daemon.serving import inbox
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode
 from leeward.wire.job import is_plain_name
@@ -33,7 +33,7 @@ from leeward.wire.job import is_plain_name
 pytestmark = pytest.mark.no_single_lock("it is a client's, and the daemon's own reading")
 
 ROUNDS = 5000 if os.environ.get("LEEWARD_LONG") else 300
-SIZE = arena.SLOTS * arena.SLOT
+SIZE = inbox.SLOTS * inbox.SLOT
 
 
 class Peer:
@@ -112,7 +112,7 @@ def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
         with pytest.raises(PermissionError):
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seal)
     with mmap.mmap(fd, SIZE) as mapped:
-        mapped.madvise(mmap.MADV_REMOVE, 0, arena.SLOT)  # FALLOC_FL_PUNCH_HOLE by another name
+        mapped.madvise(mmap.MADV_REMOVE, 0, inbox.SLOT)  # FALLOC_FL_PUNCH_HOLE by another name
 
     refused = peer.ask(id=2, op="slot", slot=0, length=len(written))
     assert "bad_request" == refused["error"]["kind"]
@@ -121,9 +121,9 @@ def test_c067_a_client_cannot_end_the_daemon_by_its_arena(peer: Peer):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize(("slot", "length"), [
-    (arena.SLOTS, 1), (2**53 - 1, 1), (2**32, 1), (-1, 1), (2**63, 1), (0.0, 1), (True, 1), ("0", 1), (None, 1),
+    (inbox.SLOTS, 1), (2**53 - 1, 1), (2**32, 1), (-1, 1), (2**63, 1), (0.0, 1), (True, 1), ("0", 1), (None, 1),
     ([0], 1),
-    (0, 0), (0, -1), (0, arena.SLOT + 1), (0, SIZE), (0, 2**53 - 1), (0, 2**63), (0, 1.0), (0, None), (0, b"1"),
+    (0, 0), (0, -1), (0, inbox.SLOT + 1), (0, SIZE), (0, 2**53 - 1), (0, 2**63), (0, 1.0), (0, None), (0, b"1"),
 ])
 def test_c068_cannot_read_beyond_a_slot(daemon: FakeDaemon, peer: Peer, slot: object, length: object):
     """One refusal, and both this request's and the daemon's memory stay as they are."""
@@ -237,7 +237,7 @@ def held() -> int:
 
 def test_c073_cannot_have_arenas_without_number(daemon: FakeDaemon):
     """5,000 are asked for, or some hundreds: a connection has one, all together what they may have; and none is left."""
-    most = arena.TOTAL // SIZE
+    most = inbox.TOTAL // SIZE
     peers = [Peer(daemon.path) for _ in range(most + 8)]
     kinds: dict[str, int] = {}
     for number in range(1, ROUNDS // len(peers) + 2):

@@ -397,7 +397,7 @@ BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/interrupts.py", "cli/leeward_cli/
              "leeward/approvals/git/git_host.py": "os.killpg(child.pid,",
              "leeward/pool/sources.py": "os.killpg(self._process.pid,"}
 #: Programs that `leeward selftest` runs as jobs.
-JOBS = "attacks_*.py"
+JOBS = "selftest/attacks.py"
 
 
 @pytest.mark.no_attack("it is about what stands in the source")

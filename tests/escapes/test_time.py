@@ -188,14 +188,14 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
     asks = re.compile(r"\btime\.time\(|time_ns\(|datetime\.(now|utcnow|today)|CLOCK_REALTIME|\bgettimeofday\("
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
-        "daemon/telling/log.py", "spec/folders.py", "daemon/serving/folders.py", "client/overlay.py",
-        "egress/tenancy.py", "egress/certificates.py", "pool/seals.py", "pool/asks.py",
-        "client/environments.py", "audit/bounded.py", "audit/journal.py", "audit/record.py",
+        "daemon/telling/log.py", "spec/folders.py", "daemon/serving/sandbox_calls.py", "client/overlay.py",
+        "egress/tenancy.py", "egress/sealing.py", "pool/seals.py", "pool/asks.py",
+        "client/environments.py", "audit/journal.py", "audit/record.py",
         # Programs of the operator's.
-        "agents/running.py", "approvals/bridge/box_rows.py", "approvals/bridge/boxes.py", "approvals/git/git_store.py",
-        "approvals/queue/recording.py", "approvals/carrying/runs.py",
+        "agents/running.py", "approvals/box_rows.py", "approvals/bridge/boxes.py", "approvals/git/git_host.py",
+        "approvals/carrying/carrying.py", "approvals/sync/live_sync.py",
         "approvals/service.py", "approvals/serving.py", "approvals/web/feed.py", "approvals/web/pages.py")} | {
-        ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_text.py")}
+        ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_watch.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
     # The table of calls that a job may make names some of them.
     sources = [path for folder in ("leeward", "cli") for kind in ("*.py", "*.c", "*.h")

@@ -37,7 +37,7 @@ FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1",
 
 #: By the name of its source: what it is compiled with, and what of the library.
 TARGETS = {
-    "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "shown", "text", "wire")),
+    "replies": (("-Dmunmap=lw_fuzz_unmap",), ("reply", "text", "wire")),
     "session": (("-include", str(HERE / "host.h")),
                 runpy.run_path(str(HERE.parent.parent / "build_client.py"))["LIBRARY"]),
 }
@@ -97,7 +97,8 @@ def sandbox_frames() -> list[bytes]:
     done = Result(b"out", b"", 0, Outcome.FINISHED, results=({"text/plain": "1", "image/png": b"x"},), value="1")
     fields = decode(encode_result(1, done)[HEADER:])["ok"]
     about = {"sandbox": name, "profile": "python", "metadata": {"a": "b"}, "age": 1.0, "idle": 60, "unused": 0.5,
-             "left": 9.0, "processes": 1, "calls": 0, "memory_limit": 1 << 28, "memory_peak": 0, "cpu_time": 0.1}
+             "left": 9.0, "processes": 1, "calls": 0, "memory_limit": 1 << 28, "memory_peak": 0, "cpu_time": 0.1,
+             "environment": "", "egress": "", "held": False, "memory": 0, "oom_kills": 0, "forks_refused": 0, "denied": {}}
     file, link = [b"a", "file", 0o644, 3, 1, b""], [b"b", "link", 0o777, 1, -1, b"\xff"]
     piece = {"data": b"abc", "at": 0, "end": 3, "handle": 0, "mode": 0o644, "time": 1}
     answers = [

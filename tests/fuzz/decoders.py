@@ -34,7 +34,7 @@ from leeward.client.conversation import Conversation, refusal
 from leeward.daemon.config import Config
 from leeward.daemon.serving.intake import job_of
 from leeward.daemon.shards import messages as shard_messages
-from leeward.daemon.shards.merge import added
+from leeward.daemon.shards.messages import added
 from leeward.daemon.telling import exporter
 from leeward.errors import BadReply, BadRequest, PeerError, Refused, SandboxOver
 from leeward.isolation.plan import ZygotePlan
@@ -43,9 +43,9 @@ from leeward.spec.job import Job
 from leeward.wire import control, functions, outline, records, sandbox_replies
 from leeward.wire import job as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
-from leeward.wire.code_alone import code_alone
 from leeward.wire.frames import FrameReader, decode, decode_in_place, frame
 from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
+from leeward.wire.outline import code_alone
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
     Cancel,

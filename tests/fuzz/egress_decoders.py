@@ -19,12 +19,11 @@ from leeward.egress.addresses import parse_url, range_of
 from leeward.egress.exchanges import END, Requests
 from leeward.egress.heads import Head, HeadError, parse_head
 from leeward.egress.hello import Hello, HelloError, HelloReader
-from leeward.egress.masks import MaskedStream, Masks
+from leeward.egress.masks import LONGEST, MaskedStream, Masks
 from leeward.egress.names import Messages, NameTable, Query, framed, parse_query, respond
 from leeward.egress.opening import FirstLine
 from leeward.egress.policy import CAUSES, VERDICTS, Request, decide
 from leeward.egress.short_form import parse_short_form
-from leeward.egress.spellings import LONGEST
 from leeward.errors import BadRequest, PeerError
 from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import compared_path

@@ -30,7 +30,8 @@ class Bodies:
              b'{"category": "filesystem", "action": "write", "path": "a/b", "content": "x\\n", "reason": "because"}')
 
     def __init__(self) -> None:
-        from leeward.approvals.web import bodies, fields, live
+        from leeward.approvals.web import bodies, live
+        from leeward.approvals.web import routes as fields
         from leeward.approvals.web.application import ROUTES
         from leeward.approvals.web.problems import WebProblem
 
@@ -114,9 +115,7 @@ class WebHeads:
               b"", b";", b"=", b",", b"\0", b"x" * 300, b"x" * 20000, b'"', b"POST", b"GET", b"WS")
 
     def __init__(self) -> None:
-        from leeward.approvals.web.access import PageAccess
-        from leeward.approvals.web.credentials import SCOPE_KEY
-        from leeward.approvals.web.gate import WebGate
+        from leeward.approvals.web.gate import SCOPE_KEY, PageAccess, WebGate
 
         access = PageAccess()
         self._key, self._cookie = SCOPE_KEY, (access.log_in(access.login_token()) or "").encode()

@@ -15,7 +15,7 @@ from leeward.approvals.carrying.apply import Project, carry_out
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import ApprovalRequest
 from leeward.approvals.queue.subjects import ProjectPath
-from leeward.approvals.sync.overlay import request_changes
+from leeward.approvals.sync.changes import request_changes
 from leeward.errors import BadRequest
 
 

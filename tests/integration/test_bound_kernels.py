@@ -17,7 +17,7 @@ from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.waiting import poll_until
 from leeward.client.link import Link
 from leeward.client.results import result_of
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT, MOST_SEATS
+from leeward.daemon.serving.sandboxes import FIRST_SEAT, MOST_SEATS
 from leeward.errors import DaemonError, RequestRejected, SandboxOver, SessionOver
 from leeward.outcome import Limit, Outcome
 from leeward.wire.job import NOTHING_FRAME

@@ -13,7 +13,7 @@ import leeward
 from kit.live_daemon import LiveDaemon, open_files
 from kit.waiting import poll_until
 from leeward.client.slots import LARGE
-from leeward.daemon.serving import arena
+from leeward.daemon.serving import inbox
 
 READ = "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())"
 
@@ -51,7 +51,7 @@ def test_a_large_request_arrives_whole(daemon: LiveDaemon):
 
 def test_many_at_once_over_one_connection(daemon: LiveDaemon):
     """More than an arena has slots."""
-    inputs = [os.urandom(1 << 10) * (LARGE >> 10) for _ in range(2 * arena.SLOTS)]
+    inputs = [os.urandom(1 << 10) * (LARGE >> 10) for _ in range(2 * inbox.SLOTS)]
 
     async def run() -> list[leeward.Result]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:

@@ -14,9 +14,10 @@ from kit.box import Box
 from kit.live_daemon import LiveDaemon, command, environment
 from kit.locks import LOCKS
 from kit.selftest_box import InBox
+from leeward_cli.selftest.attacks import ATTACKS
 from leeward_cli.selftest.canaries import Canaries
 from leeward_cli.selftest.command import VARIABLE
-from leeward_cli.selftest.trial import ATTACKS, HELD, MISSING, OPEN, Finding, attempt
+from leeward_cli.selftest.trial import HELD, MISSING, OPEN, Finding, attempt
 
 #: Rows that something else may hold: a single or a busy processor; the filter, where no controller counts memory.
 ALSO_HELD = {attack.name for attack in ATTACKS if attack.needs or "System V" in attack.name}

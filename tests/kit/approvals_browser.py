@@ -18,8 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kit.approvals_page import PageService
 from leeward.approvals.web.application import application
-from leeward.approvals.web.connections import BoundedConnection
-from leeward.approvals.web.listening import server_of
+from leeward.approvals.web.listening import BoundedConnection, server_of
 
 CHROMIUM = "/usr/bin/chromium"
 

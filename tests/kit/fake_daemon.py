@@ -17,8 +17,7 @@ from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.errors import Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import READ, Reactor
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import READ, JobStart, Reactor
 from leeward.outcome import Outcome, Result
 from leeward.pool.seats import Seat
 from leeward.pool.sessions import PoolSession

@@ -12,7 +12,7 @@ from typing import Any
 from leeward.daemon.serving import connection, flight, inbox, operations, peers, rounds, server
 from leeward.loop import native
 from leeward.run import births, errand, execution, functions, lease, output, output_watch, reply, report, runner
-from leeward.sandboxes import kept
+from leeward.sandboxes import streams
 from leeward.worker import arming, keeper, worker
 
 from .host import Host
@@ -74,7 +74,7 @@ def installed(host: Host) -> Iterator[None]:
         (runner, {"os": os_, "select": select_, "signal": signal_, "job_of": lambda pid: pid + 1}),
         (births, {"os": os_}),
         (report, {"os": os_}),
-        (kept, {"os": os_, "fcntl": Fcntl(), "memory_file": lambda _: kernel.open(Memory())}),
+        (streams, {"os": os_, "fcntl": Fcntl(), "memory_file": lambda _: kernel.open(Memory())}),
         (keeper, {"os": os_, "signal": signal_, "Channel": pairs, "write_id_maps": _no_maps(host),
                   "reap": lambda _: None}),
         (arming, {"os": os_, "Channel": pairs, "_numbers": itertools.count(1)}),

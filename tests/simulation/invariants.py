@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from leeward.daemon.serving import connection
 from leeward.pool.relief import SURPLUS
 from leeward.pool.sessions import SessionState
-from leeward.sandboxes.states import State
+from leeward.sandboxes.registry import State
 
 from .install import FRAME_S, UNREAD_S
 from .loop import ShimReactor

@@ -199,7 +199,7 @@ def imported(program: str) -> set[str]:
 #: until it is ready.
 STARTS = ("import leeward; leeward.Client, leeward.AsyncClient, leeward.Result", "import leeward.crossing.zygote",
           "import leeward_cli.cold, leeward_cli.once",
-          "import leeward_cli.agent_start, leeward.agents.running, leeward.agents.layer, leeward.agents.trust",
+          "import leeward_cli.agent_start, leeward.agents.running, leeward.agents.layers, leeward.agents.trust",
           "import leeward.spec.egress",
           "import leeward; leeward.Sandbox; import leeward.client.changes, leeward.client.fetching",
           "import leeward.client.applying", "import leeward.client.files",

@@ -24,7 +24,7 @@ PLACES = ("egress", "approvals", "audit", "faces", "integrations", "wire", "pool
 #: Functions that may show the text of an exception that isn't ours, and why.
 ALLOWED = {
     "approvals/operator_file.py:parse_policy": "where the operator's own file is no TOML, for the operator",
-    "approvals/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
+    "approvals/carrying/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
     "approvals/queue/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
     "approvals/queue/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
     "client/fetching.py:fetch_fields": "what the caller itself has passed, in its own process",

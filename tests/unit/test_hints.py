@@ -28,6 +28,6 @@ def test_a_result_has_that_of_its_limit(limit: Limit | None) -> None:
 
 @pytest.mark.parametrize("limit", Limit)
 def test_the_program_in_c_has_the_same(limit: Limit) -> None:
-    block = C.split(f"case LEEWARD_LIMIT_{limit.name}:")[1].split(";\n")[0]
+    block = re.split(r",\n(?:\t\[|};)", C.split(f"[LEEWARD_LIMIT_{limit.name}] = ")[1])[0]
 
     assert hint(limit) == "".join(re.findall(r'"([^"\n]*)"', block))

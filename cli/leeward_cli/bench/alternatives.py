@@ -1,17 +1,15 @@
 """
 The alternatives: other ways to run code, if they are installed. If one isn't, the report says why it isn't measured.
 
-Runs in:   the CLI. Alternatives that are libraries run in it as well, as in any program that uses them.
-
-None of them is a dependency. `pip install 'leeward[peers]'` and Debian's `bubblewrap` install those that a
-package index has; docker needs its daemon, and an image with Python, which isn't fetched.
+None of them is a dependency; libraries run in this process, as in any program that uses them. `pip install
+'leeward[peers]'` and Debian's `bubblewrap` install those that a package index has; docker needs its daemon, and an
+image with Python, which isn't fetched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import multiprocessing
 import os
 import shutil
@@ -20,9 +18,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leeward_cli.bench.floors import CODE, Spawn, Subject, check, interpreter
+from leeward_cli.bench.floors import CODE, Spawn, Subject, interpreter, printed_by, printing
 
-#: Seconds that docker may take to list its images.
 _PATIENCE_S = 10.0
 
 
@@ -30,68 +27,7 @@ class Missing(Exception):
     """An alternative can't be measured here; the text says why."""
 
 
-class MultiprocessingPool:
-    """`multiprocessing.Pool.apply`: a process that all jobs share, one after the other."""
-
-    name = "multiprocessing.Pool.apply"
-
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-
-    def call(self) -> None:
-        check(self.name, self._pool.apply(printed_by, (CODE,)).encode())
-
-
-def printed_by(code: str) -> str:
-    """Run *code*, and return what it printed."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
-    return printed.getvalue()
-
-
-class Monty:
-    """An interpreter of a part of Python, in a pool of processes; a new session for each call."""
-
-    name = "monty, new session"
-
-    def __init__(self, pool: Any) -> None:
-        self._pool = pool
-
-    def call(self) -> None:
-        printed: list[str] = []
-        with self._pool.checkout() as session:
-            session.feed_run(CODE, print_callback=lambda stream, text: printed.append(text))
-        check(self.name, "".join(printed).encode())
-
-
-class MontySession:
-    """As `Monty`, with one session for all calls."""
-
-    name = "monty, one session"
-
-    def __init__(self, session: Any) -> None:
-        self._session = session
-
-    def call(self) -> None:
-        printed: list[str] = []
-        self._session.feed_run(CODE, print_callback=lambda stream, text: printed.append(text))
-        check(self.name, "".join(printed).encode())
-
-
-class Sandlock:
-    """Landlock, a filter and a supervisor around a Python that is started for the call."""
-
-    name = "sandlock + python3 -I -S -c"
-
-    def __init__(self, module: Any) -> None:
-        self._box = module.Sandbox(fs_readable=readable(), fs_writable=["/tmp"])
-
-    def call(self) -> None:
-        check(self.name, self._box.run([interpreter(), "-I", "-S", "-c", CODE]).stdout)
-
-
 def readable() -> list[str]:
-    """The folders that Python needs to start."""
     folders = ["/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev", sys.base_prefix]
     return sorted({folder for folder in folders if os.path.isdir(folder)})
 
@@ -100,7 +36,7 @@ def readable() -> list[str]:
 def pool() -> Iterator[Subject]:
     # By fork, which is the fastest method, and the default on Linux up to Python 3.13.
     with multiprocessing.get_context("fork").Pool(2) as made:
-        yield MultiprocessingPool(made)
+        yield printing("multiprocessing.Pool.apply", lambda: made.apply(printed_by, (CODE,)).encode())
 
 
 @contextlib.contextmanager
@@ -148,23 +84,39 @@ def docker() -> Iterator[Subject]:
 
 @contextlib.contextmanager
 def sandlock() -> Iterator[Subject]:
-    made = Sandlock(_module("sandlock"))
+    """Landlock, a filter and a supervisor around a Python that is started for the call."""
+    box = _module("sandlock").Sandbox(fs_readable=readable(), fs_writable=["/tmp"])
+    made = printing("sandlock + python3 -I -S -c", lambda: box.run([interpreter(), "-I", "-S", "-c", CODE]).stdout)
     _answers(made)
     yield made
 
 
 @contextlib.contextmanager
 def monty() -> Iterator[Subject]:
-    with _module("pydantic_monty").Monty() as made:
-        _answers(Monty(made))
-        yield Monty(made)
+    """An interpreter of a part of Python, in a pool of processes; a new session for each call."""
+    with _module("pydantic_monty").Monty() as pool:
+        def printed() -> bytes:
+            with pool.checkout() as session:
+                return _fed(session)
+
+        made = printing("monty, new session", printed)
+        _answers(made)
+        yield made
 
 
 @contextlib.contextmanager
 def monty_session() -> Iterator[Subject]:
-    with _module("pydantic_monty").Monty() as made, made.checkout() as session:
-        _answers(MontySession(session))
-        yield MontySession(session)
+    """As `monty`, with one session for all calls."""
+    with _module("pydantic_monty").Monty() as pool, pool.checkout() as session:
+        made = printing("monty, one session", lambda: _fed(session))
+        _answers(made)
+        yield made
+
+
+def _fed(session: Any) -> bytes:
+    printed: list[str] = []
+    session.feed_run(CODE, print_callback=lambda stream, text: printed.append(text))
+    return "".join(printed).encode()
 
 
 #: The alternatives: a function that opens each, and the numbers of successive calls with gaps and without. The pool is
@@ -187,12 +139,7 @@ def _module(name: str) -> Any:
 
 
 def _answers(subject: Subject) -> None:
-    """
-    Check that an installed alternative works here.
-
-    Raises:
-        Missing: the alternative failed; the text has its own reason.
-    """
+    """Call an installed alternative once; Missing, with its own reason, if that fails."""
     try:
         subject.call()
     except Exception as error:  # other people's code, whatever it raises
@@ -200,10 +147,7 @@ def _answers(subject: Subject) -> None:
 
 
 def opened(stack: contextlib.ExitStack, name: str, missing: dict[str, str]) -> tuple[Subject, tuple[int, int]] | None:
-    """
-    Open the alternative *name* until *stack* closes. Returns None if it can't be measured; the reason is added to
-    *missing*.
-    """
+    """Open the alternative *name* until *stack* closes. None, and the reason is in *missing*, if it can't be measured."""
     how, calls = ALL[name]
     try:
         return stack.enter_context(how()), calls

@@ -1,6 +1,6 @@
 /* The floors that want C: what the kernel takes for the hops of a call, and for a refused system call.
  *
- * Runs in:  processes of its own, compiled by compiled.py when `leeward bench` starts.
+ * Runs in:  processes of its own, compiled by floors.py when `leeward bench` starts.
  *
  *     floors four               client, we, a child, we, client: a socket as descriptor 0 and pipes to the child
  *     floors two                client, we, client

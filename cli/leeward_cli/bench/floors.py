@@ -1,8 +1,4 @@
-"""
-The floors: the time that the same answer takes with less isolation, or with none.
-
-Runs in:   the CLI.
-"""
+"""The floors: the time that the same answer takes with less isolation, or with none."""
 
 from __future__ import annotations
 
@@ -10,11 +6,15 @@ import contextlib
 import io
 import os
 import select
+import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from socket import AF_UNIX, SOCK_SEQPACKET, SOCK_STREAM, socket, socketpair
-from types import TracebackType
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import AF_UNIX, SOCK_SEQPACKET, SOCK_STREAM, socketpair
 from typing import Self
 
 from leeward.errors import LeewardError
@@ -23,9 +23,26 @@ from leeward_cli.bench import peers
 
 CODE = 'print("hello world")'
 PRINTED = b"hello world\n"
+FOUR_HOPS, FORK, CONFINED, THROUGH = (
+    "four hops", "fork on request", "fork into namespaces", "four hops and a warm interpreter")
 
 #: A ping-pong message, about as long as a request.
 _MESSAGE = b"x" * 128
+SOURCE = Path(__file__).with_name("floors.c")
+
+
+@contextlib.contextmanager
+def compiled() -> Iterator[str | None]:
+    """A context with the path of floors.c, compiled, for the bench alone; None without a compiler: then peers.py serves."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if not compiler or shutil.which(compiler[0]) is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="leeward-bench.") as folder:
+        program = f"{folder}/floors"
+        made = subprocess.run([*compiler, "-std=c11", "-O2", "-o", program, str(SOURCE)], stdin=subprocess.DEVNULL,
+                              capture_output=True, check=False)
+        yield program if made.returncode == 0 else None
 
 
 class Subject(Protocol):
@@ -36,31 +53,51 @@ class Subject(Protocol):
     def call(self) -> None: ...
 
 
-def check(name: str, printed: bytes) -> None:
-    """
-    Check an answer, since the time of a wrong answer means nothing.
+@dataclass(slots=True)
+class CalledSubject:
+    name: str
+    call: Callable[[], None]
 
-    Raises:
-        LeewardError: *printed* isn't what CODE prints.
-    """
-    if printed != PRINTED:
+
+def printing(name: str, printed: Callable[[], bytes]) -> CalledSubject:
+    """A subject whose calls return what CODE prints."""
+    return CalledSubject(name, lambda: check(name, printed()))
+
+
+def check(name: str, printed: bytes, expected: bytes = PRINTED) -> None:
+    """Raise LeewardError for a wrong answer, since its time means nothing."""
+    if printed != expected:
         raise LeewardError(f"bench: {name} printed {printed[:80]!r}")
 
 
 class Peer:
     """A process at the other end of a socket pair: the function *what* of peers.py, or another *command*."""
 
-    def __init__(self, what: str, kind: int, command: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, what: str, message: bytes = CODE.encode(), answer: bytes = PRINTED,
+                 command: Sequence[str] = (), kind: int = SOCK_STREAM) -> None:
+        self.name, self._message, self._answer = name, message, answer
         self.socket, theirs = socketpair(AF_UNIX, kind)
         with theirs:
             self._process = subprocess.Popen(command or [interpreter(), "-I", "-S", peers.__file__, what],
                                              stdin=theirs.fileno())
 
+    def call(self) -> None:
+        self.socket.send(self._message)
+        check(self.name, self.socket.recv(peers.MOST), self._answer)
+
+    def rate(self, callers: int, jobs: int) -> None:
+        """Make *jobs* calls, *callers* of them pending at any time."""
+        for _ in range(min(callers, jobs)):
+            self.socket.send(self._message)
+        for done in range(1, jobs + 1):
+            check(self.name, self.socket.recv(peers.MOST), self._answer)
+            if done + callers <= jobs:
+                self.socket.send(self._message)
+
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()  # ends the process
         self._process.wait()
 
@@ -70,111 +107,45 @@ def interpreter() -> str:
     return str(getattr(sys, "_base_executable", sys.executable))
 
 
-class Hops(Peer):
-    """
-    Four hops of a message through three processes that do nothing else: client, daemon, worker, daemon, client. Or two
-    hops, without the worker.
-
-    Args:
-        count: "four" or "two".
-        program: the path of the compiled program; None for peers.py.
-    """
-
-    name = "four hops"
-
-    def __init__(self, count: str = "four", program: str | None = None) -> None:
-        super().__init__(count, SOCK_STREAM, [program, count] if program else ())
-        self.name = f"{count} hops"
-
-    def call(self) -> None:
-        self.socket.send(_MESSAGE)
-        if self.socket.recv(peers.MOST) != _MESSAGE:
-            raise LeewardError("bench: the ping-pong lost its ball")
+def hops(count: str, program: str | None) -> Peer:
+    """Four hops of a message ("four": client, daemon, worker, daemon, client, who do nothing else), or without the worker."""
+    return Peer(f"{count} hops", count, _MESSAGE, _MESSAGE, [program, count] if program else ())
 
 
-class Through(Peer):
-    """
-    Four hops, where the worker is an interpreter that stays, runs the code and answers with what it
-    printed: the cost of a call to a warm CPython in another process, without isolation and without a new process.
-
-    Args:
-        program: the path of the compiled program.
-    """
-
-    name = "four hops and a warm interpreter"
-
-    def __init__(self, program: str) -> None:
-        super().__init__("run", SOCK_STREAM, [program, "through", interpreter(), "-I", "-S", peers.__file__, "run"])
-
-    def call(self) -> None:
-        self.socket.send(CODE.encode())
-        check(self.name, self.socket.recv(peers.MOST))
+def through(program: str) -> Peer:
+    """Four hops, where the worker is an interpreter that stays and runs the code, without isolation."""
+    return Peer(THROUGH, "run", command=[program, "through", interpreter(), "-I", "-S", peers.__file__, "run"])
 
 
-class Pour(Peer):
-    """
-    A transfer of *size* bytes by a pipe from one process into a memory file of another.
-
-    Args:
-        program: the path of the compiled program.
-        size: a multiple of 1 MiB.
-    """
-
-    name = "as much by a pipe into a memory file"
-
-    def __init__(self, program: str, size: int) -> None:
-        super().__init__("pour", SOCK_STREAM, [program, "pour", str(size)])
-
-    def call(self) -> None:
-        self.socket.send(b"x")
-        if self.socket.recv(1) != b"x":
-            raise LeewardError("bench: the pipe has run dry")
+def pour(program: str, size: int) -> Peer:
+    """A transfer of *size* bytes, a multiple of 1 MiB, by a pipe from one process into a memory file of another."""
+    return Peer("as much by a pipe into a memory file", "pour", b"x", b"x", [program, "pour", str(size)])
 
 
-class Fork(Peer):
-    """A warm interpreter that forks for each request, without isolation."""
-
-    name = "fork on request"
-    _what = "fork"
-
-    def __init__(self) -> None:
-        # Packets: 8 requests may be on their way, and each answer comes from another process.
-        super().__init__(self._what, SOCK_SEQPACKET)
-
-    def call(self) -> None:
-        self.socket.send(CODE.encode())
-        check(self.name, self.socket.recv(peers.MOST))
+def fork() -> Peer:
+    # Packets: 8 requests may be on their way, and each answer comes from another process.
+    return Peer(FORK, "fork", kind=SOCK_SEQPACKET)
 
 
-class Confined(Fork):
-    """
-    As `Fork`, but each process is in new namespaces with two mounts of its own, under a filter: the least that a
-    sandbox of this kind needs.
-    """
-
-    name = "fork into namespaces"
-    _what = "confined"
+def confined() -> Peer:
+    """As `fork`, in new namespaces with two mounts, under a filter: the least that a sandbox of this kind needs."""
+    return Peer(CONFINED, "confined", kind=SOCK_SEQPACKET)
 
 
-class Warm:
+def printed_by(code: str) -> str:
+    """Run *code*, and return what it printed."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
+    return printed.getvalue()
+
+
+def warm() -> Subject:
     """The code in this process, whose interpreter has run it before: no other process and no isolation."""
-
-    name = "exec in a warm interpreter"
-
-    def call(self) -> None:
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(CODE, "<string>", "exec"), {"__name__": "__main__"})
-        check(self.name, printed.getvalue().encode())
+    return printing("exec in a warm interpreter", lambda: printed_by(CODE).encode())
 
 
 class Spawn:
-    """
-    A program that is started by posix_spawn. Its output is read to the end, and the process is reaped.
-
-    Args:
-        environment: the program's environment; empty by default.
-        printed: the output that the program must print.
-    """
+    """A program that is started by posix_spawn, and whose output must be *printed*. The environment is empty by default."""
 
     def __init__(self, name: str, arguments: list[str], environment: Mapping[str, str] | None = None,
                  printed: bytes = PRINTED) -> None:
@@ -198,18 +169,15 @@ class Spawn:
         return pid, read
 
     def end(self, pid: int, pipe: int) -> None:
-        """Read the output of a started program, and wait for its end."""
         with open(pipe, "rb") as file:
             printed = file.read()
         os.waitpid(pid, 0)
-        if printed != self._printed:
-            raise LeewardError(f"bench: {self.name} printed {printed[:80]!r}")
+        check(self.name, printed, self._printed)
 
     def call(self) -> None:
         self.end(*self.start())
 
     def rate(self, callers: int, jobs: int) -> None:
-        """Run the program *jobs* times, *callers* of them at the same time."""
         running: dict[int, int] = {}
         poll = select.poll()
         started = 0
@@ -230,13 +198,3 @@ def python() -> Spawn:
 
 def echo() -> Spawn:
     return Spawn("/bin/echo", ["/bin/echo", PRINTED.decode().strip()])
-
-
-def fork_rate(peer: socket, callers: int, jobs: int) -> None:
-    """Make *jobs* fork requests, *callers* of them pending at any time."""
-    for _ in range(min(callers, jobs)):
-        peer.send(CODE.encode())
-    for done in range(1, jobs + 1):
-        check(Fork.name, peer.recv(peers.MOST))
-        if done + callers <= jobs:
-            peer.send(CODE.encode())

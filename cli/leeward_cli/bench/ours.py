@@ -1,12 +1,9 @@
-"""
-leeward itself: a daemon for the bench, one connection, 8 callers, and the parts of a call's time.
-
-Runs in:   the CLI.
-"""
+"""leeward itself: a daemon for the bench, one connection, from Python or C, 8 callers, and the parts of a call's time."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import shutil
@@ -16,6 +13,7 @@ import time
 from _socket import socket as Socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from socket import SO_PEERCRED, SOL_SOCKET
 from typing import Any
 
@@ -30,50 +28,23 @@ from leeward.errors import LeewardError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
+from leeward_cli import library
 from leeward_cli.background import START_S, temporary
-from leeward_cli.bench.floors import CODE, check
+from leeward_cli.bench.floors import CODE, CalledSubject, check, printing
+
+OURS = "leeward"
 
 #: Code that prints the time at which its first line runs. CLOCK_MONOTONIC is the same for all processes of the host.
 _STAMP = "import time; print(time.monotonic_ns())"
 
 
-@contextlib.contextmanager
-def daemon(socket: str | None, *options: str) -> Iterator[str]:
-    """
-    A context with the path of a daemon's socket: *socket*, or that of a daemon with these *options*, which is started
-    for the time of the context.
-
-    Raises:
-        LeewardError: the daemon wasn't ready in time.
-    """
-    if socket is not None:
-        yield socket
-        return
-    with started(*options) as (path, _):
-        yield path
-
-
-@contextlib.contextmanager
-def started(*options: str) -> Iterator[tuple[str, float]]:
-    """
-    A context with a ready daemon with these *options*: the path of its socket, and the time of its start by
-    perf_counter.
-
-    Raises:
-        LeewardError: the daemon wasn't ready in time.
-    """
-    start = time.perf_counter()
-    with temporary("bench", *options) as path:
-        yield path, start
+def daemon(socket: str | None, *options: str) -> contextlib.AbstractContextManager[str]:
+    """A context with the path of a daemon's socket: *socket*, or that of a new daemon with these *options*."""
+    return temporary("bench", *options) if socket is None else contextlib.nullcontext(socket)
 
 
 def armed(path: str, workers: int) -> float:
-    """
-    Wait until *workers* runners are armed and no runner is being armed any more. Returns the time by perf_counter.
-
-    Raises:
-        LeewardError: the runners weren't armed in time.
-    """
+    """Wait until *workers* runners are armed and no runner is being armed any more. Returns the time by perf_counter."""
     until = time.perf_counter() + START_S
     with Client(path) as client:
         while True:
@@ -87,12 +58,6 @@ def armed(path: str, workers: int) -> float:
 
 
 def program() -> str:
-    """
-    The path of this installation's program `leeward`.
-
-    Raises:
-        LeewardError: there is no such program.
-    """
     beside = os.path.join(os.path.dirname(sys.executable), "leeward")
     found = beside if os.access(beside, os.X_OK) else shutil.which("leeward")
     if found is None:
@@ -100,37 +65,18 @@ def program() -> str:
     return found
 
 
-class LeewardSubject:
+def fresh(client: Client, name: str = OURS) -> CalledSubject:
     """`print("hello world")` over one connection, a fresh runner for each call."""
-
-    name = "leeward"
-
-    def __init__(self, client: Client, name: str = name) -> None:
-        self._client, self.name = client, name
-
-    def call(self) -> None:
-        check(self.name, good(self._client.execute(CODE)).stdout)
+    return printing(name, lambda: good(client.execute(CODE)).stdout)
 
 
-class InSession:
-    """As `LeewardSubject`, in a session: one process for all calls, which keeps its state."""
-
-    name = "leeward, in a session"
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def call(self) -> None:
-        check(self.name, good(self._session.execute(CODE)).stdout)
+def in_session(session: Session) -> CalledSubject:
+    """As `fresh`, in a session: one process for all calls, which keeps its state."""
+    return printing("leeward, in a session", lambda: good(session.execute(CODE)).stdout)
 
 
 def good(result: Result) -> Result:
-    """
-    *result*, if the job succeeded.
-
-    Raises:
-        LeewardError: the job didn't finish, so its time means nothing.
-    """
+    """*result*, if the job succeeded; LeewardError if not, since its time means nothing."""
     if result.exit_code:
         raise LeewardError(f"bench: a job ended as {result.outcome.value}: {result.stderr[:200]!r}")
     return result
@@ -138,14 +84,7 @@ def good(result: Result) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """
-    The parts of one call, in seconds.
-
-    Attributes:
-        there: from the call to the job's first line.
-        back: from the job's first line until the client has the answer.
-        job: the daemon's own measure of the job, from before it writes the frame until it has read the reply.
-    """
+    """The parts of one call, in seconds; `job` is the daemon's own measure. The report says from where to where."""
 
     there: float
     back: float
@@ -163,8 +102,6 @@ def legs(client: Client) -> Legs:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The connection of one of many callers, and the fields of its requests."""
-
     socket: Socket
     conversation: Conversation
     fields: Mapping[str, Any]
@@ -180,14 +117,12 @@ class Talk:
 
 
 def rate(path: str, callers: int, jobs: int) -> None:
-    """Run *jobs* jobs over *callers* connections, with one job in flight on each connection."""
     with contextlib.ExitStack() as stack:
         burst([_talk(stack, path, execute_fields(CODE)) for _ in range(min(callers, jobs))], jobs)
 
 
 @contextlib.contextmanager
 def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
-    """A context with *callers* connections, each with a session of its own."""
     with contextlib.ExitStack() as stack:
         talks = []
         for _ in range(callers):
@@ -202,11 +137,7 @@ def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
 
 
 def burst(talks: Sequence[Talk], jobs: int) -> None:
-    """
-    Run *jobs* jobs, with one job of each caller in flight.
-
-    This uses one thread and no blocking client: with eight threads on two processors, the threads would be measured.
-    """
+    """Run *jobs* jobs, one of each caller in flight, in one thread: eight on two processors would be measured themselves."""
     poll = select.poll()
     by_fd = {talk.socket.fileno(): talk for talk in talks}
     for fd, talk in by_fd.items():
@@ -239,3 +170,48 @@ def daemon_pid(path: str) -> int:
         return int(struct.unpack("3i", probe.getsockopt(SOL_SOCKET, SO_PEERCRED, 12))[0])
     finally:
         probe.close()
+
+# --- from C -------------------------------------------------------------------
+
+
+class _Result(ctypes.Structure):
+    """The first fields of leeward_result in leeward.h. New fields are added only at its end."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("id", ctypes.c_int64), ("outcome", ctypes.c_int32), ("exit_code", ctypes.c_int32),
+        ("limit", ctypes.c_int32), ("truncated", ctypes.c_int32), ("stdout_data", ctypes.c_void_p),
+        ("stdout_length", ctypes.c_size_t),
+    ]
+
+
+@contextlib.contextmanager
+def from_c(path: str) -> Iterator[CalledSubject | None]:
+    """A context with the same call by libleeward, if it is there; ctypes adds a microsecond or two."""
+    if not Path(library.SDK, "lib", library.SONAME).exists():
+        yield None
+        return
+    lib, code = ctypes.CDLL(library.library()), CODE.encode()
+    lib.leeward_connect.restype = lib.leeward_execute.restype = ctypes.c_void_p
+    lib.leeward_connect.argtypes = [ctypes.c_char_p]
+    lib.leeward_execute.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    lib.leeward_free_result.argtypes = lib.leeward_disconnect.argtypes = [ctypes.c_void_p]
+    lib.leeward_free_result.restype = lib.leeward_disconnect.restype = None
+    lib.leeward_last_error.restype = ctypes.c_char_p
+
+    def found(pointer: int | None) -> int:
+        if not pointer:
+            raise LeewardError(f"bench: {lib.leeward_last_error().decode(errors='replace')}")
+        return pointer
+
+    def printed() -> bytes:
+        made = found(lib.leeward_execute(handle, code, len(code), None))
+        result = ctypes.cast(made, ctypes.POINTER(_Result)).contents
+        stdout = ctypes.string_at(result.stdout_data, result.stdout_length)
+        lib.leeward_free_result(made)
+        return stdout
+
+    handle = found(lib.leeward_connect(path.encode()))
+    try:
+        yield printing("leeward, called from C", printed)
+    finally:
+        lib.leeward_disconnect(handle)

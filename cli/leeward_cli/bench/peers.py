@@ -1,8 +1,7 @@
 """
-The other ends of the floors: run as a script by its path, with a socket as descriptor 0.
+The other ends of the floors, run as a script with a socket as descriptor 0.
 
-Runs in:   processes of their own, by `python -I -S`: an interpreter with few modules, since the floors are the least
-           possible costs.
+Runs in:   processes of their own, by `python -I -S`: with few modules, since the floors are the least possible costs.
 """
 
 import contextlib
@@ -49,10 +48,7 @@ def fork(client: int) -> None:
 
 
 def confined(client: int) -> None:
-    """
-    As `fork`, with each process in new namespaces with its own /proc and /tmp, under a filter of 300 instructions.
-    There are no cgroups, ids, Landlock, limits, pipes, supervisor or watch.
-    """
+    """As `fork`, in new namespaces with /proc and /tmp, under a filter of 300 instructions; nothing else of a sandbox."""
     import ctypes  # here, so that the interpreter of `fork` has as few modules as possible
     from array import array
 

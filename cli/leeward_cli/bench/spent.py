@@ -1,8 +1,6 @@
 """
 The processor time that a daemon and its workers have used.
 
-Runs in:   the CLI.
-
 /proc doesn't show most of a job's time: when a pid namespace ends, the kernel reaps its processes, not their init, and
 adds their time to no parent. A cgroup counts it.
 """
@@ -10,26 +8,22 @@ adds their time to no parent. A cgroup counts it.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
-
-#: The kernel's unit in /proc/PID/stat.
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """
-    Processor seconds so far of each kind of process.
-
-    Attributes:
-        workers: the time of keepers and runners, also of those that have ended: for arming, jobs and ends. None if no
-            cgroup counts it.
-    """
+    """Processor seconds so far. Workers are keepers and runners, also ended ones; None if no cgroup counts their time."""
 
     daemon: float
     zygote: float
     workers: float | None
+
+    @property
+    def both(self) -> float | None:
+        return None if self.workers is None else self.daemon + self.workers
 
     def since(self, before: Spent) -> Spent:
         both = None if self.workers is None or before.workers is None else self.workers - before.workers
@@ -39,20 +33,16 @@ class Spent:
 def spent(daemon: int) -> Spent | None:
     """The processor time of the process *daemon* and of those below it; None if /proc can't be read."""
     try:
-        own = seconds(Path(f"/proc/{daemon}/stat").read_text())
         found = zygotes(daemon)
-        theirs = sum(seconds(Path(f"/proc/{zygote}/stat").read_text()) for zygote in found)
         keepers = [keeper for zygote in found for keeper in children(zygote)]
-        return Spent(own, theirs, _workers(keepers, {daemon: own, **dict.fromkeys(found, theirs / len(found))}))
-    except (OSError, ValueError, IndexError, ZeroDivisionError):
+        clocks = {pid: clock(pid) for pid in (daemon, *found)}
+        return Spent(clocks[daemon], sum(clocks[pid] for pid in found), _workers(keepers, clocks))
+    except (OSError, ValueError, IndexError):
         return None
 
 
 def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
-    """
-    The time of all workers, from the group above their groups, minus the time of *others* in that group: with version 2
-    the daemon may be in it.
-    """
+    """The time of the group above all workers' groups, minus that of *others* in it: with version 2 the daemon may be."""
     if not keepers:
         return None
     mount = unified(Path("/proc/self/mountinfo").read_text())
@@ -61,7 +51,7 @@ def _workers(keepers: list[int], others: dict[int, float]) -> float | None:
     if mount is None or os.path.basename(path) != "keeper" or top == "/":
         return None
     fields = dict(line.split() for line in Path(f"{mount}{top}/cpu.stat").read_text().splitlines())
-    within = sum(time for pid, time in others.items()
+    within = sum(seconds for pid, seconds in others.items()
                  if group_of(Path(f"/proc/{pid}/cgroup").read_text()).startswith(top + "/"))
     return int(fields["usage_usec"]) / 1e6 - within
 
@@ -81,16 +71,12 @@ def group_of(cgroup: str) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that *pid*'s first thread has made."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(word) for word in file.read().split()]
 
 
 def zygotes(daemon: int) -> list[int]:
-    """
-    The children of *daemon* without the opener, which leeward/worker/opener.py starts, and without children before or
-    during their exec.
-    """
+    """The children of *daemon* but its opener (leeward/worker/opener.py) and those before or during their exec."""
     others = (_arguments(daemon), b"")
     return [pid for pid in children(daemon)
             if b"import opener" not in (line := _arguments(pid)) and line not in others]
@@ -100,7 +86,6 @@ def _arguments(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def seconds(stat: str) -> float:
-    """The processor seconds of a process, from the text of /proc/PID/stat; proc(5)."""
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / _TICKS
+def clock(pid: int) -> float:
+    """The processor seconds of all threads of a process: CPUCLOCK_SCHED, which the kernel counts in nanoseconds."""
+    return time.clock_gettime(~pid << 3 | 2)

@@ -1,7 +1,7 @@
 """
 The targets of the attacks: a file, a process, sockets and shared memory of this host, made for one run.
 
-Runs in:   the CLI. None of the targets is of use to anybody: the file has a random text, and the process sleeps.
+None is of use to anybody: the file has a random text, and the process sleeps.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import secrets
 import select
 import shutil
@@ -19,10 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
-from leeward_cli.selftest.attack import calls
+from leeward.isolation.seccomp.syscalls import NUMBERS
 
 #: System calls that programs make by number.
 _CALLS = ("unshare", "clone", "io_uring_setup", "add_key", "userfaultfd", "bpf", "perf_event_open", "ptrace",
@@ -42,13 +42,11 @@ class Canaries:
 
     Args:
         path: the path of the daemon's socket; "" if there is none that a job could try.
-        environment: the daemon's environment, as far as it is known.
-        token: the secret text.
+        environment: the daemon's environment, as far as it is known; if the daemon is this run's own it has *token*.
         cpu: percent of a processor that a job may use.
-        until: waits until the function returns true, at most the given number of seconds. Returns whether it did.
+        until: waits for a function that returns true, so many seconds at most. Returns whether it did.
 
     Attributes:
-        token: the secret text. It is also in the daemon's environment, if the daemon is this run's own.
         mark: a name that nothing else on this host has. Jobs get it reversed, so that their code doesn't have it.
         neighbour: the host's pid of a process of a job in another worker; 0 while there is none.
     """
@@ -83,8 +81,7 @@ class Canaries:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def _share(self, stack: contextlib.ExitStack) -> int:
@@ -114,7 +111,7 @@ class Canaries:
     def given(self) -> dict[str, Any]:
         """The values for a program. The victim is alive when this returns."""
         victim = self._living_victim()
-        numbers = calls()
+        numbers = NUMBERS[platform.machine()]
         return {"calls": {name: numbers[name] for name in _CALLS if name in numbers}, "mark": self.mark[::-1],
                 "secret": self._secret, "victim": victim.pid, "neighbour": self.neighbour, "socket": self._path,
                 "tcp": self._tcp.getsockname()[1], "udp": self._udp.getsockname()[1], "abstract": self.mark,
@@ -179,7 +176,6 @@ class Canaries:
 
 
 def named(text: str) -> list[int]:
-    """The pids of processes of this host with *text* in their command line."""
     found = []
     for number in os.listdir("/proc"):
         if number.isdigit():
@@ -190,7 +186,6 @@ def named(text: str) -> list[int]:
 
 
 def _state(pid: int) -> str:
-    """The letter of a process's state; "" if the process has gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0]
@@ -199,10 +194,7 @@ def _state(pid: int) -> str:
 
 
 def wait(condition: Callable[[], bool], seconds: float) -> bool:
-    """
-    Wait until *condition* returns true, at most *seconds*. Returns whether it did. For `Canaries(until=)` if no event
-    loop has to run meanwhile.
-    """
+    """For `Canaries(until=)`, if no event loop has to run meanwhile."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:

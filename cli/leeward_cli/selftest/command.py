@@ -1,8 +1,4 @@
-"""
-`leeward selftest`: tests the user's own daemon, or a daemon that is started for the test.
-
-Runs in:   the CLI.
-"""
+"""`leeward selftest`: tests the user's own daemon, or a daemon that is started for the test."""
 
 from __future__ import annotations
 
@@ -28,31 +24,23 @@ from leeward.spec.limits import Limits
 from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
 from leeward_cli.click_options import SOCKET
-from leeward_cli.control import Running
+from leeward_cli.daemon_commands import Running
 from leeward_cli.messages import escape, write
+from leeward_cli.selftest.attacks import ATTACKS
 from leeward_cli.selftest.canaries import Canaries, wait
-from leeward_cli.selftest.report import as_object, as_text, holds
-from leeward_cli.selftest.trial import ATTACKS, attempt
+from leeward_cli.selftest.trial import as_object, as_text, attempt, holds
 
 #: The variable of a private daemon's environment that holds the secret.
 VARIABLE = "LEEWARD_SELFTEST_SECRET"
 
 
 class ByDaemon:
-    """The sandbox that attacks are tried in: jobs over a daemon's socket."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._client = Client(path)
         self.until = wait
 
     def run(self, code: str, **options: Any) -> Result:
-        """
-        Run a job to its end.
-
-        Raises:
-            DaemonError: the daemon refused the job.
-        """
         return self._client.execute(code, **options)
 
     def beside(self, code: str, **options: Any) -> Callable[[], object]:
@@ -68,15 +56,7 @@ class ByDaemon:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """
-    The daemon that is tested.
-
-    Attributes:
-        path: the path of its socket.
-        private: whether it was started for this test.
-        environment: the daemon's environment, as far as this user may read it.
-        cpu: percent of a processor that its jobs may use by default.
-    """
+    """The daemon that is tested: its environment as far as this user may read it, percent of a processor of its jobs."""
 
     path: str
     private: bool
@@ -102,7 +82,6 @@ def target(path: str, private: bool, token: str) -> Iterator[Target]:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if this user may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = file.read()
@@ -120,12 +99,7 @@ def _default_cpu() -> int:
 
 
 def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
-    """
-    The values of Attack.needs that a daemon with this *status* lacks, each with the reason.
-
-    Args:
-        cpu: percent of a processor that its jobs may use. Without controllers each worker has one processor.
-    """
+    """The values of Attack.needs that a daemon with this *status* lacks, each with the reason; *cpu* as `Target` has it."""
     group = status.get("layers", {}).get("cgroup", {})
     if group.get("driver") in ("v1", "v2") or cpu >= 100:
         return {}
@@ -133,12 +107,7 @@ def lacks_of(status: dict[str, Any], cpu: int) -> dict[str, str]:
 
 
 def run(path: str, private: bool, as_json: bool) -> int:
-    """
-    Try every attack, and show the findings. Returns the exit status: 0 only if all attacks were held.
-
-    Raises:
-        LeewardError: no daemon answers.
-    """
+    """Try every attack, and show the findings. Returns the exit status: 0 only if all attacks were held."""
     token = secrets.token_hex(8)
     with target(path, private, token) as daemon, contextlib.closing(ByDaemon(daemon.path)) as sandbox:
         with Client(daemon.path) as client:

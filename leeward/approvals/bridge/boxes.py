@@ -1,7 +1,6 @@
 """
 The sandboxes that can ask: opened over a copy of a project, each with a bridge.
 
-Runs in:   the operator's program that decides; a client of the daemon.
 Holds:     a sandbox that the service has opened ends with the service, since nobody decides for it any more, unless it
            alone has changes that weren't decided (`is_left`). If the service is killed, the bridges end within
            SILENCE_S, and the next service adopts the sandboxes; without one, the daemon ends them after their idle time.
@@ -19,33 +18,34 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from typing import Any
 
+from leeward.agents.hiding import FileRules, rules_of
 from leeward.agents.hiding_watch import HidingWatch
+from leeward.agents.outside import identities
+from leeward.agents.places import config_home, state_home
+from leeward.agents.project_tree import hiding_plan
+from leeward.agents.settings import load_settings
+from leeward.agents.state_files import own_folder
+from leeward.agents.trust import TrustStore
 from leeward.approvals.agent import SOCKET, VARIABLE
+from leeward.approvals.box_rows import last_info
 from leeward.approvals.bridge.bridge import Answering, BridgeEnd
-from leeward.approvals.bridge.hidden import HiddenFiles, project_rules
+from leeward.approvals.bridge.pushes import Staging, variables
 from leeward.approvals.carrying.apply import Project
 from leeward.approvals.git.git_host import GitFailed, GitIntake
-from leeward.approvals.git.git_inside import Staging, variables
 from leeward.approvals.sync.changes import CollectedChanges
 from leeward.approvals.sync.live_sync import LAST_S, LiveSync
 from leeward.client.mounts import WORKDIR
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected, SandboxOver, ShuttingDown, brief
-from leeward.spec.profiles.approved import NAME as PROFILE
+from leeward.spec.pool_key import APPROVED as PROFILE
 
 #: Of a note's name.
 _ENDING = ".json"
 
 
 class BoxNotes:
-    """
-    What the service has to know again of its sandboxes when another service adopts them: a file for each sandbox, in the
-    service's folder, which no other user can enter.
-
-    Args:
-        folder: of the service.
-    """
+    """What another service has to know to adopt this one's sandboxes: a file for each, in the service's folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.join(folder, "boxes")
@@ -107,49 +107,27 @@ _LOOK_S = 2.0
 
 class AskingBox:
     """
-    A sandbox with the asking side, a bridge and, if the project has one, an `origin`.
-
-    Args:
-        box: an open sandbox.
-        project: the folder of which the sandbox has a copy.
-        answering: answers the bridge's requests.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-        git_folder: the folder for the service's repositories.
-        inside: the path of the copy in the sandbox.
-        note: what another service has noted about a sandbox that is adopted; None for one that is new here.
-
-    Attributes:
-        box, project: as given.
-        bridge: the service's end of the bridge.
-        staging: the repository in the sandbox to which `origin` leads; None if the project has no `origin`.
-        intake: the repository on the host for what is pushed there; None if `staging` is.
-        git_fault: why there is no `staging` though the project has an `origin`; else "".
-        sync: between the copy and the project; None if the sandbox was opened without.
-        hiding: hides names that appear in the project; None if another program has opened the sandbox.
-        hiding_fault: why the sandbox was ended, if a name couldn't be hidden; else "".
-        opened: seconds since the epoch.
-        collected: what the operator has asked for of its changes, when its work was over.
-        is_left: whether its work is over, and it stays since it alone has changes that weren't decided.
-
-    Raises:
-        BadRequest: the bridge doesn't start within 20 seconds.
-        DaemonError, SandboxOver: as for `Sandbox.start`.
+    A sandbox over a copy of *project*, in *inside*, with the asking side, a bridge and, if the project has one, an
+    `origin`; BadRequest if the bridge doesn't start. *note* is what another service has noted about a sandbox that is
+    adopted.
     """
 
     def __init__(self, box: Sandbox, project: Project, answering: Answering, until: float | None,
                  git_folder: str, inside: str = WORKDIR, note: Mapping[str, Any] | None = None) -> None:
         self.box, self.project, self.opened = box, project, time.time()
-        self.staging: Staging | None = None
-        self.intake: GitIntake | None = None
-        self.git_fault = ""
+        self.staging: Staging | None = None  # to which `origin` leads; None if the project has no `origin`
+        self.intake: GitIntake | None = None  # for what is pushed there
+        self.git_fault = ""  # why there is no `staging` though the project has an `origin`
         self.sync: LiveSync | None = None
-        self.hiding: HidingWatch | None = None
-        self.hiding_fault = ""
-        self.collected, self.is_left = CollectedChanges(), False
+        self.hiding: HidingWatch | None = None  # None if another program has opened the sandbox
+        self.hiding_fault = ""  # why the sandbox was ended, if a name couldn't be hidden
+        self.collected = CollectedChanges()  # what the operator has asked for of its changes, when its work was over
+        self.is_left = False  # it stays, its work over, since it alone has changes that weren't decided
         if note is not None:
             self.is_left = bool(note["left"])
             self.collected.more = int(self.is_left)
-            self._end_bridges()
+            # The bridge of another service, before its silence does.
+            self._end_processes(lambda row: row.get("title") == _TITLE and not row["over"])
         self._put()
         if variables(project.path):
             try:
@@ -165,10 +143,9 @@ class AskingBox:
             self.bridge.close()
             raise BadRequest(f"the sandbox has no bridge: {self.bridge.fault}")
 
-    def _end_bridges(self) -> None:
-        """End the bridge of another service, before its silence does."""
+    def _end_processes(self, which: Callable[[Mapping[str, Any]], bool]) -> None:
         for row in self.box.processes():
-            if row.get("title") == _TITLE and not row["over"]:
+            if which(row):
                 with contextlib.suppress(LeewardError):  # it has ended
                     self.box.process(row["process"]).kill()
 
@@ -193,11 +170,7 @@ class AskingBox:
                 "git": self.staging is not None, "git_fault": self.git_fault,
                 "sync": None if self.sync is None else self.sync.row()}
 
-    def hide(self, hidden: HiddenFiles) -> None:
-        """Hide names that appear in the project while the sandbox runs."""
-        self.hiding = hidden.watch(self.box, self._give_up)
-
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
         self.hiding_fault = why[:500]
         with contextlib.suppress(LeewardError):  # it is over
             self.box.kill()
@@ -205,25 +178,23 @@ class AskingBox:
     def leave(self) -> None:
         """Keep the sandbox, whose work is over, for as long as the daemon lets it live, and end what still runs in it."""
         self.is_left = True
-        for row in self.box.processes():
-            if row["process"] != self.bridge.number:
-                with contextlib.suppress(LeewardError):  # it has ended
-                    self.box.process(row["process"]).kill()
+        self._end_processes(lambda row: row["process"] != self.bridge.number)
         for more in ({"idle": LEFT_S}, {"lifetime": _LIFETIME_S}):
             with contextlib.suppress(LeewardError):  # it has the longest already
                 self.box.extend(**more)
 
-    def close(self) -> None:
-        """
-        End the sandbox and its processes, after the last pass of its sync. One that is left stays for LEFT_S, without a
-        bridge.
-        """
+    def stop(self) -> None:
+        """End the sync, after its last pass, the bridge and the hiding; the sandbox stays."""
         if self.sync is not None:
             self.sync.end()
             self.sync.join()
         self.bridge.close()
         if self.hiding is not None:
             self.hiding.stop()
+
+    def close(self) -> None:
+        """End the sandbox and its processes, after the last pass of its sync. One that is left stays, without a bridge."""
+        self.stop()
         if not self.is_left:
             with contextlib.suppress(LeewardError):  # it is over
                 self.box.kill()
@@ -245,8 +216,6 @@ class AskingBoxes:
     The sandboxes of the service that can ask, MOST_BOXES at once.
 
     Args:
-        socket: of the daemon; None for the default.
-        folder: of the service.
         until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
         looked: is called with each sandbox and its `info` every two seconds, and with None and {} after the last one.
         ended: is called with each sandbox that has ended, its last `info` and the daemon's reason; None for the reason
@@ -268,20 +237,10 @@ class AskingBoxes:
     def open(self, project: Project, options: Mapping[str, Any], answering: Callable[[str], Answering],
              syncing: Syncing | None = None) -> AskingBox:
         """
-        Open a sandbox over a copy of *project*, or attach to one that is open over a copy.
-
-        Args:
-            project: the folder of the host.
-            options: as OPTIONS names them; `sandbox`, the id of an open one, excludes the others.
-            answering: returns the answering function for a sandbox's id.
-            syncing: begins a live sync of the sandbox, but for the paths that a function is True for; None for none.
-
-        Raises:
-            BadRequest: there is no such option, the project can't be searched for files to hide, the profile can't
-                hide any, or as for AskingBox.
-            Busy: MOST_BOXES sandboxes can ask already, or are being opened.
-            ShuttingDown: the service is ending its sandboxes.
-            DaemonError: as for Sandbox.
+        Open a sandbox over a copy of *project*, or attach to one that is open over a copy; *options* are named in
+        OPTIONS, of which `sandbox`, the id of an open one, excludes the others. *syncing* begins a live sync, but for
+        the paths that a function is True for. BadRequest if there is no such option, or files can't be hidden; Busy at
+        MOST_BOXES.
         """
         more = sorted(set(options) - set(OPTIONS))
         if more:
@@ -319,12 +278,7 @@ class AskingBoxes:
         return {name: str(note["project"]) for name, note in self._notes.all().items()}
 
     def adopt(self, project: Project, name: str, answering: Callable[[str], Answering]) -> AskingBox:
-        """
-        Attach to a sandbox that the last service has left.
-
-        Raises:
-            LeewardError: as for `open`.
-        """
+        """Attach to a sandbox that the last service has left."""
         with self._place(), self._reserved({"sandbox": name}):
             note = self._notes.all()[name]
             hidden = HiddenFiles(project, project_rules(project, os.environ)) if note["hides"] else None
@@ -344,12 +298,7 @@ class AskingBoxes:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
-        """
-        One of the MOST_BOXES places, while a sandbox is being opened.
-
-        Raises:
-            Busy, ShuttingDown: there is none.
-        """
+        """One of the MOST_BOXES places, while a sandbox is being opened; Busy or ShuttingDown if there is none."""
         with self._lock:
             self._check_open()
             if len(self._boxes) + self._opening >= MOST_BOXES:
@@ -369,12 +318,8 @@ class AskingBoxes:
                syncing: Callable[[Sandbox], LiveSync] | None, inside: str, give_up: Callable[[], object],
                hidden: HiddenFiles | None = None, note: Mapping[str, Any] | None = None) -> AskingBox:
         """
-        Make an AskingBox of an open sandbox.
-
-        Args:
-            hidden: what it doesn't show, if the service has opened it.
-            note: as for AskingBox.
-            give_up: is called if that fails: closes the sandbox, or detaches from one that another program has opened.
+        Make an AskingBox of an open sandbox. If that fails *give_up* is called: it closes the sandbox, or detaches from
+        one that another program has opened. *hidden* is what it doesn't show, *note* as for AskingBox.
         """
         try:
             made = AskingBox(box, project, answering(box.id), self._until, self._folder, inside, note)
@@ -383,31 +328,21 @@ class AskingBoxes:
             raise
         try:
             if hidden is not None:
-                made.hide(hidden)
+                made.hiding = hidden.watch(box, made.give_up)
             made.sync = None if syncing is None else syncing(box)
             with self._lock:
                 self._check_open()  # `close_all` ends only those that it finds
                 self._boxes[box.id] = made
             self._notes.write(box.id, made.note())
         except BaseException:
-            if made.sync is not None:
-                made.sync.end()
-                made.sync.join()
-            if made.hiding is not None:
-                made.hiding.stop()
-            made.bridge.close()
+            made.stop()
             give_up()
             raise
         return made
 
     @contextlib.contextmanager
     def _reserved(self, options: Mapping[str, Any]) -> Iterator[str]:
-        """
-        The sandbox's id in *options*, while no other call attaches to the same sandbox.
-
-        Raises:
-            BadRequest: that sandbox can ask already, or there are other options.
-        """
+        """The sandbox's id in *options*, while no other call attaches to it; BadRequest if it can ask already."""
         name = options["sandbox"]
         if len(options) > 1 or not isinstance(name, str):
             raise BadRequest("a sandbox that is there already has its options")
@@ -422,12 +357,7 @@ class AskingBoxes:
                 self._attaching.discard(name)
 
     def _attached(self, project: Project, name: str) -> tuple[Sandbox, str]:
-        """
-        A sandbox of this user's that another program has opened, and the path of its copy of *project*.
-
-        Raises:
-            BadRequest: the sandbox has no copy of that folder.
-        """
+        """A sandbox of another program of this user's, and the path of its copy of *project*; BadRequest if it has none."""
         box = Sandbox.attach(name, socket=self._socket)
         try:
             overlay = Overlay(box, "")
@@ -443,12 +373,7 @@ class AskingBoxes:
         return box, overlay.target
 
     def get(self, sandbox: str) -> AskingBox:
-        """
-        The sandbox with an id.
-
-        Raises:
-            BadRequest: no sandbox of this service has it, or that one has ended.
-        """
+        """The sandbox with an id; BadRequest if no sandbox of this service has it, or that one has ended."""
         with self._lock:
             found = self._boxes.get(sandbox)
         if found is None:
@@ -461,26 +386,21 @@ class AskingBoxes:
             return list(self._boxes)
 
     def rows(self) -> list[dict[str, Any]]:
+        return [box.row() for box in self._all()]
+
+    def _all(self) -> list[AskingBox]:
         with self._lock:
-            boxes = list(self._boxes.values())
-        return [box.row() for box in boxes]
+            return list(self._boxes.values())
 
     def end_syncs(self) -> None:
         """Begin the last pass of every sync at once, and wait for all of them: LAST_S seconds at most."""
-        with self._lock:
-            syncs = [box.sync for box in self._boxes.values() if box.sync is not None]
+        syncs = [box.sync for box in self._all() if box.sync is not None]
         for sync in syncs:
             sync.end(LAST_S)
         for sync in syncs:
             sync.join()
 
     def close(self, sandbox: str) -> None:
-        """
-        End the sandbox with an id.
-
-        Raises:
-            BadRequest: there is none.
-        """
         box = self.get(sandbox)
         box.is_left = False
         self._end(box, None)
@@ -491,9 +411,7 @@ class AskingBoxes:
             self._closed = True
         self._over.set()
         self._watch.join()
-        with self._lock:
-            boxes = list(self._boxes.values())
-        for box in boxes:
+        for box in self._all():
             self._end(box, None)
 
     def _end(self, box: AskingBox, why: SandboxOver | None) -> None:
@@ -504,20 +422,14 @@ class AskingBoxes:
         if not box.is_left:
             self._notes.remove(box.box.id)
         if why is None:
-            try:
-                last = box.box.info()
-            except SandboxOver as error:
-                why = error
-            except LeewardError:
-                pass
+            info, why = last_info(box.box)
+            last = info or last
         box.close()
         self._ended(box, last, why)
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK_S):
-            with self._lock:
-                boxes = list(self._boxes.values())
-            for box in boxes:
+            for box in self._all():
                 try:
                     self._last[box.box.id] = info = box.box.info()
                     self._looked(box, info)
@@ -527,3 +439,42 @@ class AskingBoxes:
                     pass  # it costs this look; if the daemon is away, the bridge's fault says so
             with contextlib.suppress(Exception):  # as above
                 self._looked(None, {})
+
+
+def project_rules(project: Project, environ: Mapping[str, str]) -> FileRules:
+    """
+    The rules by which files of *project* are hidden, from the settings of agents; BadRequest if these can't be used.
+
+    What the project's own settings ask to show counts only after the user has accepted them.
+    """
+    settings = load_settings(project.fd, project.path, config_home(environ), environ)
+    asked = {grant.what for grant in settings.widening if grant.kind == "include"}
+    if asked and TrustStore(os.path.join(own_folder(state_home(environ)), "trust")).accepted(
+            os.fsencode(project.path), settings.widening, os.fstat(project.fd).st_uid):
+        asked = set()
+    return rules_of(settings.exclude, [each for each in settings.include if each.text not in asked])
+
+
+class HiddenFiles:
+    """
+    The files of *project* that one sandbox doesn't show: those that `leeward agent start` hides. `options` are of the
+    Sandbox.
+    """
+
+    def __init__(self, project: Project, rules: FileRules) -> None:
+        self._project, self._rules = project, rules
+        self._plan = hiding_plan(project.fd, rules, project.path)
+        self._there = identities(f"/proc/self/fd/{project.fd}", (each.path for each in self._plan.hidden))
+        self.options: dict[str, Any] = {
+            "own_home": True, "hide": [f"{WORKDIR}/{each.path}" for each in self._plan.hidden],
+            "pin": [f"{WORKDIR}/{path}" for path in self._plan.pinned]}
+
+    def watch(self, box: Sandbox, end: Callable[[str], None]) -> HidingWatch:
+        """
+        Hide what appears in the project from now on, until the caller stops that; *end* gets the reason if a name can't
+        be.
+        """
+        made = HidingWatch(box, self._rules, self._project.fd, self._project.path, WORKDIR, self._there,
+                           self._plan.absent, lambda line: None, end)
+        made.start()
+        return made

@@ -1,7 +1,6 @@
 """
 The service's end of a sandbox's bridge: requests come out of the sandbox as frames, and answers go in.
 
-Runs in:   the operator's program that decides.
 Trust:     none in any byte. A frame that is no request ends this bridge. A request belongs to the sandbox whose pipe it
            came from, whatever the frame has. Frames beyond a sandbox's rate stay in its pipe and delay no other one.
 Threads:   two for each bridge: one reads, the other one writes answers and a heartbeat.
@@ -31,20 +30,12 @@ MOST_UNDER_WAY, MOST_BODIES, EACH_SECOND, MOST_ANSWERS, MOST_WAITING = 64, 16 <<
 
 @dataclass(frozen=True, slots=True)
 class BridgeRequest:
-    """
-    A request of a process in the sandbox.
+    """A request of a process in the sandbox."""
 
-    Attributes:
-        number: the bridge's, which the answer repeats.
-        method: GET, POST, PUT or DELETE.
-        path: of a route, with its query; ASCII.
-        body: JSON; b"" for none, and of a GET, which may wait for minutes.
-    """
-
-    number: int
+    number: int  # the bridge's, which the answer repeats
     method: str
-    path: str
-    body: bytes
+    path: str  # of a route, with its query; ASCII
+    body: bytes  # JSON; b"" for none, and of a GET, which may wait for minutes
 
 
 #: Answers a request: a future of the status of HTTP and the JSON value.
@@ -58,12 +49,7 @@ class BridgeFrames:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[BridgeRequest]:
-        """
-        The requests that *data* completes.
-
-        Raises:
-            PeerError: the stream has something else than a frame with a request.
-        """
+        """The requests that *data* completes; PeerError if the stream has something else."""
         self._held += data
         while len(self._held) >= 4:
             size = struct.unpack_from("!I", self._held)[0]
@@ -77,12 +63,7 @@ class BridgeFrames:
 
 
 def parse_frame(frame: bytes) -> BridgeRequest:
-    """
-    The request in a frame.
-
-    Raises:
-        PeerError: the frame has no request.
-    """
+    """The request in a frame; PeerError if there is none."""
     try:
         said = json.loads(frame)
     except (ValueError, RecursionError):
@@ -111,15 +92,9 @@ def written_frame(said: Any) -> bytes:
 
 class BridgeEnd:
     """
-    Reads a bridge's requests, has them answered, and writes the answers.
-
-    Args:
-        process: the bridge in the sandbox.
-        answering: answers a request; an exception of its future is an answer with 500.
-        until: when the service's time is over, in seconds of `time.monotonic`; None for no end.
-
-    Attributes:
-        fault: why the bridge has ended; "" while it lives.
+    Reads a bridge's requests, has them answered, and writes the answers. An exception of an answer's future is one with
+    500; *until* is when the service's time is over, in seconds of `time.monotonic`. `fault` says why the bridge has
+    ended.
     """
 
     def __init__(self, process: Process, answering: Answering, until: float | None) -> None:

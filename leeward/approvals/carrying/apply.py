@@ -2,7 +2,6 @@
 Carries out approved changes of files: beneath the project, atomically, once, and only on the content against which the
 request was made.
 
-Runs in:   the operator's program, with that user's own rights.
 Trust:     none in an order's names, content and links. Everything is opened beneath the project; no link is followed.
 Once:      the queue records that an order is begun before anything is written. If the program ends in between, the
            file on the host has either the old content or the new one, since one rename replaces it.
@@ -21,32 +20,44 @@ import posixpath
 import secrets
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from leeward._native.beneath import open_beneath
-from leeward.approvals.carrying.files import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
+from leeward.approvals.carrying.orders import MOST_CONTENT, NOTHING, FileOrder, FileState, unpacked
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest, reached
+from leeward.approvals.queue.requests import ApprovalRequest, NewRequest, reached
 from leeward.approvals.queue.subjects import ProjectPath, project_path
 from leeward.client.changes import CHUNK, FOLDER, type_of
 from leeward.client.placing import NewFile, put_link
-from leeward.errors import BadRequest, Stale
+from leeward.errors import BadRequest, Busy, Stale
 from leeward.obeyed.repositories import makes_repository
 
+#: Projects at once.
+MOST_PROJECTS = 256
+
 _LOOK = os.O_PATH | os.O_NOFOLLOW
-_NOT_THERE = (errno.ENOENT, errno.ENOTDIR)
+
+@contextlib.contextmanager
+def beneath(folder: int, path: str, flags: int = _LOOK) -> Iterator[int | None]:
+    """A descriptor of *path* beneath *folder*; None if it isn't there, or a part of the path is a link or another mount."""
+    try:
+        fd = open_beneath(folder, os.fsencode(path) or b".", flags)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV):
+            raise
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 class Project:
     """
-    A folder of the host, held open: all paths are resolved beneath its descriptor.
-
-    Args:
-        path: of the folder itself, not of a link to it.
-        fault: is called before each step, with the step's name.
-
-    Raises:
-        OSError: there is no folder at *path*.
+    A folder of the host, not a link to one, held open: all paths are resolved beneath its descriptor. *fault* is called
+    before each step, with the step's name.
     """
 
     def __init__(self, path: str, fault: Callable[[str], None] = reached) -> None:
@@ -66,13 +77,8 @@ class Project:
 
     def resolve(self, path: str) -> ProjectPath:
         """
-        *path* as rules compare it, with its links followed, but for one at its end.
-
-        Args:
-            path: relative to the project.
-
-        Raises:
-            BadRequest: the path or one of its links leads out of the project.
+        *path* as rules compare it, with its links followed, but for one at its end; BadRequest if it leads out of the
+        project.
         """
         folder, name = posixpath.split(path.rstrip("/"))
         if name in ("", ".", ".."):
@@ -82,24 +88,13 @@ class Project:
 
     def _link(self, path: str) -> str | None:
         # Not by `state`, which reads the whole file to hash it.
-        try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
-        except OSError as error:
-            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
-                return None
-            raise
-        try:
-            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else None
-        finally:
-            os.close(fd)
+        with beneath(self._fd, path) as fd:
+            return os.readlink("", dir_fd=fd) if fd is not None and stat.S_ISLNK(os.fstat(fd).st_mode) else None
 
     def state(self, path: str) -> FileState:
         """
         The state of *path*; NOTHING if a part of the path is a link or another mount. A file above MOST_CONTENT bytes
         isn't read and has no hash; no order can be about one.
-
-        Raises:
-            OSError: the file can't be read.
         """
         return self._read(path, None)
 
@@ -108,60 +103,34 @@ class Project:
         above, _, name = f"/{path}".rpartition("/")
         while True:
             try:
-                fd = open_beneath(self._fd, os.fsencode(above[1:]) or b".", FOLDER)
-            except OSError as error:
-                if error.errno not in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
-                    return True  # it isn't known
-            else:
-                try:
-                    if makes_repository(name, os.listdir(fd)):
+                with beneath(self._fd, above[1:], FOLDER) as fd:
+                    if fd is not None and makes_repository(name, os.listdir(fd)):
                         return True
-                except OSError:
-                    return True
-                finally:
-                    os.close(fd)
+            except OSError:
+                return True  # it isn't known
             if not above:
                 return False
             above, _, name = above.rpartition("/")
 
     def changed_since(self, path: str, when: int) -> bool:
-        """
-        Whether there is a file at *path* whose ctime is *when* or later.
-
-        Args:
-            path: relative to the project.
-            when: nanoseconds since the epoch, by the clock of file systems.
-        """
+        """Whether there is a file at *path* whose ctime is *when* or later, in nanoseconds by the clock of file systems."""
         try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
+            with beneath(self._fd, path) as fd:
+                about = None if fd is None else os.fstat(fd)
         except OSError:
             return False
-        try:
-            about = os.fstat(fd)
-            return not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
-        finally:
-            os.close(fd)
+        return about is not None and not stat.S_ISDIR(about.st_mode) and about.st_ctime_ns >= when
 
     def content(self, path: str) -> tuple[FileState, bytes]:
-        """
-        The state of *path*, and the content if it is a file (else b"").
-
-        Raises:
-            BadRequest: the file has more than MOST_CONTENT bytes.
-            OSError: the file can't be read.
-        """
+        """The state of *path*, and the content if it is a file (else b""); BadRequest above MOST_CONTENT bytes."""
         held: list[bytes] = []
         state = self._read(path, held)
         return state, b"".join(held)
 
     def _read(self, path: str, held: list[bytes] | None) -> FileState:
-        try:
-            fd = open_beneath(self._fd, os.fsencode(path), _LOOK)
-        except OSError as error:
-            if error.errno in (*_NOT_THERE, errno.ELOOP, errno.EXDEV):
+        with beneath(self._fd, path) as fd:
+            if fd is None:
                 return NOTHING
-            raise
-        try:
             about = os.fstat(fd)
             kind, mode = type_of(about.st_mode), stat.S_IMODE(about.st_mode)
             if kind == "link":
@@ -171,8 +140,6 @@ class Project:
             if held is None and about.st_size > MOST_CONTENT:
                 return FileState(kind, mode)
             file = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        finally:
-            os.close(fd)
         try:
             found, size = hashlib.sha256(), 0
             while data := os.read(file, CHUNK):
@@ -190,15 +157,8 @@ class Project:
 
     def put(self, order: FileOrder, temporary: str) -> None:
         """
-        Carry out *order*.
-
-        Args:
-            order: as the queue has it.
-            temporary: the name of the new file until it is renamed to its place.
-
-        Raises:
-            Stale: the host's file isn't `order.base`.
-            OSError: the disk is full, a permission is missing, or another failure of a system call.
+        Carry out *order*; Stale if the host's file isn't `order.base`. The new file's name is *temporary* until it is
+        renamed.
         """
         with self._writing:
             self._put(order, temporary)
@@ -227,18 +187,12 @@ class Project:
             os.close(parent)
 
     def _compare(self, order: FileOrder) -> None:
-        if self.state(order.path) != order.base:
-            raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
+        check_base(order, self.state(order.path))
 
     def _parent(self, order: FileOrder) -> tuple[int, bytes]:
         """
-        Open the folder of the order's path, and make the folders that a new file lacks.
-
-        Returns:
-            A descriptor of the folder, which the caller owns, and the name of the file in it.
-
-        Raises:
-            Stale: the folder is gone, or can't be opened beneath the project.
+        Open the folder of the order's path, and make the folders that a new file lacks. Returns a descriptor that the
+        caller owns, and the file's name; Stale if the folder is gone, or can't be opened beneath the project.
         """
         folder, name = os.path.split(os.fsencode(order.path))
         parts = folder.split(b"/") if folder else []
@@ -310,32 +264,21 @@ class Project:
 
     def clean(self, order: FileOrder, temporary: str) -> None:
         """Remove the temporary file that a program which ended in between has left beside the order's file."""
-        try:
-            parent = open_beneath(self._fd, os.path.dirname(os.fsencode(order.path)) or b".", FOLDER)
-        except OSError:
-            return
-        try:
-            with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), beneath(self._fd, os.path.dirname(order.path), FOLDER) as parent:
+            if parent is not None:
                 os.unlink(os.fsencode(temporary), dir_fd=parent)
-        finally:
-            os.close(parent)
+
+
+def check_base(order: FileOrder, state: FileState) -> None:
+    """Stale if *state*, the one on the host, isn't that against which *order* was made."""
+    if state != order.base:
+        raise Stale(f"{order.path!r:.120} isn't on the host what it was when this was asked for", order.path)
 
 
 def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callable[[str], None] = reached) -> bool:
     """
-    Carry out one approved order about a file, unless another caller has begun it. The queue gets the result.
-
-    Args:
-        queue: has the approved request.
-        project: the folder that the order is about.
-        number: the request's id.
-        fault: is called before each step, with the step's name.
-
-    Returns:
-        Whether this call began it.
-
-    Raises:
-        BadRequest: the request isn't about a file.
+    Carry out one approved order about a file, and tell the queue; returns False if another caller has begun it. *fault*
+    is as for Project.
     """
     request = queue.get(number)
     if request is not None and request.category != "filesystem":
@@ -355,16 +298,8 @@ def carry_out(queue: ApprovalQueue, project: Project, number: int, fault: Callab
 def recover(queue: ApprovalQueue, project: Project, request: ApprovalRequest, temporary: str) -> bool:
     """
     Complete an order about a file that another program had begun when it ended. One whose file has its goal is recorded
-    as done, one whose file has its base is carried out now, and any other is recorded as stale.
-
-    Args:
-        queue: has the request.
-        project: the folder that the order is about.
-        request: from `queue.interrupted()`.
-        temporary: from `queue.interrupted()`.
-
-    Returns:
-        False if the request has no order any more.
+    as done, one whose file has its base is carried out now, and any other is recorded as stale. *request* and
+    *temporary* are from `queue.interrupted()`; returns False if the request has no order any more.
     """
     payload = queue.payload(request.id)
     if payload is None:
@@ -395,3 +330,54 @@ def _finish(queue: ApprovalQueue, project: Project, request: ApprovalRequest, or
         queue.finish(request.id, f"{order.path!r:.120}: {(error.strerror or 'an error').lower()}", failed=True)
     else:
         queue.finish(request.id)
+
+
+# --- projects -------------------------------------------------------------------------
+
+
+def in_project(new: NewRequest, project: Project) -> NewRequest:
+    """*new* with *project* as its project, also in its metadata."""
+    return replace(new, metadata={**new.metadata, "project": project.path}, project=project.path)
+
+
+class OpenProjects:
+    """
+    The open projects by their paths, MOST_PROJECTS at most. Each is opened once, so that comparing and writing use one
+    descriptor even if the folder at the path is replaced. *default* is the project of requests that name none.
+    """
+
+    def __init__(self, default: Project | None) -> None:
+        self.default = default
+        self._lock, self._open = threading.Lock(), dict[str, Project]()
+        if default is not None:
+            self._open[default.path] = default
+
+    def open(self, path: str) -> Project:
+        """The project at *path*, an absolute path without links, opened at the first call; BadRequest if it can't be."""
+        with self._lock:
+            found = self._open.get(path)
+            if found is None:
+                if len(self._open) >= MOST_PROJECTS:
+                    raise Busy(f"{MOST_PROJECTS} projects are open already")
+                try:
+                    found = self._open[path] = Project(path)
+                except OSError as error:
+                    raise BadRequest(f"{path!r:.200}: {(error.strerror or 'an error').lower()}") from None
+            return found
+
+    def of(self, request: ApprovalRequest) -> Project:
+        """The project that *request* is about; BadRequest if it names none and there is no default."""
+        named = request.metadata.get("project", "")  # of `in_project`
+        if isinstance(named, str) and os.path.isabs(named):
+            return self.open(named)
+        if self.default is None:
+            raise BadRequest("the request names no project, and the service has no default one")
+        return self.default
+
+    def close(self) -> None:
+        """Close all projects except the default, which belongs to the caller."""
+        with self._lock:
+            for project in self._open.values():
+                if project is not self.default:
+                    project.close()
+            self._open.clear()

@@ -1,24 +1,35 @@
 """
-git on the operator's side: the service's repository for what sandboxes have pushed, and the push to the remote.
+git on the operator's side: the service's repositories for what sandboxes have pushed, and the push to the remote.
 
 Runs in:   the operator's program that decides, and git as a child of it, with the operator's credentials.
 Trust:     none in what a sandbox has pushed. It comes as a bundle, and as nothing else that git would fetch from; git
            checks each object as it is fetched, and nothing is checked out. No configuration, hook or attributes file of
            a sandbox is on this side. The project's own repository is the operator's.
+Kept:      the commits of requests that are pending or being carried out, and the pushes of open sandboxes. The rest is
+           removed within PRUNE_S, and when the service starts.
+Bounds:    all repositories together take MOST_STORED bytes. At that size no push is taken in until a request is decided
+           or a sandbox ends; nothing that a request needs is removed.
+Threads:   any may call. A repository isn't pruned while a push is taken into it, until the request for the push is in
+           the queue (`held`).
 Source:    git-bundle(1), git-config(1) transfer.fsckObjects, git-push(1)
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 
 from leeward.errors import BadRequest, Busy
 from leeward.spec.unseen import is_hidden
@@ -85,10 +96,7 @@ def is_local(remote: str) -> bool:
 
 
 def _limit(process: int, is_bounded: bool) -> None:
-    """
-    Lower the limits of *process* and its later children to those of MOST_CPU_S, MOST_FILE and, if it is bounded,
-    MOST_MEMORY. Linux 2.6.36; prlimit(2).
-    """
+    """Lower the limits of *process* and its later children: MOST_CPU_S, MOST_FILE, MOST_MEMORY. Linux 2.6.36; prlimit(2)."""
     wanted = {resource.RLIMIT_CPU: MOST_CPU_S, resource.RLIMIT_FSIZE: MOST_FILE, resource.RLIMIT_CORE: 0}
     for kind, most in {**wanted, **({resource.RLIMIT_AS: MOST_MEMORY} if is_bounded else {})}.items():
         hard = resource.prlimit(process, kind)[1]
@@ -98,19 +106,9 @@ def _limit(process: int, is_bounded: bool) -> None:
 
 def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) -> bytes:
     """
-    Run git.
-
-    Args:
-        argv: its arguments.
-        folder: of the repository.
-        seconds: that it may take.
-        cut: end git after MOST_PRINTED bytes and return these, instead of raising.
-
-    Returns:
-        The bytes of its standard output.
-
-    Raises:
-        GitFailed: git failed, took too long, printed too much, or isn't installed.
+    Run git in the repository *folder*; returns the bytes of its standard output. GitFailed if it failed, took more than
+    *seconds*, isn't installed, or printed more than MOST_PRINTED bytes; with *cut* it is ended there, and these are
+    returned.
     """
     words = [word for each in _CONFIG for word in ("-c", each)]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _ENVIRON
@@ -141,6 +139,11 @@ def git(*argv: str, folder: str, seconds: float = SECONDS, cut: bool = False) ->
     return out
 
 
+def _line(*argv: str, folder: str) -> str:
+    """The one line that git prints."""
+    return git(*argv, folder=folder).decode("utf-8", "surrogateescape").strip()
+
+
 def _why(err: bytes, status: int) -> str:
     """The lines of standard error that say why git failed, git's own and the remote's, without advice."""
     lines = [line.strip() for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
@@ -151,10 +154,7 @@ def _why(err: bytes, status: int) -> str:
 def _printed(child: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, bytes, bool]:
     """
     The first MOST_PRINTED bytes of the output, the last _MOST_SAID bytes of the errors, and whether the output is
-    whole. No more is held in memory, since a small bundle can give gigabytes of a diff.
-
-    Raises:
-        TimeoutError: the child takes longer than *seconds*.
+    whole. No more is held in memory, since a small bundle can give gigabytes of a diff. TimeoutError after *seconds*.
     """
     assert child.stdout is not None
     assert child.stderr is not None
@@ -186,14 +186,13 @@ def remote_of(project: str) -> tuple[str, str]:
     if not os.path.lexists(os.path.join(project, ".git")):
         return "", ""
     try:
-        found = git("config", "--get", "remote.origin.url", folder=project).decode("utf-8", "surrogateescape").strip()
+        found = _line("config", "--get", "remote.origin.url", folder=project)
     except GitFailed:
         return "", ""
     try:
-        pushed = git("config", "--get", "remote.origin.pushurl", folder=project).decode("utf-8", "surrogateescape")
+        return found, _line("config", "--get", "remote.origin.pushurl", folder=project)
     except GitFailed:
-        pushed = found
-    return found, pushed.strip()
+        return found, found
 
 
 def resolved_remote(project: str, remote: str) -> str:
@@ -204,18 +203,8 @@ def resolved_remote(project: str, remote: str) -> str:
 
 class GitIntake:
     """
-    The service's own repository for one project, into which pushes of a sandbox are taken.
-
-    Args:
-        folder: of the service; the repository is made below it.
-        project: the operator's repository, whose objects the new one shares.
-
-    Attributes:
-        path: of the service's repository.
-        remote: the URL to which approved branches are pushed.
-
-    Raises:
-        GitFailed: git isn't installed, or *project* is no repository.
+    The service's own repository for one project, below the service's *folder*, into which pushes of a sandbox are
+    taken; it shares the objects of *project*, the operator's. Approved branches are pushed to the URL `remote`.
     """
 
     def __init__(self, folder: str, project: str) -> None:
@@ -224,7 +213,7 @@ class GitIntake:
         self._objects()
 
     def _make(self) -> None:
-        """Make the repository unless it exists; `git_store` removes one that no request needs."""
+        """Make the repository unless it exists; GitStore removes one that no request needs."""
         objects = self._objects()
         if not os.path.isdir(os.path.join(self.path, "objects")):
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -240,19 +229,8 @@ class GitIntake:
 
     def take_in(self, bundle: bytes, sandbox: str, name: str) -> str:
         """
-        Fetch a branch from a bundle.
-
-        Args:
-            bundle: has the branch as refs/heads/NAME.
-            sandbox: the id of the sandbox that the bundle comes from.
-            name: of the branch.
-
-        Returns:
-            The branch's commit, in hexadecimal.
-
-        Raises:
-            GitFailed: it is no bundle, or a broken one, or lacks objects.
-            Busy: the sandbox's pushes have taken MOST_TAKEN bytes already.
+        Fetch the branch *name* from a bundle of *sandbox*; returns its commit, in hexadecimal. GitFailed if the bundle
+        is broken or lacks objects, Busy if the sandbox's pushes have taken MOST_TAKEN bytes already.
         """
         if not bundle.startswith(_BUNDLES):
             raise GitFailed("what was pushed is no bundle of git")
@@ -269,7 +247,7 @@ class GitIntake:
                     folder=self.path)
             finally:
                 self._taken += max(0, self._size() - before)  # also after a failure, which may have left a pack
-        return git("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path).decode().strip()
+        return _line("rev-parse", "--verify", f"{ref}^{{commit}}", folder=self.path)
 
     def _size(self) -> int:
         """The bytes of all packs."""
@@ -281,26 +259,21 @@ class GitIntake:
 
     def base_of(self, name: str, commit: str) -> str:
         """
-        The commit with which *commit* is compared: the project's remote-tracking branch *name*, else the merge base
-        with another remote-tracking branch, else "". Commits that the operator hasn't pushed are no base: the push
-        would publish them, and the diff wouldn't show them.
-
-        Args:
-            name: of the branch.
-            commit: the branch's tip.
+        The commit with which *commit*, the tip of branch *name*, is compared: the project's remote-tracking branch
+        *name*, else the merge base with another remote-tracking branch, else "". Commits that the operator hasn't
+        pushed are no base: the push would publish them, and the diff wouldn't show them.
         """
         known = self._known(f"refs/remotes/origin/{name}")
         if name in known:
             try:
-                return git("rev-parse", "--verify", "--quiet", f"{known[name]}^{{commit}}",
-                           folder=self.path).decode().strip()
+                return _line("rev-parse", "--verify", "--quiet", f"{known[name]}^{{commit}}", folder=self.path)
             except GitFailed:
                 pass
         known = self._known("refs/remotes/origin/main", "refs/remotes/origin/master") or known
         known |= self._known("refs/remotes/origin/")
         for tip in known.values():
             try:
-                return git("merge-base", commit, tip, folder=self.path).decode().split()[0]
+                return _line("merge-base", commit, tip, folder=self.path).split()[0]
             except (GitFailed, IndexError):
                 continue
         return ""
@@ -317,10 +290,8 @@ class GitIntake:
 
     def about(self, base: str, commit: str) -> tuple[list[str], str, list[str]]:
         """
-        What a person needs to decide about a push of *commit*.
-
-        Returns:
-            The commits since *base*, the newest first, a line each; the diff; and warnings about it.
+        What a person needs to decide about a push: the commits since *base*, the newest first, a line each; the diff;
+        warnings.
         """
         before = base or _empty(self.path)
         commits, diff = diff_of(self.path, base, commit)
@@ -339,16 +310,8 @@ class GitIntake:
 
 def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
     """
-    The commits after *base* up to *commit*, the newest first, a line each, and the diff. Of commits there are
-    MOST_COMMITS + 1 at most, and of the diff MOST_PRINTED bytes.
-
-    Args:
-        repository: the folder of a repository of the service.
-        base: a commit; "" for an empty tree.
-        commit: the tip.
-
-    Raises:
-        GitFailed: a commit is missing.
+    The commits after *base* ("": an empty tree) up to *commit*, the newest first, a line each, and the diff. Of commits
+    there are MOST_COMMITS + 1 at most, and of the diff MOST_PRINTED bytes. GitFailed if a commit is missing.
     """
     between = f"{base}..{commit}" if base else commit
     commits = git("log", "-z", f"--max-count={MOST_COMMITS + 1}", "--no-show-signature", "--format=%h %an: %s", between,
@@ -359,15 +322,13 @@ def diff_of(repository: str, base: str, commit: str) -> tuple[list[str], str]:
 
 
 def _empty(repository: str) -> str:
-    return git("hash-object", "-t", "tree", "/dev/null", folder=repository).decode().strip()
+    return _line("hash-object", "-t", "tree", "/dev/null", folder=repository)
 
 
 def git_push(repository: str, remote: str, name: str, commit: str) -> None:
     """
-    Push *commit* of the folder *repository* to *remote* as the branch *name*, without force.
-
-    Raises:
-        GitFailed: the remote refuses the push, or can't be reached.
+    Push *commit* of the folder *repository* to *remote* as the branch *name*, without force; GitFailed if it is
+    refused.
     """
     git("push", "--quiet", "--no-verify", "--", remote, f"{commit}:refs/heads/{name}", folder=repository)
 
@@ -397,3 +358,139 @@ def _remarks(raw: bytes, diff: str) -> list[str]:
     if len(found) > MOST_FILES:
         found = [*found[:MOST_FILES], f"{len(found) - MOST_FILES} remarks more"]
     return found
+
+
+#: Bytes of all repositories together; a push that is being taken in may exceed it.
+MOST_STORED = 2 << 30
+
+#: Seconds between two prunings.
+PRUNE_S = 600.0
+
+#: Age in seconds at which a file that git or this program has left behind half-written is removed.
+_LEFT_S = 3600.0
+
+#: Seconds that `close` waits for the thread.
+_CLOSE_S = 5.0
+
+#: The ending of a repository's name while it is removed, so that no push uses one that is half removed.
+_GONE = ".gone"
+
+#: The refs of the commits that requests need.
+_NEEDED = "refs/needed/"
+
+#: Returns the commits that requests need, by the folder of their repository.
+Needed = Callable[[], Mapping[str, Collection[str]]]
+
+
+class GitStore:
+    """
+    The service's repositories, pruned by a thread. *needed* returns the commits of requests that are pending or being
+    carried out, *live* the ids of the open sandboxes.
+    """
+
+    def __init__(self, folder: str, needed: Needed, live: Callable[[], Collection[str]]) -> None:
+        self._folder, self._needed, self._live = os.path.join(folder, "git"), needed, live
+        self._changed, self._held = threading.Condition(), dict[str, int]()
+        self._pruned: set[str] = set()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="git", daemon=True)
+
+    def start(self) -> None:
+        """Prune now, and every PRUNE_S seconds."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Prune no more. Waits 5 seconds at most; a git that repacks ends by itself later."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):  # it costs this pruning; the next one tries again
+                self.prune()
+            if self._over.wait(PRUNE_S):
+                return
+
+    @contextlib.contextmanager
+    def held(self, repository: str) -> Iterator[None]:
+        """
+        A context in which the folder *repository* isn't pruned; Busy if the repositories take MOST_STORED bytes
+        already.
+        """
+        if self.size() >= MOST_STORED:
+            raise Busy(f"what sandboxes have pushed takes {MOST_STORED} bytes already; decide what waits")
+        with self._changed:
+            self._changed.wait_for(lambda: repository not in self._pruned)
+            self._held[repository] = self._held.get(repository, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held[repository] -= 1
+                if not self._held[repository]:
+                    del self._held[repository]
+
+    def size(self) -> int:
+        """The bytes of all repositories. A file that is removed meanwhile counts as 0."""
+        found = 0
+        for where, _, files in os.walk(self._folder):
+            for name in files:
+                with contextlib.suppress(OSError):
+                    found += os.lstat(os.path.join(where, name)).st_size
+        return found
+
+    def prune(self) -> None:
+        """Remove what no request and no open sandbox needs."""
+        for name in self._names(_GONE):  # left by a service that was killed
+            shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+        for name in self._names(".git"):
+            path = os.path.join(self._folder, name)
+            with self._changed:
+                if path in self._held:
+                    continue
+                self._pruned.add(path)
+            try:
+                # Only now: what was taken in before this moment is in the queue, or its sandbox is open.
+                self._prune_one(path, set(self._needed().get(path, ())), set(self._live()))
+            except (GitFailed, OSError):
+                pass  # the next pruning tries again
+            finally:
+                with self._changed:
+                    self._pruned.discard(path)
+                    self._changed.notify_all()
+
+    def _names(self, ending: str) -> list[str]:
+        try:
+            return sorted(name for name in os.listdir(self._folder) if name.endswith(ending))
+        except FileNotFoundError:
+            return []
+
+    def _prune_one(self, path: str, needed: set[str], live: set[str]) -> None:
+        said = git("for-each-ref", "--format=%(refname)", folder=path).decode("utf-8", "surrogateescape")
+        found = [ref for ref in said.split("\n") if ref]
+        kept = {ref for ref in found if ref.startswith("refs/sandbox/") and ref.split("/")[2] in live}
+        if not needed and not kept:
+            os.rename(path, path + _GONE)
+            shutil.rmtree(path + _GONE)
+            return
+        named = {_NEEDED + commit for commit in needed}
+        gone = [ref for ref in found if ref not in kept | named]
+        for each in _left(path):
+            os.unlink(each)
+        if not gone:
+            return
+        for commit in sorted(needed):
+            # A missing commit gets no ref; its push will fail. Any other failure raises before a ref is deleted.
+            if git("rev-list", "--no-walk", "--ignore-missing", commit, folder=path):
+                git("update-ref", _NEEDED + commit, commit, folder=path)
+        for ref in gone:
+            git("update-ref", "-d", ref, folder=path)
+        # This drops the objects that no ref leads to.
+        git("repack", "-a", "-d", "-l", "-q", folder=path)
+
+
+def _left(path: str) -> list[str]:
+    """Bundles and unfinished packs that a killed service or git has left behind, older than _LEFT_S."""
+    found, old = [*Path(path).glob("*.bundle"), *Path(path, "objects", "pack").glob("tmp_*")], time.time() - _LEFT_S
+    return [str(each) for each in found if each.lstat().st_mtime < old]

@@ -1,7 +1,6 @@
 """
 Asks of egress policies: each becomes a request of the queue, and the decision about the request is its answer.
 
-Runs in:   the operator's program that decides; a client of the daemon.
 Trust:     none in names and paths, which a sandbox chooses.
 Threads:   one listens for asks, another one sends answers over a connection of its own, so that no decision waits for
            the daemon. An exception costs a connection: the thread goes on with the next one.
@@ -28,16 +27,7 @@ _MOST_PATH = 2000
 
 
 def ask_request(ask: EgressAsk, project: str = "") -> NewRequest:
-    """
-    The request for *ask*.
-
-    Args:
-        ask: of the daemon.
-        project: the path of the project that its sandbox works on; "" for none.
-
-    Raises:
-        BadRequest: the ask's host is neither a name nor an address.
-    """
+    """The request for *ask* of a sandbox in *project* ("": none); BadRequest if its host is neither a name nor an address."""
     host = ask.name or ask.address
     where = f"[{host}]" if ":" in host else host
     shown = f"{ask.method} {ask.protocol}://{where}:{ask.port}{ask.path}" if ask.method else \
@@ -58,15 +48,8 @@ def refusal_text(request: ApprovalRequest) -> str:
 
 class EgressDesk:
     """
-    Takes the daemon's asks into the queue, and sends the decisions back.
-
-    Args:
-        approvals: the queue.
-        socket: of the daemon; None for the default.
-        project_of: returns the path of the project that a sandbox works on; "" for none.
-
-    Attributes:
-        trouble: the error of the last connection; "" while asks arrive.
+    Takes the daemon's asks into the queue, and sends the decisions back. *project_of* returns the path of the project
+    that a sandbox works on; "" for none. `trouble` is the error of the last connection; "" while asks arrive.
     """
 
     def __init__(self, approvals: ApprovalQueue, socket: str | None, project_of: Callable[[str], str]) -> None:
@@ -134,7 +117,8 @@ class EgressDesk:
         with self._lock:
             waiting = self._waiting.pop(request.id, [])
         for ask in waiting:
-            self._answers.put((ask, request.status == "approved", _text(request)))
+            is_approved = request.status == "approved"
+            self._answers.put((ask, is_approved, "" if is_approved else refusal_text(request)))
 
     def _answer(self, client: Client) -> None:
         while (found := self._unsent or self._answers.get()) is not None:
@@ -144,7 +128,3 @@ class EgressDesk:
             if ask in client.egress_asks(ask.id - 1):
                 client.answer_egress_ask(ask.id, allow, text)
             self._unsent = None
-
-
-def _text(request: ApprovalRequest) -> str:
-    return "" if request.status == "approved" else refusal_text(request)

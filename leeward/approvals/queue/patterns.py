@@ -1,21 +1,23 @@
 """
 Patterns of rules: a parser and a matcher for each category.
 
-Runs in:   the operator's program; pure.
 Stands if: a subject was written to look like another. Patterns are compared with the normal forms of `subjects`.
 In doubt:  a pattern that denies is matched widely, one that allows narrowly. `.env*` denies such a name at any depth
-           and everything below it, and allows such a name only in the project's own folder.
+           and everything below it, and allows such a name only in the project's own folder. One that denies matches a
+           command if it matches one of its spellings: `sudo -u x git push` has the spellings `x git push` and
+           `git push`, since it isn't known which options of a program take a value.
+Leaves:    what isn't in the arguments: aliases of git, scripts, links to a program under another name, a line of a
+           shell that isn't plain words; and global options of other programs than git.
+Source:    git(1), as of git 2.54
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import cast
 
-from leeward.approvals.queue.spellings import spellings
 from leeward.approvals.queue.subjects import (
     MANAGERS,
     WORKSPACE,
@@ -26,6 +28,8 @@ from leeward.approvals.queue.subjects import (
     ProjectPath,
     RuleSubject,
     SandboxAction,
+    package_form,
+    plain_words,
     starting_folder,
 )
 from leeward.errors import BadRequest
@@ -43,31 +47,15 @@ Matcher = Callable[[RuleSubject, bool], bool]
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """
-    A parsed pattern.
+    """A parsed pattern."""
 
-    Attributes:
-        text: in normal form: equal patterns have equal texts.
-        matches: whether the pattern matches a subject; the second argument is True to match widely.
-        everything: whether it matches every subject of its category, or all that any pattern can match.
-    """
-
-    text: str
-    matches: Matcher
-    everything: bool
+    text: str  # in normal form: equal patterns have equal texts
+    matches: Matcher  # whether the pattern matches a subject; the second argument is True to match widely
+    everything: bool  # whether it matches every subject of its category, or all that any pattern can match
 
 
 def compile_pattern(category: str, text: str) -> CompiledPattern:
-    """
-    Parse a pattern.
-
-    Args:
-        category: a key of READERS.
-        text: the pattern; "*" is everything.
-
-    Raises:
-        BadRequest: *text* is no pattern of this category; the message says why.
-    """
+    """Parse a pattern of a category; "*" is everything. BadRequest says why it is none."""
     text = text.strip()
     if not text or len(text) > MOST_PATTERN:
         raise BadRequest(f"a pattern has 1 to {MOST_PATTERN} characters")
@@ -80,33 +68,16 @@ def compile_pattern(category: str, text: str) -> CompiledPattern:
     return READERS[category](text)
 
 
-def _nothing(letter: str) -> bool:
-    return False
-
-
-def _is_slash(letter: str) -> bool:
-    return letter == "/"
-
-
-def _is_loud(letter: str) -> bool:
-    return letter in _LOUD
-
-
 def starred(text: str) -> list[str]:
     """The pieces of *text* between its stars; several stars in succession are one."""
     pieces = text.split("*")
     return [piece for place, piece in enumerate(pieces) if piece or place in (0, len(pieces) - 1)]
 
 
-def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _nothing) -> bool:
+def fits(pieces: Sequence[str], text: str, barred: Collection[str] = ()) -> bool:
     """
-    Whether *text* consists of *pieces* in this order with any characters between them. Each piece takes linear time.
-
-    Args:
-        pieces: from `starred`; a single one has to be the whole text.
-        text: not trusted.
-        barred: whether a character may not stand between pieces. Each piece is taken at its first place, so the result
-            may be False for a text that another division would fit.
+    Whether *text* consists of *pieces* of `starred` in this order with any characters between them but *barred* ones.
+    Each piece takes linear time and its first place, so the result may be False where another division would fit.
     """
     first, last = pieces[0], pieces[-1]
     if len(pieces) == 1:
@@ -122,7 +93,7 @@ def fits(pieces: Sequence[str], text: str, barred: Callable[[str], bool] = _noth
         gaps.append(text[at:found])
         at = found + len(piece)
     gaps.append(text[at:end])
-    return barred is _nothing or not any(barred(letter) for gap in gaps for letter in gap)
+    return not barred or not any(letter in barred for gap in gaps for letter in gap)
 
 
 def _network(text: str) -> CompiledPattern:
@@ -222,26 +193,20 @@ def _packages(text: str) -> CompiledPattern:
         version = ""
     name = re.sub(r"\*+", "*", name)
     # `*` doesn't match the slash after a scope, since the scope is the package's owner.
-    names = {each: starred(_package_form(each, name)) for each in MANAGERS}
+    names = {each: starred(package_form(each, name)) for each in MANAGERS}
     number = starred(version) if version else None
 
     def matches(subject: RuleSubject, wide: bool) -> bool:
         if not isinstance(subject, NamedPackage) or manager not in ("*", subject.manager):
             return False
-        if not fits(names[subject.manager], subject.name, _is_slash):
+        if not fits(names[subject.manager], subject.name, "/"):
             return False
         # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
 
-    shown = name if manager == "*" else _package_form(manager, name)
+    shown = name if manager == "*" else package_form(manager, name)
     return CompiledPattern(f"{manager}:{shown}" + (f"@{version}" if version else ""), matches,
                            manager == "*" and not name.strip("*") and not version)
-
-
-def _package_form(manager: str, name: str) -> str:
-    if manager == "pip":
-        return re.sub(r"[-_.]+", "-", name).lower()
-    return name.replace("_", "-").lower() if manager == "cargo" else name
 
 
 #: A word of a pattern, as the pieces between its stars.
@@ -255,18 +220,15 @@ _CWD = "cwd="
 
 
 def command_pattern(words: Sequence[str], folder: str) -> str:
-    """
-    A pattern of exec from its words, which the caller has quoted, and the pattern of a folder; "" for the project
-    itself.
-    """
+    """A pattern of exec from its words, which the caller has quoted, and the pattern of a folder ("": the project itself)."""
     first = "\\" * words[0].startswith(_CWD) + words[0]  # so that a program `cwd=...` isn't read as a folder
     return " ".join([*([f"{_CWD}{folder}"] if folder else []), first, *words[1:]])
 
 
 def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     """
-    The pattern of a folder in normal form, "" for the project itself, and its matcher, whose second argument is True to
-    match widely.
+    The pattern of a folder in normal form, "" for the project itself, and its matcher; the second argument is as in
+    Matcher.
     """
     if any("*" in piece for piece in token):
         raise BadRequest("a folder whose name has a star")
@@ -284,10 +246,6 @@ def _folder(token: _Token) -> tuple[str, Callable[[str, bool], bool]]:
     return shown, matches
 
 
-def _at_top(cwd: str, wide: bool) -> bool:
-    return wide or not cwd
-
-
 def _segments(folder: str) -> str:
     return posixpath.join(WORKSPACE, folder).strip("/")
 
@@ -295,11 +253,9 @@ def _segments(folder: str) -> str:
 def _exec(text: str) -> CompiledPattern:
     tokens = _tokens(text)
     # Without a folder a rule allows commands that start in the project itself, or denies them in any folder.
-    folder, in_folder = "", cast("Callable[[str, bool], bool]", _at_top)
-    if text.startswith(_CWD):
-        folder, in_folder = _folder(tokens.pop(0))
-        if not tokens:
-            raise BadRequest("a command begins with its program")
+    folder, in_folder = _folder(tokens.pop(0)) if text.startswith(_CWD) else ("", lambda cwd, wide: wide or not cwd)
+    if not tokens:
+        raise BadRequest("a command begins with its program")
     rest = tokens[-1] == _REST
     if any(token == _REST for token in tokens[:-1]):
         raise BadRequest("`**` stands for the arguments that follow, so it stands last")
@@ -313,9 +269,9 @@ def _exec(text: str) -> CompiledPattern:
         if wide:
             found = spellings(subject.argv)
             return found is None or any(map(fits_words, found))
-        return fits_words(subject.argv, _is_loud)
+        return fits_words(subject.argv, _LOUD)
 
-    def fits_words(argv: Sequence[str], barred: Callable[[str], bool] = _nothing) -> bool:
+    def fits_words(argv: Sequence[str], barred: Collection[str] = ()) -> bool:
         if len(argv) < len(fixed) or (len(argv) > len(fixed) and not rest):
             return False
         return (all(fits(token, argument, barred) for token, argument in zip(fixed, argv, strict=False))
@@ -327,12 +283,7 @@ def _exec(text: str) -> CompiledPattern:
 
 
 def _tokens(text: str) -> list[_Token]:
-    """
-    Split a pattern of exec into words, with quotes and backslashes; a star that isn't quoted separates pieces.
-
-    Raises:
-        BadRequest: a quote isn't closed, a backslash is the last character, or there is no first word.
-    """
+    """Split a pattern of exec into words, with quotes and backslashes; a star that isn't quoted separates pieces."""
     found, token, quote, escaped, started = list[_Token](), [""], "", False, False
     for letter in text:
         if escaped:
@@ -381,3 +332,67 @@ READERS: dict[str, Callable[[str], CompiledPattern]] = {
     "network": _network, "filesystem": _filesystem, "git": _git, "packages": _packages, "sandbox": _sandbox,
     "exec": _exec,
 }
+
+
+#: Programs that execute the rest of their arguments as a command.
+_RUNNERS = frozenset((
+    "env", "command", "exec", "builtin", "nohup", "setsid", "nice", "ionice", "chrt", "taskset", "timeout", "time",
+    "stdbuf", "unbuffer", "sudo", "doas", "runuser", "setpriv", "unshare", "nsenter", "prlimit", "busybox", "xargs",
+    "chroot", "flock", "script", "strace", "ltrace", "watch", "eatmydata", "fakeroot", "systemd-run", "direnv", "mise",
+    "eval", "find", "parallel", "sem", "su", "pkexec", "toybox", "setarch", "linux32", "linux64", "start-stop-daemon",
+    "perf", "valgrind", "gdb", "rlwrap", "faketime", "firejail", "bwrap", "proot", "torsocks", "proxychains", "entr",
+    "cgexec", "numactl", "chpst", "hyperfine", "tmux", "screen", "ssh", "ssh-agent", "dbus-run-session", "xvfb-run",
+    "uv", "uvx", "npm", "npx", "pnpm", "yarn", "bunx", "poetry", "pdm", "pipenv", "hatch", "conda", "bundle", "nix",
+    "nix-shell", "devbox", "asdf",
+))
+
+#: Programs that run a line after -c.
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
+
+#: Commands of git that run the rest of their arguments, or a line in them.
+_RUNNING = frozenset(("submodule", "rebase", "bisect", "for-each-repo"))
+
+#: Options of git before its command whose value is the next argument.
+_WITH_VALUE = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env",
+                         "--attr-source"))
+
+#: Spellings of one command, at most.
+MOST = 2048
+
+
+def spellings(argv: Sequence[str]) -> set[tuple[str, ...]] | None:
+    """*argv*, and what else can be written for it; None if that is more than MOST."""
+    waiting, known = [tuple(argv)], set[tuple[str, ...]]()
+    while waiting:
+        found = waiting.pop()
+        if found and found[0] and found not in known:
+            if len(known) >= MOST:
+                return None
+            known.add(found)
+            waiting += _others(found)
+    return known
+
+
+def _others(argv: tuple[str, ...]) -> list[tuple[str, ...]]:
+    program, rest = posixpath.basename(argv[0]), argv[1:]
+    if program != argv[0]:
+        return [(program, *rest)]
+    if program == "git" and not (rest and rest[0] in _RUNNING):
+        return [("git", *_without_globals(rest))]
+    if program.startswith("git-"):
+        return [("git", program.removeprefix("git-"), *rest)]
+    if program in _RUNNERS or program == "git" or program.startswith("ld-linux"):
+        # A word may have a line: `env -S 'git push'`, `script -c 'git push'`; with options of `env` at its beginning.
+        texts = [each.removeprefix("-S").removeprefix("--split-string=") for each in rest if " " in each]
+        lines = [words[at:] for each in texts if (words := plain_words(each)) for at in range(len(words))]
+        return [*(rest[at:] for at in range(len(rest))), *lines]
+    if program in _SHELLS:
+        return [words for each in rest if (words := plain_words(each))]
+    return []
+
+
+def _without_globals(rest: tuple[str, ...]) -> tuple[str, ...]:
+    at = 0
+    while at < len(rest) and rest[at].startswith("-"):
+        at += 2 if rest[at] in _WITH_VALUE else 1
+    return rest[at:]

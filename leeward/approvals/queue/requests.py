@@ -1,7 +1,6 @@
 """
 A request: its content, its decision and the steps on the way, and the bounds within which requests are accepted.
 
-Runs in:   the operator's program; pure.
 Trust:     none in the content. Texts are bounded here and escaped where they are shown.
 """
 
@@ -14,19 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.approvals.queue.rules import category_of
-from leeward.approvals.queue.subjects import (
-    BranchName,
-    Endpoint,
-    Invocation,
-    NamedPackage,
-    ProjectPath,
-    RuleSubject,
-    SandboxAction,
-)
-from leeward.errors import BadRequest, Bug, Busy
+from leeward.approvals.queue.subjects import RuleSubject, storable, subject_text
+from leeward.errors import BadRequest, Busy
 from leeward.points import point
-from leeward.spec.hosts import parse_host
 
 #: Seconds after which a pending request expires, by category; requests of other categories don't expire.
 LASTING: Mapping[str, float] = {"network": 300.0}
@@ -43,55 +32,24 @@ MOST_DEPTH = 20
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """
-    The content of a request.
+    """The content of a request."""
 
-    Attributes:
-        subject: what rules are compared with.
-        action: one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ...
-        description: for the person who decides.
-        reason: why the requester wants it.
-        metadata: for JSON.
-        sandbox: its id, as the daemon gives it; "" for the operator's own request.
-        asker: the name that the requester gives itself.
-        payload: the order to carry out after the approval, as bytes; None if the requester only waits for the decision.
-        project: the folder of the project that the sandbox works on; "" for none. Rules of other projects don't apply.
-    """
-
-    subject: RuleSubject
-    action: str
-    description: str = ""
-    reason: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    sandbox: str = ""
-    asker: str = ""
-    payload: bytes | None = None
-    project: str = ""
+    subject: RuleSubject  # what rules are compared with
+    action: str  # one word: "connect", "write", "edit", "delete", "apply", "run", "add", "remove", "push", ..
+    description: str = ""  # for the person who decides
+    reason: str = ""  # why the requester wants it
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # for JSON
+    sandbox: str = ""  # its id, as the daemon gives it; "" for the operator's own request
+    asker: str = ""  # the name that the requester gives itself
+    payload: bytes | None = None  # the order to carry out; None if the requester only waits for the decision
+    project: str = ""  # the folder that the sandbox works on; "" for none. Rules of other projects don't apply
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """
-    A request of the queue.
+    """A request of the queue; the fields without a word are as in NewRequest. Times are seconds since the epoch."""
 
-    Attributes:
-        id: of the store; never given twice.
-        category: of rules.
-        action, subject, description, reason, metadata, sandbox, asker, project: as in NewRequest.
-        digest: SHA-256 of the content with the payload, in hexadecimal.
-        created: seconds since the epoch.
-        expires: seconds since the epoch; None if it doesn't expire.
-        status: "pending", "approved", "denied", "expired" or "superseded".
-        decided_by: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is
-            pending.
-        decided: seconds since the epoch; None while it is pending.
-        rule: the text of the rule that decided, or that was stored with the decision.
-        repeats: how many times the same request came again while it was pending.
-        stage: of the order: "" where there is none, "due", "applying", "applied" or "failed".
-        note: why the order wasn't carried out, or which request is in its place.
-    """
-
-    id: int
+    id: int  # of the store; never given twice
     category: str
     action: str
     subject: RuleSubject
@@ -100,16 +58,17 @@ class ApprovalRequest:
     metadata: Mapping[str, Any]
     sandbox: str
     asker: str
-    digest: str
+    digest: str  # SHA-256 of the content with the payload, in hexadecimal
     created: float
     expires: float | None
-    status: str = "pending"
+    status: str = "pending"  # "pending", "approved", "denied", "expired" or "superseded"
+    #: "cli", "page", "rule", "mode", "expiry", "shutdown", "supersession" or "stale"; "" while it is pending
     decided_by: str = ""
     decided: float | None = None
-    rule: str = ""
-    repeats: int = 0
-    stage: str = ""
-    note: str = ""
+    rule: str = ""  # the text of the rule that decided, or that was stored with the decision
+    repeats: int = 0  # how many times the same request came again while it was pending
+    stage: str = ""  # of the order: "" where there is none, "due", "applying", "applied" or "failed"
+    note: str = ""  # why the order wasn't carried out, or which request is in its place
     project: str = ""
 
     @property
@@ -129,13 +88,7 @@ def place_note(made: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CollapsedRow:
-    """
-    One row of a list.
-
-    Attributes:
-        request: the first request of the row.
-        others: how many more requests of the same sandbox and category the row stands for.
-    """
+    """One row of a list: a request, and how many more of the same sandbox and category the row stands for."""
 
     request: ApprovalRequest
     others: int = 0
@@ -143,31 +96,17 @@ class CollapsedRow:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """
-    The result of a decision.
+    """The result of a decision."""
 
-    Attributes:
-        decided: the requests that were decided, among them those that the new rule matched.
-        before: the requests that had been decided before.
-        unknown: the ids without a request.
-        rule: the text of the rule that was stored; "" if none was.
-        project: where that rule holds; "" for everywhere.
-    """
-
-    decided: tuple[ApprovalRequest, ...] = ()
-    before: tuple[ApprovalRequest, ...] = ()
-    unknown: tuple[int, ...] = ()
-    rule: str = ""
-    project: str = ""
+    decided: tuple[ApprovalRequest, ...] = ()  # also those that the new rule matched
+    before: tuple[ApprovalRequest, ...] = ()  # the requests that had been decided before
+    unknown: tuple[int, ...] = ()  # the ids without a request
+    rule: str = ""  # the text of the rule that was stored; "" if none was
+    project: str = ""  # where that rule holds; "" for everywhere
 
 
 def checked(new: NewRequest) -> NewRequest:
-    """
-    *new* with its texts in UTF-8.
-
-    Raises:
-        BadRequest: a text, the metadata or the payload is too large or isn't valid.
-    """
+    """*new* with its texts in UTF-8; BadRequest if a text, the metadata or the payload is too large or isn't valid."""
     texts = []
     for name, text, most in (("an action", new.action, MOST_ACTION), ("a reason", new.reason, MOST_REASON),
                              ("a description", new.description, MOST_DESCRIPTION), ("an id", new.sandbox, 100),
@@ -192,11 +131,6 @@ def checked(new: NewRequest) -> NewRequest:
     return NewRequest(new.subject, action, description, reason, metadata, sandbox, asker, new.payload, project)
 
 
-def storable(text: str) -> str:
-    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _is_deeper(value: Any, than: int) -> bool:
     if not isinstance(value, (dict, list)):
         return False
@@ -212,60 +146,14 @@ def digest_of(new: NewRequest) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def subject_text(subject: RuleSubject) -> str:
-    """*subject* as JSON in ASCII; equal texts are equal subjects."""
-    match subject:
-        case Endpoint(host=host, port=port):
-            said: list[Any] = [host.text, port]
-        case ProjectPath(path=text, in_repository=True):
-            said = [text, True]
-        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
-            said = [text]
-        case Invocation(argv=argv, line=line, cwd=cwd):
-            said = [list(argv), line, *([cwd] if cwd else [])]
-        case NamedPackage(manager=manager, name=name, version=version):
-            said = [manager, name, version]
-    return json.dumps([category_of(subject), *said])
-
-
-def subject_of(text: str) -> RuleSubject:
-    """The subject that `subject_text` has written."""
-    match json.loads(text):
-        case ["network", str(host), int(port)]:
-            return Endpoint(parse_host(host), port)
-        case ["filesystem", str(path)]:
-            return ProjectPath(path)
-        case ["filesystem", str(path), True]:
-            return ProjectPath(path, True)
-        case ["exec", list(argv), str(line)]:
-            return Invocation(tuple(argv), line)
-        case ["exec", list(argv), str(line), str(cwd)]:
-            return Invocation(tuple(argv), line, cwd)
-        case ["packages", str(manager), str(name), str(version)]:
-            return NamedPackage(manager, name, version)
-        case ["git", str(name)]:
-            return BranchName(name)
-        case ["sandbox", str(action)]:
-            return SandboxAction(action)
-    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
-
-
 @dataclass(frozen=True, slots=True)
 class IntakeBounds:
-    """
-    The bounds of one sandbox's requests.
+    """The bounds of one sandbox's requests."""
 
-    Attributes:
-        pending: pending requests of the sandbox.
-        all_pending: pending requests of all sandboxes together.
-        bytes: of the payloads of the sandbox's requests that are pending or being carried out.
-        each_minute: requests a minute; also the burst.
-    """
-
-    pending: int = 100
-    all_pending: int = 20_000
-    bytes: int = 64 << 20
-    each_minute: int = 120
+    pending: int = 100  # pending requests of the sandbox
+    all_pending: int = 20_000  # pending requests of all sandboxes together
+    bytes: int = 64 << 20  # of the payloads of the sandbox's requests that are pending or being carried out
+    each_minute: int = 120  # requests a minute; also the burst
 
 
 #: Of the changes of one sandbox that the operator collects, instead of those of IntakeBounds. 5,000 of `all_pending`
@@ -274,12 +162,7 @@ COLLECTED = IntakeBounds(pending=15_000, all_pending=15_000, bytes=512 << 20)
 
 
 class IntakeRate:
-    """
-    A token bucket for each sandbox.
-
-    Args:
-        each_minute: requests of one sandbox; also the burst.
-    """
+    """A token bucket for each sandbox, of *each_minute* requests, which is also the burst."""
 
     def __init__(self, each_minute: int) -> None:
         self._most = each_minute
@@ -287,14 +170,8 @@ class IntakeRate:
 
     def take(self, sandbox: str, now: float) -> float:
         """
-        Take one token.
-
-        Args:
-            sandbox: the id of the sandbox that requests.
-            now: seconds of a monotonic clock.
-
-        Returns:
-            0.0, or the seconds until there is a token.
+        Take one token of *sandbox* at *now*, seconds of a monotonic clock. Returns 0.0, or the seconds until there is
+        one.
         """
         left, since = self._left.get(sandbox, (float(self._most), now))
         left = min(float(self._most), left + (now - since) * self._most / 60)
@@ -310,15 +187,8 @@ class IntakeRate:
 
 def check_room(bounds: IntakeBounds, load: tuple[int, int, int], more: int) -> None:
     """
-    Check that one more request is within the bounds.
-
-    Args:
-        bounds: of the sandbox.
-        load: the sandbox's pending requests, the bytes of its payloads, and the pending requests of all sandboxes.
-        more: bytes of the new request's payload.
-
-    Raises:
-        Busy: a bound is reached.
+    Busy if one request more, with *more* bytes of payload, isn't within the bounds. *load* is of
+    `RequestStore.load_of`.
     """
     count, size, of_all = load
     if count >= bounds.pending:

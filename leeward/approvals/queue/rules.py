@@ -1,7 +1,6 @@
 """
-Rules: which requests are decided without a person.
+Rules: which requests are decided without a person, and the rule that "always" stores for one.
 
-Runs in:   the operator's program; pure.
 Order:     the configuration's forbidden rules, its allowed endpoints, rules that deny, rules that allow, the category's
            mode, a person. The first one that applies decides.
 In doubt:  a person decides. What has a character that can't be seen matches no rule that allows, nor does a line of a
@@ -11,11 +10,12 @@ In doubt:  a person decides. What has a character that can't be seen matches no 
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from leeward.approvals.queue.patterns import CompiledPattern, compile_pattern
+from leeward.approvals.queue.patterns import CompiledPattern, command_pattern, compile_pattern, quoted_piece
 from leeward.approvals.queue.subjects import (
     BranchName,
     Endpoint,
@@ -28,7 +28,9 @@ from leeward.approvals.queue.subjects import (
 )
 from leeward.errors import BadRequest, brief
 from leeward.obeyed.repositories import names_repository
+from leeward.spec.domains import registrable, shared_below
 from leeward.spec.hosts import Host, is_below
+from leeward.spec.unseen import is_seen
 
 Effect = Literal["allow", "deny"]
 Answer = Literal["allow", "deny", "ask"]
@@ -45,29 +47,16 @@ LOCKED = ("exec", "packages")
 #: Rules of each list, at most.
 MOST_RULES = 1000
 
-_CATEGORY_OF: dict[type[RuleSubject], str] = {
-    Endpoint: "network", ProjectPath: "filesystem", BranchName: "git", NamedPackage: "packages",
-    SandboxAction: "sandbox", Invocation: "exec",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """
-    A rule.
+    """A rule."""
 
-    Attributes:
-        effect: "allow" or "deny".
-        category: one of CATEGORIES.
-        pattern: in normal form, so that rules with the same meaning are equal.
-        project: the folder of the project in which it holds; "" for all projects.
-    """
-
-    effect: Effect
-    category: str
-    pattern: str
+    effect: Effect  # "allow" or "deny"
+    category: str  # one of CATEGORIES
+    pattern: str  # in normal form, so that rules with the same meaning are equal
     _compiled: CompiledPattern = field(repr=False, compare=False)
-    project: str = ""
+    project: str = ""  # the folder of the project in which it holds; "" for all projects
 
     @property
     def text(self) -> str:
@@ -78,30 +67,16 @@ class ApprovalRule:
         """Whether the rule would allow every command or every package. Such a rule is kept, and matches nothing."""
         return self.effect == "allow" and self.category in LOCKED and self._compiled.everything
 
-    def holds_in(self, project: str) -> bool:
-        """Whether the rule holds in *project*."""
-        return self.project in ("", project)
-
     def matches(self, subject: RuleSubject) -> bool:
         """Whether the rule's pattern matches *subject*."""
-        if _CATEGORY_OF[type(subject)] != self.category or self.never_matches:
-            return False
-        if self.effect == "allow" and not is_shown(subject):
-            return False
-        return self._compiled.matches(subject, self.effect == "deny")
+        return (subject.category == self.category and not self.never_matches
+                and (self.effect == "deny" or is_shown(subject)) and self._compiled.matches(subject, self.effect == "deny"))
 
 
 def parse_rule(text: str, effect: Effect, project: str = "") -> ApprovalRule:
     """
-    A rule from `category(pattern)`; `category` alone is `category(*)`.
-
-    Args:
-        text: as an operator writes it.
-        effect: "allow" or "deny".
-        project: the folder of the project in which it holds; "" for all projects.
-
-    Raises:
-        BadRequest: *text* is no rule; the message says why.
+    A rule of *project* ("": of all) from `category(pattern)`; `category` alone is `category(*)`. BadRequest says why it
+    is none.
     """
     category, bracket, rest = text.strip().partition("(")
     category = category.strip()
@@ -121,12 +96,7 @@ DEFAULT_DENY = ("network(*.datadoghq.com)",)
 
 
 def check_mode(category: str, mode: str) -> None:
-    """
-    Check that a category can have a mode.
-
-    Raises:
-        BadRequest: there is no such category or mode, or the category can't have it.
-    """
+    """BadRequest if there is no such category or mode, or the category can't have it."""
     if category not in CATEGORIES:
         raise BadRequest(f"{brief(category)} is no category of rules; these are: {', '.join(CATEGORIES)}")
     if mode not in MODES:
@@ -138,24 +108,15 @@ def check_mode(category: str, mode: str) -> None:
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """
-    All rules and modes.
-
-    Attributes:
-        forbidden: rules of the operator's configuration that no other rule overrules.
-        endpoints: hosts that are allowed, each with all its sub-domains.
-        deny: rules that deny.
-        allow: rules that allow.
-        modes: by category; the others have DEFAULT_MODE.
-
-    Raises:
-        BadRequest: a list has more than MOST_RULES rules or a rule of the other effect, or a mode isn't valid.
+    All rules and modes; BadRequest if a list has more than MOST_RULES or a rule of the other effect, or a mode isn't
+    valid.
     """
 
-    forbidden: tuple[ApprovalRule, ...] = ()
-    endpoints: tuple[Host, ...] = ()
+    forbidden: tuple[ApprovalRule, ...] = ()  # rules of the operator's configuration that no other rule overrules
+    endpoints: tuple[Host, ...] = ()  # hosts that are allowed, each with all its sub-domains
     deny: tuple[ApprovalRule, ...] = ()
     allow: tuple[ApprovalRule, ...] = ()
-    modes: Mapping[str, str] = field(default_factory=dict)
+    modes: Mapping[str, str] = field(default_factory=dict)  # by category; the others have DEFAULT_MODE
 
     def __post_init__(self) -> None:
         for category, mode in self.modes.items():
@@ -172,20 +133,12 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """
-    The result of `decide_subject`.
+    """The result of `decide_subject`."""
 
-    Attributes:
-        answer: "allow", "deny", or "ask" for a person.
-        by: "operator", "endpoint", "rule", "mode" or "person".
-        rule: the text of the rule; "" if none decided.
-        mode: of the category.
-    """
-
-    answer: Answer
-    by: str
-    rule: str = ""
-    mode: str = DEFAULT_MODE
+    answer: Answer  # "allow", "deny", or "ask" for a person
+    by: str  # "operator", "endpoint", "rule", "mode" or "person"
+    rule: str = ""  # the text of the rule; "" if none decided
+    mode: str = DEFAULT_MODE  # of the category
 
     @property
     def status(self) -> str:
@@ -205,42 +158,73 @@ class Ruling:
 
 
 def decide_subject(rules: RuleSet, subject: RuleSubject, project: str = "") -> Ruling:
-    """
-    Decide about a subject by the rules.
-
-    Args:
-        rules: all rules and modes.
-        subject: of a request.
-        project: the folder of the request's project; with "" only rules for all projects apply.
-    """
-    category = _CATEGORY_OF[type(subject)]
-    mode = rules.mode(category)
+    """Decide about a subject by the rules for all projects, and those for *project*."""
+    mode = rules.mode(subject.category)
     forbidden = matching(rules.forbidden, subject, project)
     if forbidden is not None:
         return Ruling("deny", "operator", forbidden.text, mode)
-    if isinstance(subject, Endpoint) and any(is_allowed(subject.host, host) for host in rules.endpoints):
+    if isinstance(subject, Endpoint) and any(subject.host == host or (host.name and is_below(subject.host.name, host.name))
+                                             for host in rules.endpoints):
         return Ruling("allow", "endpoint", "", mode)
     is_gits = isinstance(subject, ProjectPath) and (subject.in_repository or names_repository(subject.path))
     allow = [rule for rule in rules.allow if names_repository(rule.pattern)] if is_gits else rules.allow
-    for among, answer in ((rules.deny, "deny"), (allow, "allow")):
+    for among in (rules.deny, allow):
         found = matching(among, subject, project)
         if found is not None:
-            return Ruling("deny" if answer == "deny" else "allow", "rule", found.text, mode)
+            return Ruling(found.effect, "rule", found.text, mode)
     if mode in ("allow-all", "deny-all") and not (is_gits and mode == "allow-all"):
         return Ruling("allow" if mode == "allow-all" else "deny", "mode", "", mode)
     return Ruling("ask", "person", "", mode)
 
 
-def is_allowed(host: Host, allowed: Host) -> bool:
-    """Whether *host* is *allowed* or one of its sub-domains."""
-    return host == allowed or (bool(allowed.name) and is_below(host.name, allowed.name))
-
-
 def matching(rules: Iterable[ApprovalRule], subject: RuleSubject, project: str = "") -> ApprovalRule | None:
     """The first of *rules* that holds in *project* and matches."""
-    return next((rule for rule in rules if rule.holds_in(project) and rule.matches(subject)), None)
+    return next((rule for rule in rules if rule.project in ("", project) and rule.matches(subject)), None)
 
 
-def category_of(subject: RuleSubject) -> str:
-    return _CATEGORY_OF[type(subject)]
+def generate_rule(subject: RuleSubject, effect: Effect, project: str = "") -> ApprovalRule:
+    """
+    The rule for *subject* and similar ones: for a name its registrable domain and all sub-domains, or that name alone
+    if others have names below that domain and the rule allows, for an address that address, for a command these
+    arguments in this folder, for a file all files of its folder, for a branch or package that one.
 
+    BadRequest if no pattern that a person can read matches the subject, or the rule would allow files of git's own;
+    Unsupported for a name without the list of public suffixes.
+    """
+    pattern = _written(subject, effect)
+    if not is_seen(pattern):
+        raise BadRequest("it has characters that can't be seen, so no rule is made; decide each request by itself")
+    rule = parse_rule(f"{subject.category}({pattern})", effect, project)
+    if not rule.matches(subject):
+        raise BadRequest("no rule matches exactly this; decide each request by itself")
+    return rule
+
+
+def _written(subject: RuleSubject, effect: Effect) -> str:
+    match subject:
+        case Endpoint(host=host):
+            if host.address is not None:
+                return f"[{host.text}]" if ":" in host.text else host.text
+            domain = registrable(host.name)
+            is_alone = domain is None or (effect == "allow" and shared_below(domain))
+            return host.name if is_alone else f"*.{domain}"
+        case ProjectPath(path=path):
+            if "*" in path:
+                raise BadRequest("its name has a star, so no rule is made; decide each request by itself")
+            if effect == "allow" and (subject.in_repository or names_repository(path)):
+                raise BadRequest("git runs or obeys files of a repository, so no rule is made; decide each"
+                                 " request by itself")
+            folder = posixpath.dirname(path)
+            return f"{folder}/*" if folder else f"/{path}"
+        case Invocation(argv=argv, cwd=cwd):
+            if not argv:
+                raise BadRequest("no rule is made for a line of a shell, since the commands that it runs aren't known")
+            return command_pattern([quoted_piece(argument) or "''" for argument in argv], quoted_piece(cwd))
+        case NamedPackage(manager=manager, name=name, version=version):
+            return f"{manager}:{name}" + (f"@{version}" if version else "")
+        case BranchName(name=name):
+            return name
+        case SandboxAction(text=text):
+            if "*" in text:
+                raise BadRequest("it has a star, so no rule is made; decide each request by itself")
+            return text

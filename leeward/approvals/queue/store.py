@@ -1,8 +1,7 @@
 """
 The file of requests and rules: each change is one transaction, and triggers keep a request's content unchanged.
 
-Runs in:   the operator's program that decides; one process at a time, by a lock that the kernel releases when the
-           process ends.
+Runs in:   one process at a time, by a lock that the kernel releases when the process ends.
 Trust:     the folder is used only if no other user can enter it.
 Copy:      rules and modes are also in a file of their own, written after each change of them. A file of requests that is
            damaged, or lacks what the copy denies, isn't used: `recover` makes a new one with the copy's rules.
@@ -22,16 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from leeward.approvals.queue.requests import (
-    ApprovalRequest,
-    NewRequest,
-    digest_of,
-    place_note,
-    reached,
-    subject_of,
-    subject_text,
-)
-from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, category_of, check_mode, parse_rule
+from leeward.approvals.queue.requests import ApprovalRequest, NewRequest, digest_of, place_note, reached
+from leeward.approvals.queue.rules import DEFAULT_DENY, Effect, check_mode, parse_rule
+from leeward.approvals.queue.subjects import subject_of, subject_text
 from leeward.errors import BadRequest, Busy, Unsupported
 
 FORMAT = 2
@@ -103,13 +95,7 @@ class StoreDamaged(Unsupported):
 
 @dataclass(frozen=True, slots=True)
 class RuleCopy:
-    """
-    The stored rules and modes.
-
-    Attributes:
-        rules: effect, text and project of each.
-        modes: by category.
-    """
+    """The stored rules, each with effect, text and project, and the modes by category."""
 
     rules: tuple[tuple[Effect, str, str], ...]
     modes: Mapping[str, str]
@@ -117,16 +103,11 @@ class RuleCopy:
 
 class RequestStore:
     """
-    The file of requests and rules. Callers use it one at a time.
+    The file of requests and rules in a folder of the user. Callers use it one at a time. *restore* puts the rules of
+    the copy into a new file.
 
-    Args:
-        folder: of the user; made unless it exists.
-        restore: put the rules of the copy into a new file.
-
-    Raises:
-        Busy: another process has the folder's lock.
-        Unsupported: other users can enter the folder, or the file has another version.
-        StoreDamaged: the file is damaged, or lacks rules.
+    Busy if another process has the folder's lock, Unsupported if other users can enter the folder or the file has
+    another version, StoreDamaged if the file is damaged or lacks rules.
     """
 
     def __init__(self, folder: str, *, restore: bool = False) -> None:
@@ -187,12 +168,7 @@ class RequestStore:
         return set(self._file.execute("SELECT effect, text, project FROM rules"))
 
     def copy_rules(self) -> None:
-        """
-        Write the copy of the rules and modes. Called after each change of them.
-
-        Raises:
-            Busy: the disk is full or can't be written.
-        """
+        """Write the copy of the rules and modes. Called after each change of them."""
         _write_copy(self._folder, RuleCopy(tuple(sorted(self._all_rules())), self.modes()))
 
     def close(self) -> None:
@@ -202,15 +178,11 @@ class RequestStore:
     @contextmanager
     def transaction(self, *, lasting: bool = True) -> Iterator[None]:
         """
-        A context whose statements are one transaction; an exception rolls it back.
+        A context whose statements are one transaction; an exception rolls it back. Busy if the disk can't be written,
+        StoreDamaged if the file is damaged, or another one is in its place.
 
-        Args:
-            lasting: wait for the disk. Without, a crash of the machine, not of this program, may undo the transaction and
-                those after it that aren't lasting either.
-
-        Raises:
-            Busy: the disk is full or can't be written.
-            StoreDamaged: the file is damaged, or another one is in its place.
+        Without *lasting* it doesn't wait for the disk: a crash of the machine, not of this program, may undo it and
+        those after it that aren't lasting either.
         """
         self._file.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
         try:
@@ -243,14 +215,17 @@ class RequestStore:
         cursor = self._file.execute(
             "INSERT INTO requests (category, action, subject, description, reason, metadata, sandbox, asker, digest, "
             "payload, created, expires, project) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (category_of(new.subject), new.action, subject_text(new.subject), new.description, new.reason,
+            (new.subject.category, new.action, subject_text(new.subject), new.description, new.reason,
              json.dumps(dict(new.metadata)), new.sandbox, new.asker, digest_of(new), new.payload, now, expires,
              new.project))
         return int(cursor.lastrowid or 0)
 
+    def _requests(self, rest: str, *values: Any) -> list[ApprovalRequest]:
+        """The requests that *rest* of a statement selects."""
+        return list(map(_request, self._file.execute(f"SELECT {_COLUMNS} FROM requests {rest}", values)))
+
     def get(self, number: int) -> ApprovalRequest | None:
-        row = self._one(f"SELECT {_COLUMNS} FROM requests WHERE id = ?", number)
-        return None if row is None else _request(row)
+        return next(iter(self._requests("WHERE id = ?", number)), None)
 
     def payload(self, number: int) -> bytes | None:
         """The order of a request; None if it has none, or none any more."""
@@ -265,10 +240,8 @@ class RequestStore:
         """Pending requests with ids above *after*, the oldest first; only of *category* and *sandbox*, if these are given."""
         index = "pending" if sandbox is None else "pending_of"
         which, values = _which(category=category, sandbox=sandbox)
-        rows = self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} "
-            "ORDER BY id LIMIT ?", (after, *values, limit))
-        return list(map(_request, rows))
+        return self._requests(f"INDEXED BY {index} WHERE status = 'pending' AND id > ?{which} ORDER BY id LIMIT ?",
+                              after, *values, limit)
 
     def counts(self) -> dict[str, int]:
         """The numbers of pending requests by category."""
@@ -276,15 +249,12 @@ class RequestStore:
                                        "GROUP BY category"))
 
     def pending_of(self, sandbox: str, subject: str) -> list[ApprovalRequest]:
-        rows = self._file.execute(f"SELECT {_COLUMNS} FROM requests WHERE status = 'pending' AND sandbox = ? "
-                                  "AND subject = ?", (sandbox, subject))
-        return list(map(_request, rows))
+        return self._requests("WHERE status = 'pending' AND sandbox = ? AND subject = ?", sandbox, subject)
 
     def recent(self, limit: int, sandbox: str | None = None) -> list[ApprovalRequest]:
         """Requests of any status, the newest first."""
         which, values = _which(sandbox=sandbox)
-        return list(map(_request, self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE id > 0{which} ORDER BY id DESC LIMIT ?", (*values, limit))))
+        return self._requests(f"WHERE id > 0{which} ORDER BY id DESC LIMIT ?", *values, limit)
 
     def load_of(self, sandbox: str) -> tuple[int, int, int]:
         """The pending requests of *sandbox*, the bytes of its payloads that are kept, and all pending requests."""
@@ -299,12 +269,7 @@ class RequestStore:
         self._file.execute("UPDATE requests SET repeats = repeats + 1 WHERE id = ?", (number,))
 
     def decide(self, number: int, status: str, by: str, now: float, rule: str = "") -> bool:
-        """
-        Decide a pending request.
-
-        Returns:
-            False if it isn't pending, or has expired.
-        """
+        """Decide a pending request; False if it isn't pending, or has expired."""
         done = self._file.execute(
             "UPDATE requests SET status = ?1, decided_by = ?2, decided = ?3, rule = ?4, "
             "stage = CASE WHEN ?1 = 'approved' AND payload IS NOT NULL THEN 'due' ELSE '' END "
@@ -324,19 +289,12 @@ class RequestStore:
         return None if row[0] is None else float(row[0])
 
     def staged(self, stage: str) -> list[ApprovalRequest]:
-        return list(map(_request, self._file.execute(
-            f"SELECT {_COLUMNS} FROM requests WHERE stage = ? ORDER BY id", (stage,))))
+        return self._requests("WHERE stage = ? ORDER BY id", stage)
 
     def begin(self, number: int, temporary: str) -> bool:
         """
-        Record that a caller begins to carry out a request that is due.
-
-        Args:
-            number: the request's id.
-            temporary: the name of a file that may be left behind.
-
-        Returns:
-            False if another caller has begun it, or it isn't due.
+        Record that a caller begins to carry out a request, and may leave a file *temporary* behind; False if it isn't
+        due.
         """
         return self._file.execute("UPDATE requests SET stage = 'applying', way = ? WHERE id = ? AND stage = 'due' "
                                        "AND status = 'approved'", (temporary, number)).rowcount == 1
@@ -365,30 +323,12 @@ class RequestStore:
             "(SELECT coalesce(max(id), 0) FROM requests) - ?", (KEPT,))
 
     def add_rule(self, effect: Effect, text: str, project: str, now: float) -> bool:
-        """
-        Store a rule.
-
-        Args:
-            effect: "allow" or "deny".
-            text: of the rule, in normal form.
-            project: the folder of the project in which it holds; "" for all projects.
-            now: seconds since the epoch.
-
-        Returns:
-            False if the same rule was there already.
-        """
+        """Store a rule with its text in normal form; False if the same was there already."""
         return self._file.execute("INSERT OR IGNORE INTO rules VALUES (?, ?, ?, ?)",
                                        (effect, text, project, now)).rowcount == 1
 
     def remove_rule(self, effect: Effect, text: str, project: str | None) -> bool:
-        """
-        Remove a rule; returns whether there was one.
-
-        Args:
-            effect: "allow" or "deny".
-            text: of the rule, in normal form.
-            project: the rule's project; None for any.
-        """
+        """Remove a rule of *project* (None: of any); returns whether there was one."""
         which, values = _which(project=project)
         return self._file.execute(f"DELETE FROM rules WHERE effect = ? AND text = ?{which}",
                                       (effect, text, *values)).rowcount > 0
@@ -444,24 +384,25 @@ def _is_damage(error: BaseException) -> bool:
     return type(error) is sqlite3.DatabaseError
 
 
+def _read_rule(effect: Any, text: Any, project: Any) -> tuple[Effect, str, str]:
+    """The row of a rule that is valid, else BadRequest."""
+    found: tuple[Effect, str, str] = "deny" if effect == "deny" else "allow", str(text), str(project)
+    parse_rule(found[1], found[0], found[2])
+    return found
+
+
 def read_copy(folder: str) -> RuleCopy | None:
     """
-    The copy of the rules and modes; None if there is none.
-
-    Raises:
-        Unsupported: it can't be read, so it isn't known which rules were stored.
+    The copy of the rules and modes; None if there is none. Unsupported if it can't be read: it isn't known what was
+    stored.
     """
     path = os.path.join(folder, COPY)
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
-        rules = tuple((str(effect), str(text), str(project)) for effect, text, project in found["rules"])
-        for effect, text, project in rules:
-            parse_rule(text, "deny" if effect == "deny" else "allow", project)
         for category, mode in found["modes"].items():
             check_mode(category, mode)
-        return RuleCopy(tuple(("deny" if effect == "deny" else "allow", text, project)
-                              for effect, text, project in rules), found["modes"])
+        return RuleCopy(tuple(_read_rule(*row) for row in found["rules"]), found["modes"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequest):
@@ -487,16 +428,8 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
     """
     Make a new file of requests and rules in place of one that is damaged. The old one stays beside it.
 
-    Args:
-        folder: of the store.
-        without_rules: go on where it isn't known which rules were stored.
-
-    Returns:
-        The path of the old file, and the rules of the new one; None if the file is whole.
-
-    Raises:
-        BadRequest: it isn't known which rules were stored.
-        Busy, Unsupported: as for RequestStore.
+    Returns the old file's path, and the rules of the new one; None if the file is whole. BadRequest if it isn't known
+    which rules were stored, unless *without_rules*.
     """
     try:
         RequestStore(folder).close()
@@ -529,15 +462,11 @@ def recover(folder: str, *, without_rules: bool = False) -> tuple[str, RuleCopy]
 
 def _readable(path: str) -> list[tuple[Effect, str, str]] | None:
     """The valid rules of a damaged file; None if its table can't be read as a whole."""
-    found = list[tuple[Effect, str, str]]()
     try:
         file = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
         try:
-            for effect, text, project in file.execute("SELECT effect, text, project FROM rules"):
-                found.append(("deny" if effect == "deny" else "allow", str(text), str(project)))
-                parse_rule(str(text), found[-1][0], str(project))
+            return [_read_rule(*row) for row in file.execute("SELECT effect, text, project FROM rules")]
         finally:
             file.close()
     except (sqlite3.Error, ValueError, TypeError, BadRequest):
         return None
-    return found

@@ -1,7 +1,6 @@
 """
 The subject of a request in normal form, which rules compare.
 
-Runs in:   the operator's program; pure.
 Trust:     none. A text becomes a subject, or BadRequest with the reason.
 Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org` one host, `Foo_Bar` and `foo-bar` one
            package of pip. Without a normal form a rule would miss some spellings.
@@ -9,12 +8,14 @@ Why:       `./a`, `x/../a` and `a` are one file, `Example.ORG.` and `example.org
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, Bug
 from leeward.spec.hosts import Host, InvalidHost, parse_host
 from leeward.spec.unseen import is_seen
 
@@ -40,60 +41,38 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """
-    The peer of a connection.
+    """The peer of a connection; the port is 0 if the request has none."""
 
-    Attributes:
-        host: a name or an address.
-        port: 0 if the request has none.
-    """
-
+    category: ClassVar = "network"
     host: Host
     port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectPath:
-    """
-    A file or folder of the project.
+    """A file or folder of the project."""
 
-    Attributes:
-        path: relative to the project, without `.`, `..` and links.
-        in_repository: whether it lay in a repository of the host's, or made one, when it was asked for.
-    """
-
-    path: str
+    category: ClassVar = "filesystem"
+    path: str  # relative to the project, without `.`, `..` and links
+    #: Whether it lay in a repository of the host's, or made one, when it was asked for.
     in_repository: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """
-    A command.
+    """A command."""
 
-    Attributes:
-        argv: its arguments, the program first; () if there is a line.
-        line: of a shell, if it isn't plain words; else "".
-        cwd: the folder to start in, relative to the project, or absolute if it is elsewhere in the sandbox; "" for the
-            project itself.
-    """
-
-    argv: tuple[str, ...]
-    line: str = ""
-    cwd: str = ""
+    category: ClassVar = "exec"
+    argv: tuple[str, ...]  # its arguments, the program first; () if there is a line
+    line: str = ""  # of a shell, if it isn't plain words; else ""
+    cwd: str = ""  # the folder to start in, relative to the project ("": itself), or absolute elsewhere in the sandbox
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPackage:
-    """
-    A package as its manager names it.
+    """A package in its manager's normal form; the version as it was requested, "" for any."""
 
-    Attributes:
-        manager: one of MANAGERS.
-        name: in the manager's normal form.
-        version: as it was requested; "" for any.
-    """
-
+    category: ClassVar = "packages"
     manager: str
     name: str
     version: str = ""
@@ -101,25 +80,17 @@ class NamedPackage:
 
 @dataclass(frozen=True, slots=True)
 class BranchName:
-    """
-    A branch of a repository.
+    """A branch of a repository, without refs/heads/."""
 
-    Attributes:
-        name: without refs/heads/.
-    """
-
+    category: ClassVar = "git"
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxAction:
-    """
-    An action of leeward itself.
+    """An action of leeward itself, one line."""
 
-    Attributes:
-        text: the action, one line.
-    """
-
+    category: ClassVar = "sandbox"
     text: str
 
 
@@ -137,16 +108,7 @@ def is_shown(subject: RuleSubject) -> bool:
 
 
 def endpoint(host: str, port: int = 0) -> Endpoint:
-    """
-    The endpoint of a host and a port.
-
-    Args:
-        host: a name or an address, in any of its forms.
-        port: 0 if the request has none.
-
-    Raises:
-        BadRequest: *host* is no host, or *port* isn't between 0 and 65535.
-    """
+    """The endpoint of a name or an address, in any of its forms, and a port; 0 if the request has none."""
     try:
         found = parse_host(host)
     except InvalidHost as error:
@@ -158,14 +120,9 @@ def endpoint(host: str, port: int = 0) -> Endpoint:
 
 def project_path(path: str, link: Callable[[str], str | None] = lambda path: None) -> ProjectPath:
     """
-    *path* with `.`, `..` and links resolved beneath the project, as the kernel resolves them.
-
-    Args:
-        path: relative to the project.
-        link: returns the text of the link at a path of the project; None if there is no link.
-
-    Raises:
-        BadRequest: the path leads out of the project, is the project itself, or has more than MOST_LINKS links.
+    *path* with `.`, `..` and links resolved beneath the project, as the kernel resolves them. BadRequest if it leads
+    out of the project, is the project itself, or has more than MOST_LINKS links. *link* returns the text of the link at
+    a path.
     """
     if "\0" in path or not 0 < len(path) <= MOST_PATH:
         raise BadRequest(f"a path has 1 to {MOST_PATH} characters, and no NUL among them")
@@ -200,13 +157,8 @@ def _parts(path: str) -> list[str]:
 
 def starting_folder(text: str) -> str:
     """
-    The folder in which a command starts, in the form of `Invocation.cwd`.
-
-    Args:
-        text: a path in the sandbox, relative to WORKSPACE or absolute; "" for WORKSPACE.
-
-    Raises:
-        BadRequest: *text* is too long, or has characters that can't be shown.
+    The folder in which a command starts, as `Invocation.cwd`, of a path relative to WORKSPACE or absolute ("":
+    WORKSPACE).
     """
     if len(text) > MOST_PATH or not text.isprintable():
         raise BadRequest("a folder to start in is a path that can be shown")
@@ -217,14 +169,8 @@ def starting_folder(text: str) -> str:
 
 def invocation(command: str | Sequence[str], cwd: str = "") -> Invocation:
     """
-    The subject of a command. A line of plain words becomes these words, any other stays a line.
-
-    Args:
-        command: arguments, or a line.
-        cwd: the folder to start in, as `starting_folder` takes it.
-
-    Raises:
-        BadRequest: there is no program, or a bound is exceeded.
+    The subject of a command in a folder of `starting_folder`. A line of plain words becomes these words, any other
+    stays a line.
     """
     folder = starting_folder(cwd)
     if isinstance(command, str):
@@ -278,12 +224,7 @@ def plain_words(line: str) -> tuple[str, ...] | None:
 
 
 def package(manager: str, name: str, version: str = "") -> NamedPackage:
-    """
-    The subject of a package.
-
-    Raises:
-        BadRequest: the manager isn't known, or it has no such names or versions.
-    """
+    """The subject of a package; BadRequest if the manager isn't known, or has no such names or versions."""
     if manager not in MANAGERS:
         raise BadRequest(f"no manager of packages that is known; these are: {', '.join(MANAGERS)}")
     form = _NAMES["npm" if manager == "bun" else manager]
@@ -291,19 +232,20 @@ def package(manager: str, name: str, version: str = "") -> NamedPackage:
         raise BadRequest(f"{manager} has no package of such a name")
     if version and not _VERSION.fullmatch(version):
         raise BadRequest("a version is letters, digits and . + ! _ - alone, after ^ or ~ at most")
+    return NamedPackage(manager, package_form(manager, name), version)
+
+
+def package_form(manager: str, name: str) -> str:
+    """*name*, or a pattern of names, in the manager's normal form."""
     if manager == "pip":
-        name = re.sub(r"[-_.]+", "-", name).lower()
-    elif manager == "cargo":
-        name = name.replace("_", "-").lower()
-    return NamedPackage(manager, name, version)
+        return re.sub(r"[-_.]+", "-", name).lower()
+    return name.replace("_", "-").lower() if manager == "cargo" else name
 
 
 def branch(name: str) -> BranchName:
     """
-    The subject of a branch, with or without refs/heads/.
-
-    Raises:
-        BadRequest: git would refuse the name, or read it as something else.
+    The subject of a branch, with or without refs/heads/; BadRequest if git would refuse the name, or read it as another
+    thing.
     """
     name = name.removeprefix("refs/heads/")
     if (not _BRANCH.fullmatch(name) or len(name) > 255 or ".." in name or "@{" in name or name == "@"
@@ -314,12 +256,92 @@ def branch(name: str) -> BranchName:
 
 
 def sandbox_action(text: str) -> SandboxAction:
-    """
-    The subject of an action of leeward itself.
-
-    Raises:
-        BadRequest: *text* isn't one line of 1 to MOST_PATH characters that can be shown.
-    """
+    """The subject of an action of leeward itself: one line of 1 to MOST_PATH characters that can be shown."""
     if not 0 < len(text) <= MOST_PATH or not text.isprintable():
         raise BadRequest(f"an action is one line of 1 to {MOST_PATH} characters that can be shown")
     return SandboxAction(text)
+
+
+# --- as text and for JSON ---------------------------------------------------------------
+
+
+def storable(text: str) -> str:
+    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def subject_text(subject: RuleSubject) -> str:
+    """*subject* as JSON in ASCII; equal texts are equal subjects."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            said: list[Any] = [host.text, port]
+        case ProjectPath(path=text, in_repository=True):
+            said = [text, True]
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            said = [text]
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = [list(argv), line, *([cwd] if cwd else [])]
+        case NamedPackage(manager=manager, name=name, version=version):
+            said = [manager, name, version]
+    return json.dumps([subject.category, *said])
+
+
+def subject_of(text: str) -> RuleSubject:
+    """The subject that `subject_text` has written."""
+    match json.loads(text):
+        case ["network", str(host), int(port)]:
+            return Endpoint(parse_host(host), port)
+        case ["filesystem", str(path)]:
+            return ProjectPath(path)
+        case ["filesystem", str(path), True]:
+            return ProjectPath(path, True)
+        case ["exec", list(argv), str(line)]:
+            return Invocation(tuple(argv), line)
+        case ["exec", list(argv), str(line), str(cwd)]:
+            return Invocation(tuple(argv), line, cwd)
+        case ["packages", str(manager), str(name), str(version)]:
+            return NamedPackage(manager, name, version)
+        case ["git", str(name)]:
+            return BranchName(name)
+        case ["sandbox", str(action)]:
+            return SandboxAction(action)
+    raise Bug(f"a subject that subject_text hasn't written: {text:.100}")
+
+
+def subject_row(subject: RuleSubject) -> dict[str, Any]:
+    """The fields of a subject."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            return {"host": host.text, "port": port}
+        case ProjectPath(path=path):
+            return {"path": storable(path)}
+        case Invocation(argv=argv, line=line, cwd=cwd):
+            said = {"line": storable(line)} if line else {"argv": [storable(argument) for argument in argv]}
+            return {**said, "cwd": storable(cwd)}
+        case NamedPackage(manager=manager, name=name, version=version):
+            return {"manager": manager, "name": name, "version": version}
+        case BranchName(name=name):
+            return {"branch": name}
+        case SandboxAction(text=text):
+            return {"action": text}
+    raise AssertionError("a subject has one of six kinds")
+
+
+def subject_title(subject: RuleSubject) -> str:
+    """A subject as one line for people."""
+    match subject:
+        case Endpoint(host=host, port=port):
+            return (f"[{host.text}]" if ":" in host.text else host.text) + (f":{port}" if port else "")
+        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
+            return storable(text)
+        case Invocation(argv=argv, line=line):
+            return storable(line) if line else " ".join(map(_quoted, argv))
+        case NamedPackage(manager=manager, name=name, version=version):
+            return f"{manager} {name}" + (f"@{version}" if version else "")
+    raise AssertionError("a subject has one of six kinds")
+
+
+def _quoted(argument: str) -> str:
+    # Arguments with blanks are quoted, so that a person sees where each one ends.
+    plain = argument and not any(letter.isspace() or letter in "'\"\\" for letter in argument)
+    return storable(argument) if plain else json.dumps(argument, ensure_ascii=False)

@@ -1,11 +1,11 @@
 """
 Live sync: writes a sandbox's changes in its copy of a project to the host, and the host's edits into the sandbox.
 
-Runs in:   the operator's program that decides, a thread for each sandbox that was opened with sync.
 Writer:    on the host this program alone, by `Project.put`: beneath the project, atomically, and only over the state
            that the round has read. In the sandbox a process of the sandbox.
-Trust:     none in the sandbox's content. A change that a person has to see becomes a request (`files.remarks`); a
-           change that a rule denies isn't written.
+Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed. A change that a
+           person has to see becomes a request (`orders.remarks`); a change that a rule denies isn't written. None in
+           the names on the host, some of which come from a sandbox: no link is followed, no other mount is entered.
 Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
            inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
 Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
@@ -14,6 +14,9 @@ Leaves:    if a process of the sandbox writes to a file in the milliseconds in w
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
 import stat
 import threading
 import time
@@ -21,14 +24,39 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leeward.approvals.carrying.apply import Project
-from leeward.approvals.carrying.files import NOTHING, FileState
+from leeward._native.beneath import open_beneath
+from leeward.approvals.carrying.apply import Project, beneath, in_project
+from leeward.approvals.carrying.orders import (
+    MOST_CONTENT,
+    NOTHING,
+    FileOrder,
+    FileState,
+    change_order,
+    digest,
+    file_request,
+    remarks,
+)
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.sync.host_names import NameSign, names_below, sign_at
-from leeward.approvals.sync.sync_moves import BudgetSpent, Deferred, SyncMoves, SyncPath
-from leeward.approvals.sync.sync_notes import CONFLICT, REFUSED, SyncNote, SyncNotes
-from leeward.approvals.sync.syncing import InsideView, agree, is_skipped, row_change, three_way
+from leeward.approvals.queue.rules import decide_subject
+from leeward.approvals.queue.subjects import ProjectPath
+from leeward.approvals.sync.syncing import (
+    ASKED,
+    CONFLICT,
+    DENIED,
+    REFUSED,
+    InsideView,
+    Move,
+    SyncBudget,
+    SyncNote,
+    SyncNotes,
+    agree,
+    is_skipped,
+    row_change,
+    three_way,
+)
 from leeward.audit.record import RowSink
+from leeward.audit.rows import AuditRow
+from leeward.client.changes import FOLDER, FolderChange
 from leeward.client.overlay import Overlay
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Busy, LeewardError, SandboxOver, ShuttingDown, Stale, told, told_with_type
@@ -69,19 +97,9 @@ class _Look:
 
 class LiveSync:
     """
-    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`.
-
-    Args:
-        moves: writes a path to the other side.
-        overlay: of the sandbox.
-        project: the folder that the overlay is over.
-        after: a path that has to be in the sandbox's copy before the sync begins; "" to begin at once.
-        notes: keeps the changes that aren't written.
-
-    Raises:
-        Stale: the overlay is over another folder than *project*.
-        BadRequest: the project has too many names.
-        LeewardError: as for `Sandbox.diff`.
+    Syncs one sandbox's copy with its project, in a thread of its own, from construction to `end`; but not before the
+    path *after*, if there is one, is in the copy. Stale if the overlay is over another folder than *project*,
+    BadRequest if that has too many names.
     """
 
     def __init__(self, moves: SyncMoves, overlay: Overlay, project: Project, after: str, notes: SyncNotes) -> None:
@@ -122,19 +140,16 @@ class LiveSync:
         if not self._flushing.acquire(blocking=False):
             return
         try:
-            self._flush(seconds)
+            end = time.monotonic() + seconds
+            with self._turned:
+                wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
+                while (self._rounds < wanted or self._left) and self._thread.is_alive():
+                    rest = end - time.monotonic()
+                    if rest <= 0:
+                        return
+                    self._turned.wait(rest)
         finally:
             self._flushing.release()
-
-    def _flush(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        with self._turned:
-            wanted = self._rounds + 3  # the round that runs now, one that sees a change, one that sees it unchanged
-            while (self._rounds < wanted or self._left) and self._thread.is_alive():
-                rest = end - time.monotonic()
-                if rest <= 0:
-                    return
-                self._turned.wait(rest)
 
     def end(self, seconds: float = LAST_S) -> None:
         """Begin the last pass, which takes *seconds* at most. `join` waits for it."""
@@ -351,20 +366,263 @@ class LiveSync:
 
 def begin_sync(box: Sandbox, project: Project, queue: ApprovalQueue, journal: RowSink, after: str,
                hides: Callable[[str], bool]) -> LiveSync:
-    """
-    Sync *project* with the copy of it that *box* has.
-
-    Args:
-        box: a sandbox that was just opened.
-        project: the folder on the host.
-        queue: has the rules, and takes the requests.
-        journal: the record.
-        after: as for LiveSync.
-        hides: whether the host's file at a path isn't shown to the sandbox.
-
-    Raises:
-        Stale, BadRequest, LeewardError: as for LiveSync.
-    """
+    """Sync *project* with the copy of it that *box* has, but for the host's files that *hides* is True for."""
     overlay = Overlay(box, "")
     moves = SyncMoves(box, overlay, project, queue, journal, hides)
     return LiveSync(moves, overlay, project, after, SyncNotes(moves.noted))
+
+
+#: Files of the project that a sandbox may delete on the host; each further deletion becomes a request.
+MOST_DELETED = 100
+
+
+class Deferred(Exception):
+    """A path waits for a later round: its file is being changed, or the queue takes no request now."""
+
+
+class BudgetSpent(Deferred):
+    """All further paths wait for a later round: the sandbox's budget is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPath:
+    """A path that has to be written to one side."""
+
+    path: str  # relative to the project
+    move: Move  # "to_host" or "to_sandbox"
+    inside: FileState | None  # the state in the sandbox; None where the host's own shows through
+    host: FileState  # the state on the host
+    sign: NameSign | None  # of the name on the host; None if there is none
+    change: FolderChange | None = None  # for a move to the host, the row for its order
+    is_restless: bool = False  # the file changes in every round, so it is written as it is read, whatever its hash
+
+    @property
+    def is_deletion(self) -> bool:
+        goal = self.inside if self.move == "to_host" else self.host
+        return goal is not None and goal.type == "none"
+
+
+class SyncMoves:
+    """
+    Writes paths, within a sandbox's budget. *hides* is True for a path whose file of the host isn't shown to the
+    sandbox. `unlisted` has folders that the host has replaced: the overlay lists the old one that it has opened, so new
+    files can be opened by name in the sandbox and aren't listed.
+    """
+
+    def __init__(self, box: Sandbox, overlay: Overlay, project: Project, queue: ApprovalQueue,
+                 journal: RowSink, hides: Callable[[str], bool]) -> None:
+        self._box, self._overlay, self._project, self._queue, self._journal = box, overlay, project, queue, journal
+        self._hides = hides
+        self._budget, self._deleted = SyncBudget(time.monotonic()), 0
+        self._noting, self._unnoted = SyncBudget(time.monotonic()), 0
+        self._temporary = f".leeward-sync-{secrets.token_hex(8)}"
+        self.to_host = self.to_sandbox = 0
+        self.unlisted = set[str]()
+
+    def noted(self, path: str, note: SyncNote) -> None:
+        """Write *note* to the record, at a bounded rate."""
+        if not self._noting.take(0, time.monotonic()):
+            self._unnoted += 1
+            return
+        self._row(note.kind, "" if note.request is None else str(note.request), subject=[path], why=note.why)
+
+    def ended(self, left: int, trouble: str) -> None:
+        """Write to the record that the last pass is over, and what it has left."""
+        self._row("failed" if left or trouble else "ended", to_host=self.to_host, to_sandbox=self.to_sandbox,
+                  left=left, unnoted=self._unnoted, trouble=trouble)
+
+    def _row(self, decision: str, id: str = "", **metadata: Any) -> None:
+        self._journal.write(AuditRow(time.time(), "filesystem", "sync", decision, id, "sync", self._box.id,
+                                     metadata=metadata))
+
+    def _synced(self, path: str, way: str, before: FileState | None, after: FileState) -> None:
+        """Record that the state *before* (None: the sandbox had nothing of its own) was replaced by *after*."""
+        self._row("applied", subject=[path], way=way, type=after.type, mode=after.mode,
+                  before="" if before is None else before.sha256, after=after.sha256)
+
+    def _denial(self, move: SyncPath) -> SyncNote | None:
+        ruling = decide_subject(self._queue.rules(), ProjectPath(move.path), self._project.path)
+        if ruling.answer != "deny":
+            return None
+        return SyncNote(DENIED, f"{ruling.reason}: {ruling.rule or ruling.mode}", move.inside, move.host)
+
+    def _take(self, size: int, last: bool) -> None:
+        if not self._budget.take(size, time.monotonic()) and not last:
+            raise BudgetSpent
+
+    # --- to the host ------------------------------------------------------------------
+
+    def out(self, move: SyncPath, is_own: bool, last: bool) -> SyncNote | FileState:
+        """
+        Write the sandbox's state of a path to the host; returns what was written, or a note that says why nothing was.
+
+        *is_own* says whether the project had the path when the sandbox was opened; *last* ignores the budget. Deferred
+        if the path waits for another round, BudgetSpent if all do, Stale if the host was changed meanwhile.
+        """
+        if (denial := self._denial(move)) is not None:
+            return denial
+        change = move.change
+        if change is None or move.inside is None:
+            raise BadRequest("a move to the host without a change")
+        is_file = move.inside.type == "file"
+        if not (move.is_deletion and move.host.type == "folder"):  # a folder may need several rounds to be empty
+            self._take(change.size if is_file else 0, last)
+        content = self._content(change, move.is_restless) if is_file else b""
+        if is_file and move.is_restless:
+            change = replace(change, sha256=digest(content))
+        host, before = self._project.content(move.path) if is_file else (self._project.state(move.path), b"")
+        if host != move.host:
+            raise Deferred
+        order = change_order(change, host, content)
+        in_repository, more = self._project.in_repository(order.path), list[str]()
+        if order.goal.type == "none" and is_own and self._deleted >= MOST_DELETED:
+            more.append(f"the sandbox has deleted {self._deleted} of the project's files already")
+        why = remarks(order, before, in_repository)
+        if why or more:
+            return self._ask(move, order, before, why, more, in_repository)
+        self._project.put(order, self._temporary)
+        if move.is_deletion and is_own:
+            self._deleted += 1
+        self.to_host += 1
+        self._synced(order.path, "to the host", order.base, order.goal)
+        return order.goal
+
+    def _content(self, change: FolderChange, is_restless: bool) -> bytes:
+        if change.sha256 is None:
+            raise BadRequest("the file is too large to be listed by hash")
+        if change.size > MOST_CONTENT:
+            raise BadRequest(f"a file has {MOST_CONTENT} bytes at most here")
+        try:
+            found = self._overlay.content(change.path, MOST_CONTENT)
+        except SandboxOver:
+            raise
+        except LeewardError:
+            raise Deferred from None  # the file was removed or has grown since it was listed
+        if not is_restless and digest(found) != change.sha256:
+            raise Deferred
+        return found
+
+    def _ask(self, move: SyncPath, order: FileOrder, before: bytes, why: list[str], more: list[str],
+             in_repository: bool) -> SyncNote:
+        new = file_request(order, "apply", before=before, sandbox=self._box.id, reason="live sync doesn't write this",
+                           description=f"sync: {order.goal.type}", more=more, in_repository=in_repository)
+        try:
+            request = self._queue.submit(in_project(new, self._project))
+        except Busy:
+            raise Deferred from None
+        return SyncNote(ASKED, "; ".join([*why, *more])[:500], move.inside, move.host, request.id)
+
+    # --- into the sandbox -------------------------------------------------------------
+
+    def inward(self, move: SyncPath) -> SyncNote | None:
+        """Write the host's state of a path into the sandbox; returns None if it has it now, or a note that says why not."""
+        if (denial := self._denial(move)) is not None:
+            return denial
+        if move.host.type != "none" and self._hides(move.path):
+            return SyncNote(REFUSED, "the sandbox isn't shown this file", move.inside, move.host)
+        where, files = f"{self._overlay.target}/{move.path}", self._box.files
+        if move.host.type not in ("none", "file", "folder"):
+            return SyncNote(REFUSED, f"a {move.host.type} of the host isn't written into the sandbox", move.inside,
+                            move.host)
+        if move.host.type == "folder":
+            return self._folder_inward(move, where)
+        if move.host.type == "none":
+            if files.exists(where):
+                try:
+                    files.remove(where, missing_ok=True)
+                except FileNotFoundError:  # the overlay still lists the lower folder that it has opened
+                    return SyncNote(REFUSED, "the host has removed this folder, but the sandbox still lists it",
+                                    move.inside, move.host)
+                self._has_moved(move)
+            return None
+        return self._file_inward(move, where)
+
+    def _folder_inward(self, move: SyncPath, where: str) -> SyncNote | None:
+        files = self._box.files
+        if not files.exists(where):
+            files.mkdir(where, exist_ok=True)
+            self._has_moved(move)
+        return None
+
+    def _file_inward(self, move: SyncPath, where: str) -> SyncNote | None:
+        state, content = self._project.content(move.path)
+        if state != move.host:
+            raise Deferred
+        self._take(len(content), False)
+        files, mode = self._box.files, state.mode & 0o777
+        try:
+            there: bytes | None = files.read(where, limit=MOST_CONTENT)
+        except FileNotFoundError:
+            there = None
+        if there is None:
+            try:
+                files.write(where, content, mode=mode, exclusive=True)
+            except FileExistsError:
+                raise Deferred from None  # a process made the file first; the next round compares it
+            folder = move.path.rpartition("/")[0]
+            if folder and not files.list(where.rpartition("/")[0]):
+                self.unlisted.add(folder)
+        elif move.inside is not None and digest(there) != move.inside.sha256:
+            raise Deferred
+        elif there != content or (move.inside is not None and move.inside.mode != mode):
+            files.write(where, content, mode=mode)
+        else:
+            return None
+        self._has_moved(move)
+        return None
+
+    def _has_moved(self, move: SyncPath) -> None:
+        self.to_sandbox += 1
+        self._synced(move.path, "to the sandbox", move.inside, move.host)
+
+
+#: Mode (with the type) and inode of a folder; of anything else also size and ctime, which a program can't set back.
+NameSign = tuple[int, ...]
+
+_PASSED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES)
+
+
+def names_below(folder: int, is_skipped: Callable[[str], bool], most: int) -> dict[str, NameSign]:
+    """
+    All names in a folder, at any depth, but for skipped paths and what is below them. BadRequest if there are more than
+    *most*. A folder that can't be opened is listed without its content.
+    """
+    found, todo = dict[str, NameSign](), [""]
+    while todo:
+        inner = todo.pop()
+        try:
+            fd = open_beneath(folder, os.fsencode(inner) or b".", FOLDER)
+        except OSError as error:
+            if error.errno in _PASSED:
+                continue  # removed or replaced since it was listed, or not readable
+            raise
+        try:
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    path = f"{inner}/{entry.name}" if inner else entry.name
+                    if is_skipped(path):
+                        continue
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    found[path] = _sign(about)
+                    if stat.S_ISDIR(about.st_mode):
+                        todo.append(path)
+                    if len(found) > most:
+                        raise BadRequest(f"a project that is synced has {most} names at most")
+        finally:
+            os.close(fd)
+    return found
+
+
+def sign_at(folder: int, path: str) -> NameSign | None:
+    """The sign of one name; None if it doesn't exist, or if a part of the path is a link or another mount."""
+    with beneath(folder, path) as fd:
+        return None if fd is None else _sign(os.fstat(fd))
+
+
+def _sign(about: os.stat_result) -> NameSign:
+    if stat.S_ISDIR(about.st_mode):
+        return about.st_mode, about.st_ino
+    return about.st_mode, about.st_ino, about.st_size, about.st_ctime_ns

@@ -1,7 +1,7 @@
 """
-Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same.
+Live sync, the part that decides: which side of a path has to be written so that the host and a sandbox are the same,
+and the notes about what isn't written.
 
-Runs in:   the operator's program; pure.
 Trust:     none in the sandbox's rows: names, modes, links and content are hostile.
 Holds:     one side's change is written to the other side only if that side still has the last common state. If both
            have changed a path, nothing is written, and the conflict is noted.
@@ -10,12 +10,12 @@ Holds:     one side's change is written to the other side only if that side stil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from leeward.approvals.carrying.files import NOTHING, FileState
-from leeward.approvals.queue.subjects import project_path
+from leeward.approvals.carrying.orders import NOTHING, FileState
+from leeward.approvals.queue.subjects import project_path, storable
 from leeward.approvals.sync.changes import is_left_out
 from leeward.client.changes import FolderChange, UpperRow
 from leeward.errors import BadRequest
@@ -32,12 +32,7 @@ BURST_BYTES, BYTES_S = 256 << 20, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class InsideView:
-    """
-    A sandbox's states of paths, from the rows of its overlay's upper folder.
-
-    Attributes:
-        rows: by path.
-    """
+    """A sandbox's states of paths, from the rows of its overlay's upper folder."""
 
     rows: Mapping[str, UpperRow]
 
@@ -76,12 +71,8 @@ def agree(one: FileState, other: FileState) -> bool:
 
 def three_way(base: FileState | None, inside: FileState, host: FileState) -> Move:
     """
-    The move for a path, by a three-way comparison.
-
-    Args:
-        base: the last common state; None if it isn't known, since the host has changed the path before it was read.
-        inside: the state in the sandbox.
-        host: the state on the host.
+    The move for a path, by a three-way comparison. *base* is the last common state; None if it isn't known, since the
+    host has changed the path before it was read.
     """
     if agree(inside, host):
         return "same"
@@ -107,12 +98,7 @@ def row_change(path: str, inside: FileState, row: UpperRow | None, host: FileSta
 
 
 class SyncBudget:
-    """
-    The budget of one sandbox's sync: a token bucket of files and one of bytes.
-
-    Args:
-        now: seconds of a monotonic clock.
-    """
+    """The budget of one sandbox's sync, from *now* on a monotonic clock: a token bucket of files and one of bytes."""
 
     def __init__(self, now: float) -> None:
         self._files, self._bytes, self._at = float(BURST_FILES), float(BURST_BYTES), now
@@ -130,13 +116,8 @@ class SyncBudget:
 
 def sync_option(options: dict[str, Any]) -> str | None:
     """
-    Take `sync` and `sync_after` out of the options of a sandbox.
-
-    Returns:
-        The path that the sync waits for, "" for none; None without sync.
-
-    Raises:
-        BadRequest: a value has the wrong type, or there is `sync_after` without `sync`.
+    Take `sync` and `sync_after` out of the options of a sandbox; returns the path that the sync waits for ("": none),
+    None without sync.
     """
     wanted, after = options.pop("sync", False), options.pop("sync_after", "")
     if type(wanted) is not bool or not isinstance(after, str):
@@ -146,3 +127,62 @@ def sync_option(options: dict[str, Any]) -> str | None:
     if not wanted:
         return None
     return project_path(after).path if after else ""
+
+
+#: Kinds: both sides have changed the path; there is a request for the change; a rule denies it; it can't be synced.
+CONFLICT, ASKED, DENIED, REFUSED = "conflict", "asked", "denied", "refused"
+
+#: Notes that are kept, and notes that `rows` returns.
+MOST_NOTES, SHOWN_NOTES = 1000, 100
+
+
+@dataclass(frozen=True, slots=True)
+class SyncNote:
+    """Why a path wasn't written."""
+
+    kind: str  # CONFLICT, ASKED, DENIED or REFUSED
+    why: str  # for people
+    inside: FileState | None  # the state in the sandbox; None where the host's own showed through
+    host: FileState  # the state on the host
+    request: int | None = None  # the id of the request for the change; None for none
+
+
+class SyncNotes:
+    """The notes of one sandbox by path, MOST_NOTES at most; *noted* is called with each new one and its path."""
+
+    def __init__(self, noted: Callable[[str, SyncNote], None]) -> None:
+        self._noted, self._notes = noted, dict[str, SyncNote]()
+
+    def is_noted(self, path: str, inside: FileState | None, host: FileState) -> bool:
+        """
+        Whether there is a note on *path* for these states, so that the path needn't be tried again. A denied one is
+        tried again, since rules change, and so is a folder on one side alone, whose content may have changed.
+        """
+        note = self._notes.get(path)
+        if note is None or note.kind == DENIED or (note.inside, note.host) != (inside, host):
+            return False
+        one_folder = inside is not None and {inside.type, host.type} == {"none", "folder"}
+        return note.kind == ASKED or not one_folder
+
+    def add(self, path: str, note: SyncNote) -> None:
+        if self._notes.get(path) == note:
+            return
+        if path not in self._notes and len(self._notes) >= MOST_NOTES:
+            return
+        self._notes[path] = note
+        self._noted(path, note)
+
+    def drop(self, path: str) -> None:
+        self._notes.pop(path, None)
+
+    def paths(self) -> list[str]:
+        return list(self._notes)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For JSON, conflicts first: `path`, `kind`, `why`, `request`."""
+        found = sorted(dict(self._notes).items(), key=lambda item: (item[1].kind != CONFLICT, item[0]))
+        return [{"path": storable(path), "kind": note.kind, "why": note.why,
+                 "request": note.request} for path, note in found[:SHOWN_NOTES]]
+
+    def __len__(self) -> int:
+        return len(self._notes)

@@ -1,23 +1,23 @@
 """
 REST: the routes for programs, each with its fields and its handler.
 
-Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
 Trust:     none in fields. A sandbox gets only its own requests; for another one's the answer is that of an unknown id.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from leeward.approvals.carrying.orders import EXEC_S
 from leeward.approvals.queue.requests import ApprovalRequest, Resolution
-from leeward.approvals.queue.rules import CATEGORIES, MODES, ApprovalRule, Effect
+from leeward.approvals.queue.rules import CATEGORIES, MODES, Effect
 from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.bodies import MOST_CONTENT_BODY
 from leeward.approvals.web.calls import WebCall, WebParts
-from leeward.approvals.web.fields import (
+from leeward.approvals.web.problems import WebProblem, bad, missing
+from leeward.approvals.web.routes import (
     CATEGORY,
     COMMAND,
     EFFECT,
@@ -25,16 +25,16 @@ from leeward.approvals.web.fields import (
     PROJECT,
     SWITCH,
     VALUE,
+    Row,
     WebField,
     number,
     one_of,
+    route,
     text,
     unchecked,
     whole,
     wholes,
 )
-from leeward.approvals.web.problems import WebProblem, bad, missing
-from leeward.approvals.web.routes import Row, route
 from leeward.approvals.web.rows import request_row, resolution_row, rule_row, rules_row
 from leeward.approvals.web.threads import in_long_thread, in_slow_thread, in_thread, in_thread_of
 
@@ -115,12 +115,7 @@ async def request(call: WebCall, wait: float) -> Row:
 
 
 async def own_request(call: WebCall, number: int) -> ApprovalRequest:
-    """
-    A request that the caller may see.
-
-    Raises:
-        WebProblem: there is no such request, or it is another sandbox's.
-    """
+    """A request that the caller may see; WebProblem if there is none, or it is another sandbox's."""
     found = await in_thread_of(call.sandbox, call.service.queue.get, number) if number < 2**63 else None
     if found is None or (call.sandbox and found.sandbox != call.sandbox):
         raise missing("there is no such request")
@@ -144,24 +139,19 @@ async def ask(call: WebCall) -> Row:
 
 @route("POST", "/api/requests/{id:int}/approve", "Approve.", DECISION)
 async def approve(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always=always,
-                                           everywhere=everywhere, profile=profile, hunks=hunks))
+    return resolution_row(await decide_one(call.parts, call.id, True, call.operator.by, always, everywhere, profile, hunks))
 
 
 @route("POST", "/api/requests/{id:int}/deny", "Deny.", DECISION)
 async def deny(call: WebCall, always: bool, everywhere: bool, profile: str | None, hunks: list[int] | None) -> Row:
-    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always=always,
-                                           everywhere=everywhere, profile=profile, hunks=hunks))
+    return resolution_row(await decide_one(call.parts, call.id, False, call.operator.by, always, everywhere, profile, hunks))
 
 
-async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, always: bool = False,
-                     everywhere: bool = False, profile: str | None = None,
-                     hunks: list[int] | None = None) -> Resolution:
+async def decide_one(parts: WebParts, number: int, approved: bool, by: str, always: bool = False,
+                     everywhere: bool = False, profile: str | None = None, hunks: list[int] | None = None) -> Resolution:
     """
-    Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most.
-
-    Raises:
-        WebProblem: there is no such request, it was decided before, or the file was changed after it (status 409).
+    Decide one request. If it is about a file, wait until the file is written, CARRIED_OUT_S seconds at most. WebProblem
+    if there is no such request, it was decided before, or the file was changed after it (status 409).
     """
     queue = parts.service.queue
     if number >= 2**63 or await in_thread(queue.get, number) is None:
@@ -184,12 +174,7 @@ async def decide_one(parts: WebParts, number: int, approved: bool, by: str, *, a
 
 
 async def _carried_out(parts: WebParts, resolution: Resolution, number: int | None) -> None:
-    """
-    Wait until the approved files are written, that of request *number* or by None all.
-
-    Raises:
-        WebProblem: a file on the host was changed after the request.
-    """
+    """Wait until the approved files are written, that of request *number* or by None all; WebProblem if one was changed."""
     for each in resolution.decided:
         if each.category == "filesystem" and each.stage == "due" and number in (each.id, None):
             found = await parts.feed.wait(each.id, CARRIED_OUT_S, lambda one: one.stage not in ("due", "applying"))
@@ -197,14 +182,10 @@ async def _carried_out(parts: WebParts, resolution: Resolution, number: int | No
                 raise WebProblem(409, "stale", found.note, more={"request": request_row(found, whole=False)})
 
 
-def _has_no_ids(given: Mapping[str, Any]) -> bool:
-    return given.get("ids") is None
-
-
 @route("POST", "/api/bulk", "Decide several: `ids`, or a category up to the last request that was seen.", {
     "approved": WebField(SWITCH, "or denied"), "ids": WebField(wholes(MOST_IDS), "of requests", None),
-    "category": WebField(CATEGORY, "without `ids`", only=_has_no_ids),
-    "upto": WebField(whole(), "the id of the last one, without `ids`", only=_has_no_ids)})
+    "category": WebField(CATEGORY, "without `ids`", only=lambda given: given.get("ids") is None),
+    "upto": WebField(whole(), "the id of the last one, without `ids`", only=lambda given: given.get("ids") is None)})
 async def bulk(call: WebCall, approved: bool, ids: list[int] | None, category: str = "", upto: int = 0) -> Row:
     queue, by = call.service.queue, call.operator.by
     if ids is not None:
@@ -227,14 +208,9 @@ def rules_were_changed(call: WebCall, action: str, decision: str, **metadata: An
     "rule": RULE, "effect": WebField(EFFECT, "of the rule"),
     "project": WebField(PROJECT, "its path, if the rule isn't for all projects", None)}, status=201)
 async def add_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> Row:
-    made, resolution = await store_rule(call, rule, effect, project)
-    return {**rule_row(made), "resolution": resolution_row(resolution)}
-
-
-async def store_rule(call: WebCall, rule: str, effect: Effect, project: str | None) -> tuple[ApprovalRule, Resolution]:
     made, resolution = await in_thread(call.service.queue.add_rule, rule, effect, project or "")
     rules_were_changed(call, "rule", "added", rule=f"{made.effect} {made.text}", project=made.project)
-    return made, resolution
+    return {**rule_row(made), "resolution": resolution_row(resolution)}
 
 
 @route("DELETE", "/api/rules", "Remove a rule.", {

@@ -1,7 +1,6 @@
 """
 Reads the body of a call within bounds of bytes and time.
 
-Runs in:   the operator's program that decides.
 Trust:     none. Any bytes give a value or WebProblem.
 """
 
@@ -38,11 +37,8 @@ class BodyReader:
 
     async def read(self, request: Request, caller: str, most: int) -> bytes:
         """
-        The body of a call.
-
-        Raises:
-            WebProblem: the body is larger than *most* bytes, takes longer than BODY_S, is cut off, or the caller sends
-                too many bytes at once.
+        The body of a call. WebProblem if it is larger than *most* bytes, takes longer than BODY_S, is cut off, or
+        *caller* sends too many bytes at once.
         """
         said = request.headers.get("content-length", "0")
         if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
@@ -70,12 +66,7 @@ class BodyReader:
 
 
 def json_fields(body: bytes) -> dict[str, Any]:
-    """
-    The JSON object in *body*; {} for an empty body.
-
-    Raises:
-        WebProblem: *body* isn't a JSON object in UTF-8.
-    """
+    """The JSON object in *body*, in UTF-8; {} for an empty body."""
     if not body:
         return {}
     try:
@@ -94,12 +85,7 @@ def _no_constant(name: str) -> Any:
 
 
 def form_fields(body: bytes) -> dict[str, Any]:
-    """
-    The fields of a page's form; of several with one name the last.
-
-    Raises:
-        WebProblem: *body* isn't an encoded form, or has more than MOST_FIELDS fields.
-    """
+    """The fields of a page's form, MOST_FIELDS at most; of several with one name the last."""
     try:
         return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, strict_parsing=bool(body),
                               max_num_fields=MOST_FIELDS, errors="strict"))

@@ -1,9 +1,8 @@
 """
 One call: the caller's rights, the body, and the answer if the call fails.
 
-Runs in:   the operator's program that decides, on its event loop.
-Holds:     each route goes through `answered`: a sandbox can call only the routes that
-           are for it, and a change by a browser needs the session's CSRF token.
+Holds:     each route goes through `answered`: a sandbox can call only the routes that are for it, and a change by a
+           browser needs the session's CSRF token.
 """
 
 from __future__ import annotations
@@ -19,12 +18,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from leeward.approvals.service import ApprovalService
-from leeward.approvals.web.access import BrowserSession, PageAccess
 from leeward.approvals.web.bodies import MOST_BODY, BodyReader, form_fields, json_fields
-from leeward.approvals.web.credentials import AskingSandbox, Credential, Operator, credential_of
 from leeward.approvals.web.feed import LiveFeed
-from leeward.approvals.web.gate import SAFE, SESSION_KEY
-from leeward.approvals.web.problems import WebProblem, forbidden, problem_of, unauthorized
+from leeward.approvals.web.gate import (
+    SAFE,
+    SESSION_KEY,
+    AskingSandbox,
+    BrowserSession,
+    Credential,
+    Operator,
+    PageAccess,
+    credential_of,
+)
+from leeward.approvals.web.problems import WebProblem, forbidden, problem_of
 from leeward.approvals.web.routes import WebRoute
 from leeward.approvals.web.threads import in_thread_of
 from leeward.errors import LeewardError
@@ -51,20 +57,11 @@ class WebParts:
 
 @dataclass(frozen=True, slots=True)
 class WebCall:
-    """
-    Attributes:
-        parts: what all routes share.
-        request: of Starlette.
-        credential: the caller; None only on routes for anyone.
-        session: of a browser; None for other callers.
-        fields: of the body's object or form.
-    """
-
     parts: WebParts
     request: Request
-    credential: Credential | None
-    session: BrowserSession | None
-    fields: Mapping[str, Any]
+    credential: Credential | None  # the caller; None only on routes for anyone
+    session: BrowserSession | None  # of a browser; None for other callers
+    fields: Mapping[str, Any]  # of the body's object or form
 
     @property
     def service(self) -> ApprovalService:
@@ -78,10 +75,8 @@ class WebCall:
     @property
     def operator(self) -> Operator:
         """
-        The operator as the caller.
-
-        Raises:
-            WebProblem: the caller is a sandbox; `answered` has refused that before on routes that need the operator.
+        The operator as the caller; WebProblem for a sandbox, which `answered` has refused before on routes that need
+        the operator.
         """
         if not isinstance(self.credential, Operator):
             raise forbidden("a sandbox asks, and doesn't decide")
@@ -94,15 +89,15 @@ class WebCall:
 
 def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[Response]]:
     """
-    The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call without
-    a session the answer redirects to /login.
+    The endpoint of a route: checks the caller, the body and the fields, and calls the handler. For a page's call
+    without a session the answer redirects to /login.
     """
     async def answer(request: Request) -> Response:
         caller = ""
         try:
             credential = credential_of(request.scope)
             if credential is None and route.who != "anyone":
-                raise unauthorized()
+                raise WebProblem(401, "unauthorized", "this needs a session or a token")
             if isinstance(credential, AskingSandbox):
                 if route.who == "operator":
                     raise forbidden("a sandbox asks, and doesn't decide")
@@ -114,8 +109,9 @@ def answered(parts: WebParts, route: WebRoute) -> Callable[[Request], Awaitable[
                 parts.calls[caller] += 1
             session = request.scope.get(SESSION_KEY)
             fields = await _fields(parts, request, caller, route.most_body)
-            if session is not None and request.method not in SAFE:
-                _check_csrf(request, session, fields)
+            if session is not None and request.method not in SAFE and not is_csrf(
+                    session, request.headers.get(CSRF_HEADER) or fields.get(CSRF_FIELD)):
+                raise forbidden("the form is of another session; load the page again")
             values = route.values(request.query_params if request.method in SAFE else fields,
                                   isinstance(credential, AskingSandbox))
             found = await route.handler(WebCall(parts, request, credential, session, fields), **values)
@@ -144,12 +140,6 @@ async def _fields(parts: WebParts, request: Request, caller: str, most: int) -> 
         # A form of another site can send text/plain without a preflight request.
         raise WebProblem(415, "bad_request", "a body is application/json")
     return json_fields(body) if len(body) <= MOST_BODY else await in_thread_of(caller, json_fields, body)
-
-
-def _check_csrf(request: Request, session: BrowserSession, fields: Mapping[str, Any]) -> None:
-    given = request.headers.get(CSRF_HEADER) or fields.get(CSRF_FIELD)
-    if not is_csrf(session, given):
-        raise forbidden("the form is of another session; load the page again")
 
 
 def is_csrf(session: BrowserSession, given: object) -> bool:

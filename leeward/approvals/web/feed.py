@@ -1,8 +1,8 @@
 """
 Notifies viewers, and calls that wait, of new requests and decisions.
 
-Runs in:   the operator's program that decides. The queue calls it in the thread that decided; viewers and waiting calls
-           are on an event loop, to which each message is passed.
+Threads:   the queue calls it in the thread that decided; viewers and waiting calls are on an event loop, to which each
+           message is passed.
 Holds:     no viewer delays others. A viewer with more than MOST_WAITING messages that it hasn't taken is dropped, and
            has to connect again.
 """
@@ -36,10 +36,8 @@ MOST_BEGUN = 256
 
 class LiveViewer:
     """
-    The queue of messages for one WebSocket, on the event loop on which it was made.
-
-    Attributes:
-        dropped: whether it was dropped, since it didn't take its messages or its loop is closed.
+    The queue of messages for one WebSocket, on the event loop on which it was made. It is `dropped` if it doesn't take
+    its messages, or its loop is closed.
     """
 
     def __init__(self) -> None:
@@ -48,13 +46,7 @@ class LiveViewer:
         self.dropped = False
 
     def put(self, message: str, may_miss: bool = False) -> None:
-        """
-        Queue a message. From any thread.
-
-        Args:
-            message: JSON.
-            may_miss: leave the message out if half of MOST_WAITING messages wait.
-        """
+        """Queue a message, from any thread; one that *may_miss* is left out if half of MOST_WAITING messages wait."""
         try:
             self._loop.call_soon_threadsafe(self._put, message, may_miss)
         except RuntimeError:
@@ -80,12 +72,7 @@ class LiveViewer:
 
 
 class LiveFeed:
-    """
-    All viewers, and all calls that wait for a request.
-
-    Args:
-        queue: of the requests.
-    """
+    """All viewers, and all calls that wait for a request."""
 
     def __init__(self, queue: ApprovalQueue) -> None:
         self._queue, self._lock = queue, threading.Lock()
@@ -135,12 +122,7 @@ class LiveFeed:
         self.send({"type": "shutdown", "reason": reason})
 
     def look(self) -> LiveViewer:
-        """
-        Add a viewer; `leave` removes it.
-
-        Raises:
-            Busy: there are MOST_VIEWERS already.
-        """
+        """Add a viewer, which `leave` removes; Busy if there are MOST_VIEWERS."""
         with self._lock:
             if len(self._viewers) >= MOST_VIEWERS:
                 raise Busy(f"there are {MOST_VIEWERS} viewers already")
@@ -155,19 +137,9 @@ class LiveFeed:
     async def wait(self, number: int, timeout: float, is_done: Callable[[ApprovalRequest], bool],
                    caller: str = "") -> ApprovalRequest | None:
         """
-        Wait until *is_done* is true of a request, *timeout* seconds at most.
-
-        Args:
-            number: the request's id.
-            timeout: seconds.
-            is_done: a pure function.
-            caller: the sandbox's id; "" for the operator.
-
-        Returns:
-            The request at that time; None if there is none.
-
-        Raises:
-            Busy: MOST_WAITERS calls of this caller wait already.
+        Wait until the pure function *is_done* is true of a request, *timeout* seconds at most; returns the request,
+        None if there is none. Busy if MOST_WAITERS calls of *caller* (a sandbox's id; "" for the operator) wait
+        already.
         """
         if self._waiting[caller] >= MOST_WAITERS:
             raise Busy(f"{MOST_WAITERS} calls wait already", 1.0)

@@ -1,7 +1,6 @@
 """
 The WebSocket: a viewer gets new requests and decisions, and can decide.
 
-Runs in:   the operator's program that decides, on its event loop.
 Sends:     init, request, resolve, rules, output, shutdown, error. After `shutdown`, and after an `error` whose code is
            "behind", the connection ends.
 Takes:     approve and deny: `{"type": "approve", "id": 7, "always": false, "everywhere": false, "csrf": "..."}`. A
@@ -20,12 +19,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from leeward.approvals.web import bodies
 from leeward.approvals.web.api import ALWAYS, EVERYWHERE, decide_one
 from leeward.approvals.web.calls import WebParts, is_csrf
-from leeward.approvals.web.credentials import Operator, credential_of
 from leeward.approvals.web.feed import LiveViewer
-from leeward.approvals.web.fields import WebField, whole
-from leeward.approvals.web.gate import SESSION_KEY
+from leeward.approvals.web.gate import SESSION_KEY, Operator, credential_of
 from leeward.approvals.web.problems import WebProblem, bad, forbidden, problem_of
-from leeward.approvals.web.routes import route
+from leeward.approvals.web.routes import WebField, route, whole
 from leeward.approvals.web.rows import request_row, rules_row
 from leeward.approvals.web.threads import in_thread
 from leeward.errors import LeewardError
@@ -42,6 +39,9 @@ SEND_S = 10.0
 #: Seconds without a message after which the session is checked again.
 LOOK_S = 30.0
 
+
+_BEHIND = {"type": "error", "error": "behind", "detail": "messages came faster than they were taken; connect again"}
+_UNAUTHORIZED = {"type": "error", "error": "unauthorized", "detail": "the session is over"}
 
 #: Of a message.
 FIELDS = {"id": WebField(whole(), "of the request"), "always": ALWAYS, "everywhere": EVERYWHERE}
@@ -88,27 +88,22 @@ async def _send(parts: WebParts, socket: WebSocket, viewer: LiveViewer, scope: a
             texts: list[str] = []
             with anyio.move_on_after(LOOK_S):
                 texts = await viewer.take()
-            if viewer.dropped or (session is not None and parts.access.is_over(session)):
-                texts = [json.dumps(_error("behind" if viewer.dropped else "unauthorized"))]
+            is_over = viewer.dropped or (session is not None and parts.access.is_over(session))
+            if is_over:
+                texts = [json.dumps(_BEHIND if viewer.dropped else _UNAUTHORIZED)]
             for text in texts:
                 with anyio.fail_after(SEND_S):
                     await socket.send_text(text)
                 if text.startswith('{"type": "shutdown"'):
                     await socket.close(1001, "shutdown")
                     return
-            if viewer.dropped or (session is not None and parts.access.is_over(session)):
+            if is_over:
                 await socket.close(1008 if not viewer.dropped else 1013)
                 return
     except (WebSocketDisconnect, TimeoutError, RuntimeError, OSError):
         pass
     finally:
         scope.cancel()
-
-
-def _error(code: str) -> dict[str, Any]:
-    said = {"behind": "messages came faster than they were taken; connect again",
-            "unauthorized": "the session is over"}
-    return {"type": "error", "error": code, "detail": said[code]}
 
 
 async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> None:
@@ -126,12 +121,7 @@ async def _receive(parts: WebParts, socket: WebSocket, credential: Operator) -> 
 
 
 def message_fields(text: object) -> dict[str, Any]:
-    """
-    The JSON object of a message.
-
-    Raises:
-        WebProblem: the message isn't one, or is too long.
-    """
+    """The JSON object of a message."""
     if not isinstance(text, str) or len(text) > MOST_MESSAGE:
         raise bad(f"a message is one object of JSON with {MOST_MESSAGE} characters at most")
     return bodies.json_fields(text.encode("utf-8", "replace"))

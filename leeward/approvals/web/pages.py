@@ -1,7 +1,6 @@
 """
 The page's routes: its tabs, and its forms, which work without a script.
 
-Runs in:   the operator's program that decides, on its event loop; the queue and the daemon are called in threads.
 Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
            decision is about what was shown.
 """
@@ -9,28 +8,27 @@ Trust:     none in the texts: see drawing.py. A form names its request, and the 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from leeward.approvals.queue.generating import generate_rule
 from leeward.approvals.queue.requests import ApprovalRequest, CollapsedRow, collapsed
-from leeward.approvals.queue.rules import CATEGORIES, Effect
-from leeward.approvals.web.api import decide_one, remove_rule, rules_were_changed, store_rule
+from leeward.approvals.queue.rules import CATEGORIES, Effect, generate_rule
+from leeward.approvals.queue.subjects import subject_title
+from leeward.approvals.web.api import add_rule, decide_one, remove_rule, set_config, set_mode
 from leeward.approvals.web.calls import WebCall
-from leeward.approvals.web.diffs import hunks_of
-from leeward.approvals.web.drawing import draw
-from leeward.approvals.web.fields import CATEGORY, EFFECT, PROJECT, WebField, one_of, text, whole
+from leeward.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw, hunks_of
 from leeward.approvals.web.gate import cookie_name
-from leeward.approvals.web.marking import MOST_FULL, MOST_SHOWN
 from leeward.approvals.web.problems import WebProblem, bad, missing
-from leeward.approvals.web.routes import route
-from leeward.approvals.web.rows import rules_row, subject_title
+from leeward.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
+from leeward.approvals.web.rows import rules_row
 from leeward.approvals.web.threads import in_slow_thread, in_thread
 from leeward.errors import LeewardError
+
+Value = TypeVar("Value")
 
 #: Requests of one list, at most, before rows of one sandbox are collapsed.
 MOST_LISTED = 100
@@ -89,15 +87,20 @@ async def request_page(call: WebCall, category: str, after: int) -> Response:
     return draw("queue.html", values | await _listed(call, category, after))
 
 
+async def _or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str]:
+    """What *found* gives and "", or *otherwise* and why it fails."""
+    try:
+        return await found, ""
+    except LeewardError as error:
+        return otherwise, str(error)
+
+
 async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     """The values that a page shows of one request."""
     is_full = "full" in call.request.query_params
     detail, why = dict[str, Any](), ""
     if request.status == "pending" or request.stage in ("due", "applying"):
-        try:
-            detail = await in_slow_thread("", call.service.detail, request.id)
-        except LeewardError as error:
-            why = str(error)
+        detail, why = await _or_why(in_slow_thread("", call.service.detail, request.id), {})
     run = None
     if request.category in ("exec", "packages") and request.stage:
         run = await in_slow_thread("", call.service.run, request.id)
@@ -106,20 +109,12 @@ async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
     return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
             "hunks": hunks, "run": run, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
             "is_full": is_full, "metadata": _flat(request.metadata),
-            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else [],
-            "bytes": {side: _size(detail.get(side)) for side in ("before", "after")}}
-
-
-def _size(text: object) -> int:
-    return len(text) if isinstance(text, str) else 0
+            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else []}
 
 
 def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
-    before, after, hunks = detail.get("before"), detail.get("after"), detail.get("hunks")
-    if not isinstance(hunks, list) or not hunks or request.category != "filesystem":
-        return []
-    before, after = before if isinstance(before, str) else "", after if isinstance(after, str) else ""
-    return hunks_of(before, after, subject_title(request.subject), hunks)
+    hunks = detail.get("hunks") if request.category == "filesystem" else None
+    return hunks_of(detail["before"] or "", detail["after"] or "", subject_title(request.subject), hunks) if hunks else []
 
 
 def _rule_of(request: ApprovalRequest) -> dict[str, str]:
@@ -181,7 +176,7 @@ def _adds(given: Mapping[str, Any]) -> bool:
     page=True)
 async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effect = "deny") -> Response:
     if _adds(call.fields):
-        await store_rule(call, rule, effect, project)
+        await add_rule(call, rule, effect, project)
     else:
         await remove_rule(call, rule, project)
     return RedirectResponse("/rules", 303)
@@ -190,18 +185,13 @@ async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effec
 @route("POST", "/modes", "Set a mode.", {
     "category": WebField(text(20), "of rules"), "mode": WebField(text(20), "for it")}, page=True)
 async def mode_form(call: WebCall, category: str, mode: str) -> Response:
-    await in_thread(call.service.queue.set_mode, category, mode)
-    rules_were_changed(call, "mode", "set", category=category, mode=mode)
+    await set_mode(call, category, mode)
     return RedirectResponse("/rules", 303)
 
 
 @route("GET", "/config", "The configuration.", page=True)
 async def config_page(call: WebCall) -> Response:
-    found, why = dict[str, Any](), ""
-    try:
-        found = await in_thread(call.service.config)
-    except LeewardError as error:
-        why = str(error)
+    found, why = await _or_why(in_thread(call.service.config), {})
     proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
     return draw("config.html", await common(call, "config") | {
         "config": [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in found.items()],
@@ -215,30 +205,21 @@ async def config_form(call: WebCall, key: str, value: str) -> Response:
         new: float | str = float(value)
     except ValueError:
         new = value
-    await in_slow_thread("", call.service.set_config, key, new)
-    rules_were_changed(call, "config", "set", key=key, value=new)
+    await set_config(call, key, new)
     return RedirectResponse("/config", 303)
 
 
 @route("GET", "/sandboxes", "The sandboxes that can ask.", page=True)
 async def sandboxes_page(call: WebCall) -> Response:
-    found, runs, why = list[dict[str, Any]](), list[dict[str, Any]](), ""
-    try:
-        found = await in_slow_thread("", call.service.sandboxes)
-        runs = await in_thread(call.service.runs)
-    except LeewardError as error:
-        why = str(error)
+    found, why = await _or_why(in_slow_thread("", call.service.sandboxes), [])
+    runs = await in_thread(call.service.runs)
     return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
 
 
 @route("GET", "/history", "What was decided, and the record.", page=True)
 async def history_page(call: WebCall) -> Response:
     recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
-    lines, why = list[dict[str, Any]](), ""
-    try:
-        lines = await in_slow_thread("", call.service.audit, 100)
-    except LeewardError as error:
-        why = str(error)
+    lines, why = await _or_why(in_slow_thread("", call.service.audit, 100), [])
     return draw("history.html", await common(call, "history") | {
         "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
 

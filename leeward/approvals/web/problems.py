@@ -1,8 +1,4 @@
-"""
-The answer to a call that fails: a status of HTTP, a word for programs, a sentence for people.
-
-Runs in:   the operator's program that decides; pure.
-"""
+"""The answer to a call that fails: a status of HTTP, a word for programs, a sentence for people."""
 
 from __future__ import annotations
 
@@ -17,14 +13,8 @@ TRY_AGAIN = 5
 
 class WebProblem(LeewardError):
     """
-    A call that is refused.
-
-    Args:
-        status: of HTTP.
-        code: a word for programs.
-        message: for people.
-        retry_after: seconds; None if trying again changes nothing.
-        more: further fields of the JSON object.
+    A call that is refused: with the status of HTTP, a word for programs, a message for people, the seconds of
+    Retry-After (None: trying again changes nothing), and further fields of the JSON object.
     """
 
     def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None,
@@ -43,10 +33,6 @@ class WebProblem(LeewardError):
         return {"error": self.code, "detail": self.message, **self.more}
 
 
-def unauthorized(message: str = "this needs a session or a token") -> WebProblem:
-    return WebProblem(401, "unauthorized", message)
-
-
 def forbidden(message: str) -> WebProblem:
     return WebProblem(403, "forbidden", message)
 
@@ -63,22 +49,21 @@ def too_large(most: int) -> WebProblem:
     return WebProblem(413, "too_large", f"a body has {most} bytes at most here")
 
 
+#: The answers to errors that aren't WebProblem or Busy: the first kind that fits counts.
+_KINDS: tuple[tuple[type[LeewardError], int, str, int | None], ...] = (
+    (Stale, 409, "stale", None), (BadRequest, 400, "bad_request", None), (EditError, 400, "bad_request", None),
+    (ShuttingDown, 503, "shutting_down", None), (Unsupported, 503, "unsupported", None),
+    (DaemonError, 503, "daemon", TRY_AGAIN))
+
+
 def problem_of(error: LeewardError) -> WebProblem:
     """The answer to a caller for *error*; without details for an unexpected one."""
-    match error:
-        case WebProblem():
-            return error
-        case Stale():
-            return WebProblem(409, "stale", str(error))
-        case BadRequest() | EditError():
-            return WebProblem(400, "bad_request", str(error))
-        case Busy():
-            after = TRY_AGAIN if error.retry_after is None else max(1, math.ceil(error.retry_after))
-            return WebProblem(429, "busy", str(error), retry_after=after)
-        case ShuttingDown():
-            return WebProblem(503, "shutting_down", str(error))
-        case Unsupported():
-            return WebProblem(503, "unsupported", str(error))
-        case DaemonError():
-            return WebProblem(503, "daemon", str(error), retry_after=TRY_AGAIN)
+    if isinstance(error, WebProblem):
+        return error
+    if isinstance(error, Busy):
+        after = TRY_AGAIN if error.retry_after is None else max(1, math.ceil(error.retry_after))
+        return WebProblem(429, "busy", str(error), retry_after=after)
+    for kind, status, code, again in _KINDS:
+        if isinstance(error, kind):
+            return WebProblem(status, code, str(error), retry_after=again)
     return WebProblem(500, "internal", "this failed; the service's log has more")

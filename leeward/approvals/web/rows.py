@@ -1,7 +1,6 @@
 """
 Requests, rules and decisions as objects for JSON.
 
-Runs in:   the operator's program that decides; pure.
 Trust:     none in the texts. They are bounded, and the code that shows them escapes them.
 """
 
@@ -10,17 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leeward.approvals.queue.requests import ApprovalRequest, Resolution, subject_text
+from leeward.approvals.queue.requests import ApprovalRequest, Resolution
 from leeward.approvals.queue.rules import CATEGORIES, LOCKED, MODES, ApprovalRule, RuleSet
-from leeward.approvals.queue.subjects import (
-    BranchName,
-    Endpoint,
-    Invocation,
-    NamedPackage,
-    ProjectPath,
-    RuleSubject,
-    SandboxAction,
-)
+from leeward.approvals.queue.subjects import storable, subject_row, subject_text, subject_title
 
 #: Characters of a text in a list, at most; a single request has the whole text.
 MOST_SHORT = 2000
@@ -29,57 +20,10 @@ MOST_SHORT = 2000
 MOST_DECIDED = 200
 
 
-def subject_row(subject: RuleSubject) -> dict[str, Any]:
-    """The fields of a subject."""
-    match subject:
-        case Endpoint(host=host, port=port):
-            return {"host": host.text, "port": port}
-        case ProjectPath(path=path):
-            return {"path": _sayable(path)}
-        case Invocation(argv=argv, line=line, cwd=cwd):
-            said = {"line": _sayable(line)} if line else {"argv": [_sayable(argument) for argument in argv]}
-            return {**said, "cwd": _sayable(cwd)}
-        case NamedPackage(manager=manager, name=name, version=version):
-            return {"manager": manager, "name": name, "version": version}
-        case BranchName(name=name):
-            return {"branch": name}
-        case SandboxAction(text=text):
-            return {"action": text}
-    raise AssertionError("a subject has one of six kinds")
-
-
-def subject_title(subject: RuleSubject) -> str:
-    """A subject as one line for people."""
-    match subject:
-        case Endpoint(host=host, port=port):
-            return (f"[{host.text}]" if ":" in host.text else host.text) + (f":{port}" if port else "")
-        case ProjectPath(path=text) | BranchName(name=text) | SandboxAction(text=text):
-            return _sayable(text)
-        case Invocation(argv=argv, line=line):
-            return _sayable(line) if line else " ".join(map(_quoted, argv))
-        case NamedPackage(manager=manager, name=name, version=version):
-            return f"{manager} {name}" + (f"@{version}" if version else "")
-    raise AssertionError("a subject has one of six kinds")
-
-
-def _quoted(argument: str) -> str:
-    # Arguments with blanks are quoted, so that a person sees where each one ends.
-    plain = argument and not any(letter.isspace() or letter in "'\"\\" for letter in argument)
-    return _sayable(argument) if plain else json.dumps(argument, ensure_ascii=False)
-
-
-def _sayable(text: str) -> str:
-    """*text* with its surrogates escaped; a name whose bytes aren't UTF-8 has some."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, Any]:
     """
-    A request. Times are seconds since the epoch.
-
-    Args:
-        request: of the queue.
-        whole: with whole texts; else long ones are cut or left out, and `cut` has their names.
+    A request; times are seconds since the epoch. Unless it is *whole*, long texts are cut or left out, and `cut` names
+    them.
     """
     row: dict[str, Any] = {
         "id": request.id, "category": request.category, "action": request.action,
@@ -88,7 +32,7 @@ def request_row(request: ApprovalRequest, *, whole: bool = True) -> dict[str, An
         "sandbox": request.sandbox, "asker": request.asker, "digest": request.digest, "created": request.created,
         "expires": request.expires, "status": request.status, "decided_by": request.decided_by,
         "decided": request.decided, "rule": request.rule, "repeats": request.repeats, "stage": request.stage,
-        "note": request.note, "replaced_by": request.replaced_by, "project": _sayable(request.project)}
+        "note": request.note, "replaced_by": request.replaced_by, "project": storable(request.project)}
     if whole:
         return row
     cut = [name for name in ("title", "description", "reason") if len(row[name]) > MOST_SHORT]

@@ -39,5 +39,5 @@ void lw_complain(const char *message);
 int lw_system_error(int error);
 bool lw_line_read(struct lw_line *line, bool is_exec, int count, char **words);
 bool lw_job_read(const struct lw_line *line, struct lw_job *ret_job, int *ret_error);
-int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2]);
+int lw_job_show_live(struct lw_live *live, const struct lw_bytes streams[2]);
 int lw_job_show(const leeward_result *result, const struct lw_line *line, const struct lw_live *live);

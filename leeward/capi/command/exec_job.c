@@ -163,30 +163,19 @@ static bool end_text(char *to, size_t room, const leeward_result *result)
 	}
 }
 
-/* What a limit that was reached means, and how to allow more; leeward/hints.py has the same. NULL if there is none. */
-static const char *hint_text(int32_t limit)
-{
-	switch (limit) {
-	case LEEWARD_LIMIT_TIME:
-		return "limit time: its time was up; to allow more: --timeout SECONDS, timeout= in Python";
-	case LEEWARD_LIMIT_MEMORY:
-		return "limit memory: its processes and files have reached the memory limit; to allow more: --memory SIZE, "
-		       "memory= in Python";
-	case LEEWARD_LIMIT_OUTPUT:
-		return "limit output: it wrote more to stdout and stderr than its limit allows; to allow more: --output "
-		       "SIZE, output= in Python";
-	case LEEWARD_LIMIT_PROCESSES:
-		return "limit processes: it had as many processes and threads as its limit allows, and was refused another "
-		       "one; to allow more: --processes NUMBER, processes= in Python";
-	case LEEWARD_LIMIT_FILES:
-		return "limit files: its writable folders were full; to allow more: --memory SIZE, memory= in Python: files "
-		       "count as memory";
-	case LEEWARD_LIMIT_CPU:
-		return "limit cpu: it has used its processor time; to allow more: cpu_time= in Python";
-	default:
-		return NULL;
-	}
-}
+/* What a limit that was reached means, and how to allow more; leeward/hints.py has the same. */
+static const char *const HINTS[] = {
+	[LEEWARD_LIMIT_TIME] = "limit time: its time was up; to allow more: --timeout SECONDS, timeout= in Python",
+	[LEEWARD_LIMIT_MEMORY] = "limit memory: its processes and files have reached the memory limit; to allow more: --memory SIZE, "
+				 "memory= in Python",
+	[LEEWARD_LIMIT_OUTPUT] = "limit output: it wrote more to stdout and stderr than its limit allows; to allow more: --output "
+				 "SIZE, output= in Python",
+	[LEEWARD_LIMIT_PROCESSES] = "limit processes: it had as many processes and threads as its limit allows, and was refused "
+				    "another one; to allow more: --processes NUMBER, processes= in Python",
+	[LEEWARD_LIMIT_FILES] = "limit files: its writable folders were full; to allow more: --memory SIZE, memory= in Python: files "
+				"count as memory",
+	[LEEWARD_LIMIT_CPU] = "limit cpu: it has used its processor time; to allow more: cpu_time= in Python",
+};
 
 /* Write output of the job to *fd*; control characters are escaped if that is a terminal. Returns 0 or -errno. */
 static int show_stream(int fd, const unsigned char *data, size_t length, bool raw)
@@ -228,7 +217,7 @@ static size_t cut(const uint8_t *data, size_t length)
 }
 
 /* Show new output of both streams. An incomplete character at the end is kept in *begun* for the next call. */
-int lw_job_show_live(struct lw_live *live, const struct lw_value streams[2])
+int lw_job_show_live(struct lw_live *live, const struct lw_bytes streams[2])
 {
 	struct lw_shown *shown = live->context;
 	int failed = 0;
@@ -284,8 +273,8 @@ int lw_job_show(const leeward_result *result, const struct lw_line *line, const 
 		lw_put(&text, "", 1);
 		lw_complain(text.no_memory ? end : (const char *)text.data);
 	}
-	if (hint_text(result->limit))
-		lw_complain(hint_text(result->limit));
+	if (HINTS[result->limit]) /* the library has checked it */
+		lw_complain(HINTS[result->limit]);
 	if (result->exit_code && asked_for_network(result))
 		lw_complain("the job asked for the network, and there is none in the sandbox; give it what it needs as files"
 			    " or standard input (`leeward explain network`)");

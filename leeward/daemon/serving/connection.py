@@ -1,22 +1,16 @@
 """
 One client's connection: when its requests are read, when its answers are sent, and when it ends.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A client that sends half a frame, floods, stops reading, or
-           vanishes loses only its own connection, and the jobs that it asked for.
-Waits:     never. Sockets are non-blocking, and one turn of the loop serves a user
-           a bounded amount before the others have theirs: rounds.py.
+A client that sends half a frame, floods, stops reading, or vanishes loses only its own connection and jobs. Nothing
+here waits: sockets are non-blocking, and one turn of the loop serves a user a bounded amount (rounds.py).
 
-Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), the operations that
-requests ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`outbox`:
-parcels in order).
-It is read while its pending payloads are served and its output is short; otherwise the
-kernel's buffer fills and the client waits. Every request gets one reply, in the order in
-which they are ready, unless the connection ends first. When it ends, for whatever
-reason, its tickets are cancelled and its sessions closed, since no client is left to take the results. A peer that
-breaks the protocol gets one refusal with id 0 and is closed, because after a bad frame
-the start of the next one is unknown. CONNECTION is the table of its states; a
-pair that is missing there is a bug of ours.
+Theory of operation. A connection has an input side (`inbox`: frames, then payloads that wait), operations that requests
+ask for (`operations`), requests in flight by the client's ids (`flight`), and an output side (`parcel`: parcels in
+order). It is read while its payloads are served and its output is short; otherwise the kernel's buffer fills and the
+client waits. Every request gets one reply, in the order in which they are ready, unless the connection ends first: then
+its tickets are cancelled and its sessions closed. A peer that breaks the protocol gets one refusal with id 0 and is
+closed, since the start of the next frame is unknown. CONNECTION is the table of states; a pair that is missing is a bug
+of ours.
 
 One sweep a second checks the deadlines of all connections: a timer for each request would cost more than the request.
 """
@@ -32,19 +26,16 @@ from typing import TYPE_CHECKING
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.moving import Moving
 from leeward.daemon.serving.operations import Operations
-from leeward.daemon.serving.outbox import Outbox
-from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.peers import say_no
-from leeward.daemon.serving.places import asks
-from leeward.daemon.serving.rounds import CONNECTING, STEP
-from leeward.daemon.serving.share import Share
+from leeward.daemon.serving.parcel import Outbox, Parcel
+from leeward.daemon.serving.peers import asks, say_no
+from leeward.daemon.serving.rounds import CONNECTING, STEP, Share
+from leeward.daemon.serving.sandboxes import FIRST_SEAT
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, PeerError
 from leeward.loop.barrier import in_any_case
-from leeward.loop.stream import JobStart, Ran, Stream, reason
+from leeward.loop.reactor import JobStart, Ran, Stream, reason
 from leeward.run.states import after
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
@@ -56,6 +47,8 @@ if TYPE_CHECKING:
 #: Seconds after which an idle connection may be closed to make room for the owner; and the same for a connection that
 #: has never sent a request, since clients connect when they have one.
 IDLE_S, FRESH_S = 1.0, 0.25
+#: Bytes of one read of a connection that waits for its move.
+_CHUNK = 1 << 16
 #: Bytes of replies that wait for a client before nothing more is read from it.
 OUTPUT = 1 << 20
 #: Seconds that a client may leave a reply unread before it counts as gone.
@@ -63,8 +56,6 @@ UNREAD_S = 30.0
 
 
 class ConnectionState(enum.Enum):
-    """The life of a connection."""
-
     NEW = "new"          # has never asked for anything
     OPEN = "open"        # has asked for something
     AWAITED = "awaited"  # the daemon closes it after its first request
@@ -85,9 +76,6 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.ASKED): ConnectionState.PARTING,
     (ConnectionState.NEW, ConnectionEvent.PART): ConnectionState.AWAITED,
     (ConnectionState.OPEN, ConnectionEvent.PART): ConnectionState.PARTING,
-    (ConnectionState.AWAITED, ConnectionEvent.PART): ConnectionState.AWAITED,
-    (ConnectionState.PARTING, ConnectionEvent.PART): ConnectionState.PARTING,
-    (ConnectionState.ENDED, ConnectionEvent.PART): ConnectionState.ENDED,
     # A client that disconnects is closed at once: nobody will read its answers.
     (ConnectionState.NEW, ConnectionEvent.END): ConnectionState.CLOSED,
     (ConnectionState.OPEN, ConnectionEvent.END): ConnectionState.CLOSED,
@@ -95,11 +83,10 @@ CONNECTION: Mapping[tuple[ConnectionState, ConnectionEvent], ConnectionState] = 
     (ConnectionState.AWAITED, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.PARTING, ConnectionEvent.END): ConnectionState.ENDED,
     (ConnectionState.ENDED, ConnectionEvent.END): ConnectionState.ENDED,
-    (ConnectionState.NEW, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.OPEN, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.AWAITED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.PARTING, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
-    (ConnectionState.ENDED, ConnectionEvent.CLOSED): ConnectionState.CLOSED,
+    **{(state, ConnectionEvent.PART): state for state in (
+        ConnectionState.AWAITED, ConnectionState.PARTING, ConnectionState.ENDED)},
+    **{(state, ConnectionEvent.CLOSED): ConnectionState.CLOSED for state in ConnectionState
+       if state is not ConnectionState.CLOSED},
 }
 
 #: States of a connection that hasn't sent a request yet.
@@ -111,25 +98,10 @@ _CLOSED, _ENDED = ConnectionState.CLOSED, ConnectionState.ENDED
 
 
 class Connection:
-    """One client. The theory of operation is in the module's head."""
-
     costs = "connection"
 
-    __slots__ = (
-        "_fd",
-        "_flight",
-        "_heard",
-        "_inbox",
-        "_moving",
-        "_operations",
-        "_output",
-        "_reading",
-        "_server",
-        "_share",
-        "_state",
-        "_stream",
-        "sock",
-    )
+    __slots__ = ("_fd", "_flight", "_heard", "_inbox", "_moving", "_operations", "_output", "_reading", "_server", "_share",
+                 "_state", "_stream", "sock")
 
     def __init__(self, server: Server, sock: socket.socket, share: Share, reading: bool = True) -> None:
         self._server, self.sock, self._fd = server, sock, sock.fileno()
@@ -145,7 +117,7 @@ class Connection:
         self._stream: Stream = server.reactor.stream(sock, self, reading)
         try:
             if reading:
-                self._watch()
+                self.watch()
         except BaseException:
             self._stream.close()
             raise
@@ -159,10 +131,6 @@ class Connection:
                     or self._state in LEAVING or self._stream.backlog or self._moving.on_its_way)
 
     @property
-    def _holds(self) -> bool:
-        return bool(self._flight.sandboxes.holds)
-
-    @property
     def group(self) -> int:
         """The gid that the peer had when it connected."""
         return credentials(self.sock)[2]
@@ -172,31 +140,24 @@ class Connection:
         return self._share.guest
 
     def idle(self, now: float) -> float:
-        """
-        Seconds for which the connection has been idle and may be closed to make room; 0.0 if it has jobs, sessions or
-        output, holds a sandbox or what runs in one, has sent a request recently, or is closed.
-        """
-        if self._state is _CLOSED or self._flight.sessions or self._holds or self._inbox.held or self.unfinished:
+        """Seconds for which it has been idle and may be closed to make room; 0.0 if anything of it runs, waits or is held."""
+        flight = self._flight
+        if self._state is _CLOSED or flight.sessions or flight.sandboxes.holds or self._inbox.held or self.unfinished:
             return 0.0
         seconds = now - self._heard
         return seconds if seconds > (FRESH_S if self._state in SILENT else IDLE_S) else 0.0
 
     def lazy(self, now: float) -> float:
-        """
-        Seconds for which the client has read nothing of the large results that wait for it, or has used none that are
-        kept for it; 0.0 if none waits.
-        """
+        """Seconds for which the client has left its waiting or kept large results alone; 0.0 if none waits."""
         since = self._output.unread_since
         return now - (self._heard if since is None else since) if self._flight.unread else 0.0
 
     # --- input ----------------------------------------------------------------
 
     def failed(self, error: int) -> None:
-        """For the stream."""
         self.close(reason(error))
 
     def received(self, data: bytes) -> None:
-        """For the stream: the next bytes, or its end."""
         if self._state is _CLOSED:
             return
         if not data:
@@ -216,15 +177,13 @@ class Connection:
         self._serve()
 
     def _end(self) -> None:
-        """Handle the end of the client's stream: the client has closed its sending side."""
         if CONNECTION[self._state, ConnectionEvent.END] is _CLOSED:
             self.close("end of stream")
             return
         self._happen(ConnectionEvent.END)
-        self._watch()
+        self.watch()
 
     def _serve(self) -> None:
-        """Answer pending requests, a bounded number of them."""
         inbox, operations, rounds, budget = self._inbox, self._operations, self._server.rounds, self._share.budget
         moving = self._moving
         if inbox.pending and self._state in SILENT:
@@ -254,10 +213,10 @@ class Connection:
             return
         if inbox.more and self._output.size <= OUTPUT:
             rounds.later(budget, self._fd, self._serve)
-        self._watch()
+        self.watch()
         self._shut_when_done()
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Watch the socket for input while replies have room, and for room while there is output."""
         if self._state is _CLOSED:
             return
@@ -279,16 +238,12 @@ class Connection:
     # --- the move to another process ------------------------------------------
 
     def goes_elsewhere(self, request: object, long: bool) -> bool:
-        """
-        Whether *request* is to be served by another process, to which the connection moves. A *long* one isn't dealt
-        to a shard, because the move copies its bytes.
-        """
+        """Whether another process is to serve *request*; not if it is *long*, as a move copies its bytes."""
         return self._moving.elsewhere(request, self._fd, lambda: not long and self._share.free and not self._share.guest
                                       and self._state not in LEAVING and self.still, self._flight.has)
 
     @property
     def still(self) -> bool:
-        """Whether nothing of it is in flight."""
         return self._flight.empty and not (self._output or self._stream.backlog)
 
     @property
@@ -300,11 +255,22 @@ class Connection:
         """Remove its unserved bytes. Returns its socket, its user, these bytes, and whether it takes no descriptors."""
         return self.sock, self._share.user, self._inbox.take(), self._flight.kept.wanted
 
+    def read_on(self, _events: int) -> None:
+        """Read what comes while it waits for its move."""
+        try:
+            data = self.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.failed(error.errno or 0)
+            return
+        self.received(data)
+
     def resume(self, unread: bytes, keeps: bool) -> None:
         """Serve a connection that another process has passed on, and which isn't read yet, from its *unread* bytes on."""
         self._moving.arrived()
         self._flight.kept.wanted = keeps
-        self._watch() if not unread else self.received(unread)
+        self.watch() if not unread else self.received(unread)
 
     # --- the fast path --------------------------------------------------------
 
@@ -343,7 +309,7 @@ class Connection:
         server.rounds.charge(share.budget, count)
         server.jobs.admission.shed(self._fd, count, self._heard)
         server.watcher.request_refused("busy", share.user, count)
-        self._watch()
+        self.watch()
 
     def _passed(self, request: int, when: float) -> bool:
         """Count a request that took the fast path. Returns whether its number was in use."""
@@ -368,7 +334,7 @@ class Connection:
     def answered(self) -> None:
         """Note that the client has an answer that went by the fast path."""
         self._heard = self._server.reactor.now()
-        self._watch()
+        self.watch()
         if self._flight.kept.wanted:
             self._shut_when_done()
         self._moving.go(self)
@@ -384,11 +350,10 @@ class Connection:
         self._heard = self._server.reactor.now()
         if self._inbox.more and self._output.size <= OUTPUT and not self._reading:
             self._server.rounds.later(self._share.budget, self._fd, self._serve)
-        self._watch()
+        self.watch()
         self._moving.go(self)
 
     def room(self) -> None:
-        """For the stream: there is room for output."""
         self._flush()
 
     def sent(self, count: int) -> None:
@@ -404,30 +369,23 @@ class Connection:
         """
         Read the requests that have been sent and no further ones, and close the connection when all are answered.
 
-        A client that sends later finds the connection closed before a byte was read, and connects again. A client that
-        has just connected is about to send, and not every client would try again: unless *at_once*, the daemon waits
-        for its first request, and for the rest of a frame that has begun.
+        A client that sends later finds it closed before a byte was read, and connects again. One that has just
+        connected is about to send, and might not try again: unless *at_once*, its first request, and the rest of a
+        frame, are awaited.
         """
         if self._state is _CLOSED:
             return
         self._happen(ConnectionEvent.PART)
-        self._watch()
+        self.watch()
         if self._state is not _CLOSED and (
                 at_once or not (self._flight.owes or self._inbox.held or self._inbox.more or self._state in SILENT
-                                or self.more())):
+                                or asks(self.sock))):
             self._shut()
 
     def _shut_when_done(self) -> None:
-        """
-        Shut the receiving side of a parting connection, unless the client still has to send the rest of a frame, an
-        answer to a call of its jobs, or a request for the rest of a result.
-        """
+        """Shut the receiving side of a parting connection, unless its client owes the rest of a frame or a request."""
         if self._state in LEAVING and not (self._inbox.held or self._inbox.more or self._flight.owes):
             self._shut()
-
-    def more(self) -> bool:
-        """Whether the kernel has unread bytes of this client. `received` gets them, and then checks whether to shut."""
-        return asks(self.sock)
 
     def _shut(self) -> None:
         """Receive nothing more, except the bytes that the kernel already has; after them it reports the end."""
@@ -435,10 +393,6 @@ class Connection:
             self.sock.shutdown(socket.SHUT_RD)
         except OSError:
             pass  # the peer has gone; reading tells
-
-    def reconsider(self) -> None:
-        """Apply the user's quotas, which have changed."""
-        self._watch()
 
     def look(self, now: float) -> None:
         """Close the connection, or its sessions, if a deadline has passed."""
@@ -452,7 +406,8 @@ class Connection:
             self.close("replies unread")
         elif self._flight.kept.late(UNREAD_S):
             self.close("kept results unread")
-        elif most and now - self._heard > most and inbox.since is None and not (self.unfinished or self._holds):
+        elif (most and now - self._heard > most and inbox.since is None
+              and not (self.unfinished or self._flight.sandboxes.holds)):
             self.close("idle")
         else:
             self._flight.sessions.look(now)
@@ -481,5 +436,4 @@ class Connection:
             partial(log.debug, "connection closed", why=why, in_flight=in_flight))
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: an answer may be lost, so the connection is closed."""
         self.close(bug(error))

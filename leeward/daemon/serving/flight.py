@@ -1,10 +1,8 @@
 """
 The requests of one connection that have no answer yet, and the answers that they get.
 
-Runs in:   the daemon, on the reactor's one thread.
-
 Each request has one answer. It is in `tickets` from its acceptance to its answer, and the code that answers it removes
-it first. The sessions of the connection are here as well: a job that is withdrawn ends the session in which it runs.
+it first. The connection's sessions are here as well: a job that is withdrawn ends the session in which it runs.
 """
 
 from __future__ import annotations
@@ -12,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving.functions import Exchanges
-from leeward.daemon.serving.kept import KeptResults
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT
-from leeward.daemon.serving.live_output import LiveOutput
-from leeward.daemon.serving.parcel import Parcel, pack
-from leeward.daemon.serving.sandboxes import Sandboxes
+from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
+from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
+from leeward.daemon.serving.sandboxes import FIRST_SEAT, Sandboxes
 from leeward.daemon.serving.sessions import Leases
-from leeward.daemon.serving.share import CONNECTION_SHARE, GUEST_TAKEN, Share
+from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
 from leeward.loop.barrier import in_any_case
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.pool.sessions import Cancellable, Endable
 from leeward.run.report import Report
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
@@ -35,36 +30,24 @@ if TYPE_CHECKING:
 
 class Flight:
     """
-    The requests in flight of one connection.
-
-    Attributes:
-        tickets: the tickets by the client's number of the request; None if the request has nothing to cancel.
-        sessions: the sessions of this connection.
-        sandboxes: the connection's requests about its user's sandboxes.
-        exchanges: the function calls of its jobs.
-        live: output of its jobs that is shown while they run.
-        kept: memory files of answers, if the client can't receive descriptors.
-        unread: large results that wait for this client, docks among them.
-        weights: bytes of those requests of a guest's that are large.
-        server: has what all connections share.
-        share: what the user's connections share.
-        link: the connection.
-        fd: its descriptor.
-        user: its user's uid.
+    The requests in flight of one connection, *link*: `tickets` by the client's number, None if there is nothing to
+    cancel; `unread` counts large results that wait for the client, docks among them; `weights` are bytes of a guest's
+    large requests.
     """
 
     costs = "connection"
 
-    __slots__ = ("exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
+    __slots__ = ("broken", "exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
                  "unread", "user", "weights")
 
     def __init__(self, server: Server, share: Share, fd: int, link: Connection) -> None:
         self.server, self.share, self.link = server, share, link
         self.fd, self.user = fd, share.user
+        self.broken = link.broken  # for the barrier
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
         self.unread = 0
-        self.sessions: Leases = Leases(server.jobs, self)
+        self.sessions: Leases = Leases(self)
         self.sandboxes: Sandboxes = Sandboxes(server.desk, self)
         self.exchanges: Exchanges = Exchanges(self)
         self.live: LiveOutput = LiveOutput(self)
@@ -78,40 +61,25 @@ class Flight:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of this connection is in flight or kept here."""
         return not (self.tickets or self.kept or self.exchanges.held or self.sessions or self.sandboxes.holds)
 
     def has(self, number: int) -> bool:
-        """Whether request *number* is in flight, or its results are kept."""
         return number in self.tickets or number in self.kept
 
     @property
     def owes(self) -> bool:
-        """
-        Whether the client needs further requests on this connection: to read kept results, or to answer calls of its
-        jobs.
-        """
+        """Whether the client needs further requests here: to read kept results, or to answer calls of its jobs."""
         return bool(self.exchanges.held) or (self.kept.wanted and bool(self.tickets or self.kept))
 
     def check(self) -> None:
-        """
-        Check whether another request may be accepted.
-
-        Raises:
-            Busy: the connection has as many unanswered requests as it may.
-        """
+        """Check whether another request may be accepted; Busy if the connection has as many in flight as it may."""
         count = len(self.tickets) - self.exchanges.taking
         if count >= self.server.config.connection_requests:
             raise Busy(f"{count} requests of this connection are in flight already, all that one may have"
                        " (connection_requests)")
 
     def check_weight(self, size: int) -> None:
-        """
-        Check whether a guest may have a request of *size* bytes.
-
-        Raises:
-            Busy: with *size* more bytes this guest's unanswered requests would be above the bound.
-        """
+        """Check whether a guest may have *size* more bytes of unanswered requests; Busy if not."""
         taken = self.share.taken
         if taken and taken + size > GUEST_TAKEN:
             raise Busy(f"requests of {taken} bytes of yours have no answer yet; a guest may have {GUEST_TAKEN}")
@@ -123,12 +91,7 @@ class Flight:
             self.share.taken += size
 
     def check_job(self) -> None:
-        """
-        Check whether another job may be accepted.
-
-        Raises:
-            Busy: as `check`; or too many results wait to be read.
-        """
+        """Check whether another job may be accepted; Busy as `check`, or if too many results wait to be read."""
         self.check()
         unread = self.server.unread_results(self.share)
         if unread and not (self.server.close_laziest(self.fd) and not self.server.unread_results(self.share)):
@@ -150,10 +113,7 @@ class Flight:
         return True
 
     def interrupt(self, target: int) -> bool:
-        """
-        Raise KeyboardInterrupt in the job of request *target*, or cancel the request if the job hasn't begun. Returns
-        whether it was in flight.
-        """
+        """Raise KeyboardInterrupt in the job of *target*, or cancel it before it begins. Returns whether it was in flight."""
         ticket = self.tickets.get(target)
         return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
 
@@ -163,16 +123,11 @@ class Flight:
         return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
 
     def end(self) -> None:
-        """Cancel everything that is in flight, because the connection is closed."""
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]
         self.share.taken -= sum(self.weights.values())
         self.weights.clear()
         in_any_case(*(ticket.cancel for ticket in tickets), self.tickets.clear, self.sessions.end,
                     self.kept.close, self.sandboxes.docks.close, self.sandboxes.holds.end)
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised an exception, so the connection is closed."""
-        self.link.broken(error)
 
     def drop(self, number: int) -> Cancellable | None:
         """Remove request *number*, which is answered now. A request that waits for calls of its job is answered as well."""
@@ -191,13 +146,11 @@ class Flight:
         return seats.job_started(start) if start.session >= FIRST_SEAT else self.sessions.job_started(start)
 
     def ran(self, ran: Ran) -> None:
-        """As `job_started`, for a job that the fast path has answered already."""
         (self.sandboxes.seats if ran.session >= FIRST_SEAT else self.sessions).ran(ran)
 
     # --- the answers of jobs --------------------------------------------------
 
     def done(self, number: int, report: Report) -> None:
-        """Answer request *number*, whose job is over or was refused."""
         self.drop(number)
         try:
             self._report(number, report)
@@ -244,7 +197,6 @@ class Flight:
         self.link.send(self.kept.parcel(request, parcel))
 
     def refuse(self, request: int, why: Refused) -> None:
-        """Answer *request* with the refusal *why*."""
         self.drop(request)
         self.link.send(Parcel(memoryview(encode_refused(request, why))))
         self.server.watcher.request_refused(why.kind, self.user)

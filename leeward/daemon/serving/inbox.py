@@ -1,18 +1,23 @@
 """
-Bytes that one client has sent and that aren't served yet: complete requests, and one incomplete frame.
+What one client has sent and isn't served yet: requests, an incomplete frame, and large requests in a memory file.
 
-Runs in:   the daemon.
-Trust:     none in a client. The bytes of unfinished frames are bounded for all connections together, and for those of
-           one guest; how long a frame may take is `FRAME_S`.
+The bytes of unfinished frames are bounded for all connections, and for those of one guest; a frame has FRAME_S. A
+request in the arena may change at any moment: it is copied out once, by read(2), and only the copy is decoded. The
+file's size is sealed, and it is never mapped here, so no change of it can kill the daemon. memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations
 
+import fcntl
+import functools
+import mmap
+import os
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from leeward.daemon.serving.share import GUEST_SHARE, Share
-from leeward.errors import Busy, PeerError
+from leeward._native.memfd import memory_file
+from leeward.daemon.serving.rounds import GUEST_SHARE, Share
+from leeward.errors import BadRequest, Busy, PeerError
 from leeward.wire.frames import FrameReader, frame
 from leeward.wire.long_frames import LongFrame
 
@@ -31,12 +36,8 @@ _CHUNK = 1 << 16
 
 class Inbox:
     """
-    The unserved input of one connection.
-
-    Attributes:
-        held: bytes of the unfinished frame that have been searched.
-        pending: payloads of complete requests, the oldest first.
-        since: when the unfinished frame began, if there is one.
+    One connection's unserved input: `held` bytes of a frame that began at `since`, and `pending` payloads, oldest
+    first.
     """
 
     __slots__ = ("_reader", "_rest", "_server", "_share", "held", "pending", "since")
@@ -50,12 +51,7 @@ class Inbox:
         self.since: float | None = None
 
     def feed(self, data: bytes, now: float) -> None:
-        """
-        Add received bytes, and look for requests in the first of them.
-
-        Raises:
-            PeerError, Busy: as `look`.
-        """
+        """Add received bytes, and `look` for requests in the first of them."""
         self._rest = memoryview(bytes(self._rest) + data if self._rest else data)
         self.look(now)
 
@@ -65,24 +61,15 @@ class Inbox:
         return bool(self.pending or self._rest)
 
     def next(self, now: float) -> bytes | memoryview | None:
-        """
-        Remove and return the oldest complete request; None if there is none.
-
-        Raises:
-            PeerError, Busy: as `look`.
-        """
+        """Remove and return the oldest complete request; None if there is none. Raises as `look`."""
         while not self.pending and self._rest:
             self.look(now)
         return self.pending.popleft() if self.pending else None
 
     def look(self, now: float) -> None:
         """
-        Look for requests in the next bytes: a small number of them, or the rest of the frame that has begun. 64 KiB may
-        be 4,000 requests, and to find them all takes as long as to serve many.
-
-        Raises:
-            PeerError: the bytes aren't a frame, so the start of the next frame is unknown.
-            Busy: too many bytes of unfinished frames are held already, or there is no memory for this one.
+        Look for requests in the next bytes: a small number of them, or the rest of a frame, as 64 KiB may be 4,000
+        requests. PeerError if the bytes aren't a frame; Busy if there is no room or memory for one.
         """
         data = self._rest[:max(_LOOK, self._reader.lacks)]
         self._rest = self._rest[len(data):]
@@ -122,14 +109,104 @@ class Inbox:
         return now - self.since > FRAME_S
 
     def close(self) -> None:
-        """Drop everything."""
         self._hold(0)
         self._reader.drop()
         self.pending.clear()
         self._rest = memoryview(b"")
 
     def _hold(self, held: int) -> None:
-        """Count so many bytes of an unfinished frame."""
         more, self.held = held - self.held, held
         self._server.held += more
         self._share.held += more
+
+
+#: Slots of an arena, and bytes of each. There are more slots than a client usually has large requests in flight:
+#: docs/decisions/0013-shared-memory.md.
+SLOTS = 4
+SLOT = 16 << 20
+#: Bytes of the arenas of all connections together; fewer if the daemon may have few descriptors. Pages are allocated
+#: when the client writes, and are charged to the client.
+TOTAL = 2 << 30
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+@functools.cache
+def _private() -> memoryview:
+    """Our buffer, in which copies of requests are decoded in turn: fresh pages for each would cost more than the copy."""
+    return memoryview(mmap.mmap(-1, SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def _check_slot(slot: int, length: int) -> None:
+    if not 0 <= slot < SLOTS:
+        raise BadRequest(f"slot {slot} is none of the {SLOTS} that an arena has")
+    if not 0 < length <= SLOT:
+        raise BadRequest(f"{length} bytes don't lie in a slot of {SLOT}")
+
+
+class Look:
+    """Bytes in a client's slot, read when they are accessed. The client may change them at any time."""
+
+    def __init__(self, fd: int, start: int, length: int) -> None:
+        self._fd, self._start, self._length = fd, start, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int, /) -> int: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> bytes: ...
+    def __getitem__(self, at: int | slice, /) -> int | bytes:
+        """Read one byte (IndexError if there is none), or a slice as far as these bytes go, from the file."""
+        if isinstance(at, int):
+            return self[at:at + 1][0]
+        start, end, _ = at.indices(self._length)
+        try:
+            return os.pread(self._fd, max(0, end - start), self._start + start)
+        except OSError:
+            return b""
+
+
+class RequestArena:
+    """The request arena of one connection: a memory file of *size* bytes, into which its client writes large requests."""
+
+    size = SLOTS * SLOT
+
+    def __init__(self, reader: int) -> None:
+        self._reader = reader
+
+    @classmethod
+    def make(cls) -> tuple[RequestArena, int]:
+        """Make an arena. Returns it, and the descriptor for its client, which the caller owns; OSError if there is none."""
+        fd = memory_file("leeward_requests")
+        try:
+            os.ftruncate(fd, cls.size)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+            # A separate open file description, so that the client doesn't share our flags and offset.
+            return cls(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)), fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def take(self, slot: int, length: int) -> memoryview:
+        """Return a copy of *length* bytes in *slot*, valid until the next call for any arena; BadRequest without them."""
+        _check_slot(slot, length)
+        copy = _private()[:length]
+        try:
+            got = os.preadv(self._reader, [copy], slot * SLOT)
+        except OSError as error:
+            raise BadRequest(f"slot {slot} can't be read: {error.strerror}") from None
+        if got != length:
+            raise BadRequest(f"slot {slot} can't be read: {got} of {length} bytes")
+        return copy
+
+    def look(self, slot: int, length: int) -> Look:
+        """Return the bytes in *slot* uncopied, for checks that may be wrong: the client may change them."""
+        _check_slot(slot, length)
+        return Look(self._reader, slot * SLOT, length)
+
+    def close(self) -> None:
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1

@@ -1,8 +1,4 @@
-"""
-Makes a job from a checked request.
-
-Runs in:   the daemon, and `leeward run`; pure.
-"""
+"""Makes a job from a checked request; in the daemon, and `leeward run`."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.daemon.config import Config
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
+from leeward.spec.job import Functions, Job
 from leeward.spec.limits import Limits, adjusted
 from leeward.wire.job import MAX_FILES
 from leeward.wire.requests import Execute
@@ -22,17 +17,7 @@ NAME = "<string>"
 
 def job_of(request: Execute, config: Config, limits: Limits, functions: Functions | None = None,
            egress: Mapping[str, Any] | None = None) -> Job:
-    """
-    Make the job that *request* asks for, within the ceilings of *config*.
-
-    Args:
-        limits: the defaults for limits that the request doesn't set.
-        functions: the client's functions that the job may call.
-        egress: as for `Job`.
-
-    Raises:
-        BadRequest: a limit that can't be asked for, or is out of its range.
-    """
+    """Make the job that *request* asks for, with *limits* where it sets none; BadRequest if it may not set one so."""
     return Job(
         code=request.code, module=request.module, name=request.name or NAME, args=request.args,
         env=request.env, files=request.files, stdin=request.stdin, collect=request.collect,

@@ -1,13 +1,11 @@
 """
 The daemon's socket in the file system: it is made safely, belongs to one daemon, and is removed at the end.
 
-Runs in:   the daemon.
-Trust:     everybody who can write to the folder can put another socket in its place. So the folder must belong to the
-           daemon's user, and be closed to others. Mode 0600 and SO_PEERCRED do the rest.
+Trust: everybody who can write to the folder can put another socket in its place. So the folder must belong to the
+daemon's user, and be closed to others. Mode 0600 and SO_PEERCRED do the rest.
 
-Two daemons that start at once must not both replace a stale socket. So the check and bind(2) happen under a lock on the
-folder, which the kernel releases with the process. After that the listening socket itself shows others that a daemon
-runs.
+Two daemons that start at once must not both replace a stale socket: check and bind(2) happen under a lock on the
+folder, which the kernel releases with the process. After that the listening socket itself shows that a daemon runs.
 """
 
 from __future__ import annotations
@@ -31,20 +29,10 @@ BACKLOG = 4096
 
 class Listener:
     """
-    A listening Unix socket at *path*.
-
-    Args:
-        own_folder: the folder is leeward's own, so it is made 0700. Any other that a
-            user names must belong to us and be writable by nobody else. It stays as it is.
-        group: whose members may connect: the socket is theirs as well, 0660, and leeward's own folder 0710.
-
-    Attributes:
-        kept: whether another process owns the socket, and listens on it after this daemon has ended.
-        folder_mode: permission bits of the folder. More than 0700 lets other users see the socket, so that only its own
-            mode protects it.
-
-    Raises:
-        BadRequest: the path can't be used, or a daemon listens there; the message says which.
+    A listening Unix socket at *path*; BadRequest says why it can't be. leeward's *own_folder* is made 0700; any other
+    must belong to us and be writable by nobody else, and stays as it is. Members of *group* may connect: the socket is
+    theirs as well, 0660, and our own folder 0710. *folder_mode* beyond 0700 lets others see the socket, which only its
+    own mode protects then. *kept*: another process owns the socket, and listens on it after this daemon.
     """
 
     kept = False
@@ -128,11 +116,7 @@ class Listener:
 
 
 class Inherited:
-    """
-    A listening socket that a service manager made, keeps, and gave us.
-
-    No client is refused while no daemon runs: the kernel keeps connections for the next one.
-    """
+    """A service manager's listening socket: while no daemon runs, the kernel keeps connections for the next one."""
 
     kept = True
     folder_mode = 0o700  # the manager's to decide on
@@ -160,13 +144,12 @@ def _registered(path: str) -> str:
 @point("listener.refuse-descriptors")
 def refuse_descriptors(listener: socket.socket) -> bool:
     """
-    Let the kernel refuse descriptors that clients pass on connections of *listener*: EPERM at their sendmsg(2).
+    Let the kernel refuse descriptors that clients pass: EPERM at their sendmsg(2). Returns whether it can, from Linux
+    6.16 on.
 
-    No client has a reason to pass any. Otherwise the kernel would close unasked descriptors in the thread that reads,
-    and the sender can make that take long: by a socket that lingers, or a memory file of gigabytes.
-
-    Returns:
-        Whether this kernel can do it, from Linux 6.16 on. Connections inherit it from their listener.
+    No client has a reason to pass any. Otherwise the kernel closes them in the thread that reads, and the sender can
+    make that take long: by a socket that lingers, or a memory file of gigabytes. Connections inherit it from
+    *listener*.
     """
     try:
         listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)

@@ -1,16 +1,13 @@
 """
 The move of a connection to another process of the daemon: to a shard for fresh jobs, and back for all other requests.
 
-Runs in:   the daemon and its shards, on the reactor's one thread.
-Trust:     none in a client. Requests that wait for the move are bounded in bytes; beyond that nothing more is read.
-
 Theory of operation. A connection moves when nothing of it is in flight, so that each request is answered by the process
 that has read it. The move is one message with the connection's descriptor and the bytes that weren't served.
 
 The daemon decides about a new connection at its first request that isn't neutral: it moves if that is a fresh job and a
 shard has fewer connections, else it stays. A shard moves a connection back at its first request that isn't for a shard.
-While jobs of the connection are in flight, that request and later ones are set aside, but for those that a job in
-flight may need (to cancel it, to answer its calls, to take its output): they are served.
+While jobs are in flight, that request and later ones are set aside, up to a bound, but for those that such a job may
+need (to cancel it, to answer its calls, to take its output): they are served.
 
 No byte may be lost. A receive of io_uring that is cancelled may have taken bytes already, so a connection that waits
 for its move is read by recv(2), when a duplicate of its descriptor is readable.
@@ -34,34 +31,21 @@ if TYPE_CHECKING:
 
 #: Bytes of requests that may be set aside before nothing more is read.
 ASIDE = 1 << 20
-#: Bytes of one read.
-_CHUNK = 1 << 16
 
 #: Requests that say nothing about what the client is going to do.
 _NEUTRAL = Ping, KeepResults, Status
 
 
 class OtherProcesses(Protocol):
-    """
-    The other processes of the daemon, as far as a connection uses them.
-
-    Attributes:
-        in_shard: whether this process is a shard.
-    """
+    """The other processes of the daemon, for a connection. *in_shard*: whether this process is a shard."""
 
     in_shard: bool
 
     def wanted(self, fd: int) -> bool:
-        """
-        In the daemon: whether the connection *fd*, which asks for a fresh job, is to be served by a shard. If not, it
-        counts as one of the daemon's own.
-        """
+        """In the daemon: whether a shard is to serve *fd*, which asks for a fresh job; else it counts as our own."""
 
     def status(self, own: Mapping[str, Any], done: Callable[[Mapping[str, Any]], None]) -> Callable[[], None]:
-        """
-        Add the counts of the shards to *own*, the map of `leeward status`, and pass the sum to *done*, later. Returns
-        the function that cancels this.
-        """
+        """Pass the map of `leeward status` with the shards' counts added to *done*, later. Returns what cancels this."""
 
     def make_room(self) -> bool:
         """Have a shard close an idle connection soon. Returns False: there is no room yet."""
@@ -70,15 +54,10 @@ class OtherProcesses(Protocol):
         """The connection *fd* of this process is closed."""
 
     def pass_on(self, sock: socket.socket, user: int, unread: bytes, keeps: bool) -> bool:
-        """
-        Pass the connection to another process; the caller then closes its own descriptor. Returns whether that was
-        possible.
-        """
+        """Pass the connection on, and return whether that was possible; the caller then closes its descriptor."""
 
 
 class ServedAt(enum.Enum):
-    """Where a connection is served."""
-
     UNDECIDED = "undecided"  # here, until its first request that isn't neutral
     SETTLED = "settled"      # here, to its end, or it is closed
     MOVING = "moving"        # here, until nothing of it is in flight
@@ -91,13 +70,7 @@ def is_fresh(request: object) -> bool:
 
 
 class Moving:
-    """
-    Where one connection is served.
-
-    Attributes:
-        place: see `ServedAt`.
-        serving: a request is being served just now, so the connection can't move yet.
-    """
+    """Where one connection is served. *serving*: a request is being served just now, so it can't move yet."""
 
     __slots__ = ("_aside", "_duplicate", "_exchange", "_reactor", "place", "serving", "size")
 
@@ -121,12 +94,8 @@ class Moving:
 
     def elsewhere(self, request: object, fd: int, may: Callable[[], bool], here: Callable[[int], bool]) -> bool:
         """
-        Whether *request* is to be served by another process, to which the connection moves.
-
-        Args:
-            fd: the connection's descriptor.
-            may: returns whether nothing of the connection is in flight, and its user may be served by a shard.
-            here: returns whether the request with this number is in flight here, or its results are kept here.
+        Whether another process is to serve *request*, and the connection moves there: only if it *may*, as nothing is
+        in flight and the user is one for shards; *here* tells whether a number is in flight or kept here.
         """
         exchange = self._exchange
         if exchange is None or self.place is ServedAt.SETTLED:
@@ -150,15 +119,11 @@ class Moving:
             self.place = ServedAt.SETTLED
 
     def set_aside(self, payload: bytes | memoryview) -> None:
-        """Keep a request for the other process."""
         self._aside.append(payload)
         self.size += len(payload)
 
     def go(self, connection: Connection) -> None:
-        """
-        Pass *connection* to another process, if it is on its way and nothing of it is in flight. If the daemon can't
-        pass it on it is settled here, and served from its first unserved byte on.
-        """
+        """Pass *connection* on, if it has to go and nothing of it is in flight; if that fails it stays, and is served."""
         if self.place is not ServedAt.MOVING or self.serving:
             return
         if not connection.still:
@@ -180,7 +145,7 @@ class Moving:
             self._look_away()
         elif self._duplicate < 0:
             self._duplicate = os.dup(connection.sock.fileno())
-            self._reactor.watch(self._duplicate, READ, _Lookout(connection).look)
+            self._reactor.watch(self._duplicate, READ, connection.read_on)
 
     def _look_away(self) -> None:
         if self._duplicate >= 0:
@@ -192,26 +157,3 @@ class Moving:
         """Wait for no move any more. May be called repeatedly."""
         self.place = ServedAt.SETTLED
         self._look_away()
-
-
-class _Lookout:
-    """Reads a connection that waits for its move."""
-
-    costs = "connection"
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def look(self, _events: int) -> None:
-        try:
-            data = self._connection.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._connection.failed(error.errno or 0)
-            return
-        self._connection.received(data)
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: the connection's callback has raised *error*, and the connection is closed."""
-        self._connection.broken(error)

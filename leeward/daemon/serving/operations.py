@@ -1,9 +1,8 @@
 """
 The operations of the wire: one method for each kind of request of a connection.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A request that can't be decoded ends its connection; one that can't be fulfilled is
-           refused. A guest, whom the group lets in, gets a share of what is bounded for all, and can't end the daemon.
+A request that can't be decoded ends its connection; one that can't be fulfilled is refused. A guest, whom the group
+lets in, gets a share of what is bounded for all, and can't end the daemon.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from leeward import __version__
 from leeward.daemon.config import caps
-from leeward.daemon.serving import agent_home, arena, host_view, narrowing
-from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving import inbox, profiles
 from leeward.daemon.serving.flight import Flight
+from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.intake import job_of
-from leeward.daemon.serving.kernel_seats import FIRST_SEAT
 from leeward.daemon.serving.parcel import Parcel
-from leeward.daemon.serving.recall import RecallWait, StatusWait, UserBook
-from leeward.daemon.serving.sandboxes import IN_SANDBOX, Sandboxes
-from leeward.daemon.serving.share import GUEST_SHARE, Share
+from leeward.daemon.serving.rounds import GUEST_SHARE, Share
+from leeward.daemon.serving.sandboxes import FIRST_SEAT, IN_SANDBOX, Sandboxes, page
+from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
 from leeward.loop.fast_path import ReplyAddress
@@ -31,43 +29,13 @@ from leeward.points import point
 from leeward.pool.egress_record import EVERYBODY
 from leeward.run.report import Arena as Results
 from leeward.run.verdict import bug
-from leeward.sandboxes.desk import Held
-from leeward.sandboxes.registry import RegistryEntry
-from leeward.spec.functions import Functions
+from leeward.sandboxes.desk import SandboxEntry
+from leeward.spec.job import Functions
 from leeward.wire import fetches, outline
+from leeward.wire import requests as wire
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused, refusal_of
-from leeward.wire.code_alone import code_alone
-from leeward.wire.egress_requests import EgressAnswer, EgressAsks, EgressLog
 from leeward.wire.frames import MAX_TEXT, VERSION, decode, decode_in_place
-from leeward.wire.requests import (
-    OPERATIONS,
-    ArenaOpen,
-    Cancel,
-    Execute,
-    FunctionAnswer,
-    FunctionTake,
-    Interrupt,
-    KeepResults,
-    KeptDrop,
-    KeptRead,
-    OutputTake,
-    Ping,
-    Recall,
-    SessionClose,
-    SessionOpen,
-    SessionReset,
-    Shutdown,
-    Slot,
-    Status,
-    parse_request,
-    request_id,
-)
-from leeward.wire.sandbox_requests import (
-    SandboxDock,
-    SandboxList,
-    SandboxOpen,
-    SandboxRequest,
-)
+from leeward.wire.sandbox_requests import SandboxDock, SandboxList, SandboxOpen, SandboxRequest
 from leeward.wire.schema import Operation
 
 if TYPE_CHECKING:
@@ -81,33 +49,26 @@ _HEAVY = 1 << 16
 
 
 class Operations:
-    """
-    The operations of one connection.
-
-    Attributes:
-        copied: bytes that were copied out of the arena.
-    """
+    """The operations of one connection. *copied* counts bytes that were copied out of the arena."""
 
     costs = "connection"
 
-    __slots__ = ("_arena", "_flight", "_link", "_listens", "_server", "_share", "copied")
+    __slots__ = ("_arena", "_flight", "_link", "_listens", "_server", "_share", "broken", "copied")
 
     def __init__(self, server: Server, share: Share, flight: Flight, link: Connection) -> None:
         self._server, self._share, self._flight, self._link = server, share, flight, link
+        self.broken = link.broken  # for the barrier
         self._arena: RequestArena | None = None
         self._listens = False
         self.copied = 0
 
     def serve(self, payload: bytes | memoryview) -> bool:
-        """
-        Answer one request, or arrange that it is answered later. Returns False if another process has to do that, to
-        which the connection moves.
-        """
+        """Answer one request, now or later. Returns False if another process has to, to which the connection moves."""
         server, flight = self._server, self._flight
         server.watcher.metrics.requests += 1
         if len(payload) >= _LARGE and server.jobs.crowded and self._too_late(outline.whole(payload)):
             return True
-        alone = None if isinstance(payload, memoryview) else code_alone(payload)
+        alone = None if isinstance(payload, memoryview) else outline.code_alone(payload)
         try:
             if alone is not None:
                 message: Mapping[str, Any] = {}
@@ -115,7 +76,7 @@ class Operations:
                 message = decode_in_place(payload, MAX_TEXT)
             else:
                 message = decode(payload, MAX_TEXT)
-            number = request_id(message) if alone is None else alone.id
+            number = wire.request_id(message) if alone is None else alone.id
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
@@ -125,11 +86,11 @@ class Operations:
         try:
             if heavy:
                 flight.check_weight(len(payload))
-            request = parse_request(message) if alone is None else alone
+            request = wire.parse_request(message) if alone is None else alone
             if server.exchange is not None and self._link.goes_elsewhere(request, isinstance(payload, memoryview)):
                 server.watcher.metrics.requests -= 1  # the other process counts it
                 return False
-            if isinstance(request, Slot):
+            if isinstance(request, wire.Slot):
                 found = self._out_of_slot(request)
                 if found is None:
                     return True
@@ -154,13 +115,7 @@ class Operations:
         return True
 
     def _admit(self, operation: Operation) -> None:
-        """
-        Check whether a request for *operation* may be served now.
-
-        Raises:
-            Forbidden: the client is a guest, and *operation* is none for guests.
-            Busy: there is no room for another request, or for another result.
-        """
+        """Check whether a request may be served now: Forbidden to some guests, Busy if there is no room."""
         if operation.guests and self._share.guest:
             raise Forbidden(operation.guests.format(user=self._share.user))
         if operation.admits == "job":
@@ -169,10 +124,7 @@ class Operations:
             self._flight.check()
 
     def _too_late(self, number: int) -> bool:
-        """
-        Refuse the job of request *number*, if it would have to wait for too long, before the request is decoded; a
-        flood of large requests would otherwise be decoded only to be refused. *number* is 0 for other requests.
-        """
+        """Refuse job *number*, 0 if it is none, undecoded if it would wait too long: a flood costs no decoding then."""
         if not number or number in self._flight.tickets:
             return False
         why = self._server.jobs.admission.refusal(self._share.user, self._flight.fd, self._server.reactor.now())
@@ -182,7 +134,7 @@ class Operations:
 
     # --- jobs -----------------------------------------------------------------
 
-    def _execute(self, request: Execute) -> None:
+    def _execute(self, request: wire.Execute) -> None:
         server, flight = self._server, self._flight
         if request.session >= FIRST_SEAT:
             flight.sandboxes.execute_bound(request)
@@ -194,15 +146,11 @@ class Operations:
             flight.exchanges.close(request.id)
             raise
 
-    def _start(self, request: Execute, functions: Functions | None) -> None:
+    def _start(self, request: wire.Execute, functions: Functions | None) -> None:
         server, flight = self._server, self._flight
-        jobs, limits, policy = server.jobs, server.config.limits, None
-        if request.environment or request.egress or request.profile or request.policy:
+        if request.policy:
             self._pay(request.policy)
-            policy = narrowing.of_code(request.egress, request.policy,
-                                       agent_home.operators(request, self._share.user, server.config))
-            place = server.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.settings.limits
+        jobs, limits, policy = profiles.place_of(server, request, self._share.user)
         job = None if request.session else job_of(request, server.config, limits, functions, policy)
         tickets = flight.tickets
         tickets[request.id] = None
@@ -219,14 +167,14 @@ class Operations:
         if request.id in tickets:  # not answered at once
             tickets[request.id] = ticket
 
-    def _cancel(self, request: Cancel) -> Mapping[str, Any]:
+    def _cancel(self, request: wire.Cancel) -> Mapping[str, Any]:
         flight = self._flight
         ends = flight.kill if request.kill else flight.interrupt if request.interrupt else flight.cancel
         return {"cancelled": ends(request.target)}
 
     # --- sessions and live sandboxes --------------------------------------------
 
-    def _open_session(self, request: SessionOpen) -> None:
+    def _open_session(self, request: wire.SessionOpen) -> None:
         self._pay(request.policy)
         self._flight.sessions.open(request)
 
@@ -246,19 +194,18 @@ class Operations:
 
     # --- results of clients that take no descriptors ---------------------------
 
-    def _keep(self, _request: KeepResults) -> Mapping[str, Any]:
+    def _keep(self, _request: wire.KeepResults) -> Mapping[str, Any]:
         self._flight.kept.wanted = True
         return {}
 
-    def _read_kept(self, request: KeptRead) -> Mapping[str, Any]:
+    def _read_kept(self, request: wire.KeptRead) -> Mapping[str, Any]:
         data = self._flight.kept.read(request)
         self.copied += len(data)
         return {"data": data}
 
     # --- large requests -------------------------------------------------------
 
-    def _grant(self, request: ArenaOpen) -> Parcel:
-        """Give the connection a request arena of its own."""
+    def _grant(self, request: wire.ArenaOpen) -> Parcel:
         server, share, size = self._server, self._share, RequestArena.size
         if self._flight.kept.wanted:
             raise BadRequest("an arena is a descriptor, and this client takes none (keep_results)")
@@ -274,14 +221,11 @@ class Operations:
             raise Busy(f"no arena can be made: {error.strerror}") from None
         server.requests += size
         share.requests += size
-        answer = {"slots": arena.SLOTS, "size": arena.SLOT, "arenas": [size]}
+        answer = {"slots": inbox.SLOTS, "size": inbox.SLOT, "arenas": [size]}
         return Parcel(memoryview(encode_ok(request.id, answer)), [Results(fd, size)], weight=1)
 
-    def _out_of_slot(self, request: Slot) -> Execute | None:
-        """
-        Return the request in a slot of the arena, decoded from our own copy; None if it was refused before it was
-        copied.
-        """
+    def _out_of_slot(self, request: wire.Slot) -> wire.Execute | None:
+        """Return the request in a slot, decoded from our own copy; None if it was refused before it was copied."""
         if self._arena is None:
             raise BadRequest("this connection has no arena; ask for one")
         if self._server.jobs.crowded and request.id == outline.unread(
@@ -293,23 +237,23 @@ class Operations:
         self.copied += request.length
         try:
             message = decode(self._arena.take(request.slot, request.length), MAX_TEXT)
-            number = request_id(message)
+            number = wire.request_id(message)
         except PeerError as error:
             raise BadRequest(f"slot {request.slot}: {error}") from None
         if number != request.id:
             raise BadRequest(f"slot {request.slot} holds request {number}, not {request.id}")
-        inner = parse_request(message)
-        if not isinstance(inner, Execute):
+        inner = wire.parse_request(message)
+        if not isinstance(inner, wire.Execute):
             raise BadRequest(f"slot {request.slot} holds no execute request")
         return inner
 
     # --- the daemon -----------------------------------------------------------
 
     @point("daemon.ping")
-    def _ping(self, _request: Ping) -> Mapping[str, Any]:
+    def _ping(self, _request: wire.Ping) -> Mapping[str, Any]:
         return {"version": __version__, "wire": VERSION, "caps": caps(self._server.config)}
 
-    def _status(self, request: Status) -> Mapping[str, Any] | None:
+    def _status(self, request: wire.Status) -> Mapping[str, Any] | None:
         own, exchange = self._server.status(), self._server.exchange
         if exchange is None:
             return _as_asked(request, own)
@@ -319,20 +263,20 @@ class Operations:
             self.broken))
         return None
 
-    def _recall(self, request: Recall) -> Mapping[str, Any] | None:
+    def _recall(self, request: wire.Recall) -> Mapping[str, Any] | None:
         return self._from_book(self._server.watcher.events, self._flight.user, request)
 
-    def _egress_log(self, request: EgressLog) -> Mapping[str, Any] | None:
+    def _egress_log(self, request: wire.EgressLog) -> Mapping[str, Any] | None:
         return self._from_book(self._server.egress, self._flight.user if self._share.guest else EVERYBODY, request)
 
-    def _egress_asks(self, request: EgressAsks) -> Mapping[str, Any] | None:
+    def _egress_asks(self, request: wire.EgressAsks) -> Mapping[str, Any] | None:
         if request.wait and not self._listens:
             self._listens = True
             self._server.asks.listen()
         return self._from_book(self._server.asks, EVERYBODY, request)
 
     def _from_book(self, book: UserBook, user: int,
-                   request: Recall | EgressLog | EgressAsks) -> Mapping[str, Any] | None:
+                   request: wire.Recall | wire.EgressLog | wire.EgressAsks) -> Mapping[str, Any] | None:
         flight = self._flight
         answer = book.after(user, request.after)
         if answer["events"] or not request.wait:
@@ -342,13 +286,12 @@ class Operations:
                                            partial(flight.answer, request.id), self.broken))
         return None
 
-    def _shut_down(self, request: Shutdown) -> Mapping[str, Any]:
+    def _shut_down(self, request: wire.Shutdown) -> Mapping[str, Any]:
         log.info("a client asks to shut down")
         self._server.reactor.soon(partial(self._server.shut_down, request.now))
         return {}
 
     def close(self) -> None:
-        """Release the arena, and answer asks no longer."""
         listens, self._listens = self._listens, False
         if listens:
             self._server.asks.unlisten()
@@ -358,12 +301,8 @@ class Operations:
             self._share.requests -= RequestArena.size
             ours.close()
 
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised an exception, so the connection is closed."""
-        self._link.broken(error)
 
-
-def _as_asked(request: Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def _as_asked(request: wire.Status, answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if request.form != "json":
         return answer
     return {"json": json.dumps(answer)}
@@ -373,7 +312,7 @@ Answer = Mapping[str, Any] | Parcel | None
 Handler = Callable[[Operations, Any], Answer]
 
 
-def _in_sandbox(serve: Callable[[Sandboxes, Any, RegistryEntry[Held]], Answer]) -> Handler:
+def _in_sandbox(serve: Callable[[Sandboxes, Any, SandboxEntry], Answer]) -> Handler:
     """What serves a request that names a sandbox: *serve*, with the sandbox."""
     def handler(of: Operations, request: SandboxRequest) -> Answer:
         sandboxes = of._flight.sandboxes
@@ -384,29 +323,29 @@ def _in_sandbox(serve: Callable[[Sandboxes, Any, RegistryEntry[Held]], Answer]) 
 #: What serves each kind of request, and those that are based on it: with a map, or the whole parcel; None if the answer
 #: comes later. A request is admitted first, as its operation says.
 _SERVES: Mapping[type, Handler] = {
-    Execute: Operations._execute,
-    Cancel: Operations._cancel,
-    FunctionTake: lambda of, request: of._flight.exchanges.take(request),
-    FunctionAnswer: lambda of, request: of._flight.exchanges.answer(request),
-    OutputTake: lambda of, request: of._flight.live.take(request),
-    ArenaOpen: Operations._grant,
-    KeepResults: Operations._keep,
-    KeptRead: Operations._read_kept,
-    KeptDrop: lambda of, request: {"dropped": of._flight.kept.drop(request)},
-    Ping: Operations._ping,
-    Status: Operations._status,
-    Recall: Operations._recall,
-    Shutdown: Operations._shut_down,
-    EgressLog: Operations._egress_log,
-    EgressAsks: Operations._egress_asks,
-    EgressAnswer: lambda of, request: {"taken": of._server.asks.answer(request.ask, request.allow, request.message)},
-    SessionOpen: Operations._open_session,
-    SessionReset: lambda of, request: of._flight.sessions.reset(request),
-    SessionClose: lambda of, request: of._flight.sessions.close(request),
-    Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
+    wire.Execute: Operations._execute,
+    wire.Cancel: Operations._cancel,
+    wire.FunctionTake: lambda of, request: of._flight.exchanges.take(request),
+    wire.FunctionAnswer: lambda of, request: of._flight.exchanges.answer(request),
+    wire.OutputTake: lambda of, request: of._flight.live.take(request),
+    wire.ArenaOpen: Operations._grant,
+    wire.KeepResults: Operations._keep,
+    wire.KeptRead: Operations._read_kept,
+    wire.KeptDrop: lambda of, request: {"dropped": of._flight.kept.drop(request)},
+    wire.Ping: Operations._ping,
+    wire.Status: Operations._status,
+    wire.Recall: Operations._recall,
+    wire.Shutdown: Operations._shut_down,
+    wire.EgressLog: Operations._egress_log,
+    wire.EgressAsks: Operations._egress_asks,
+    wire.EgressAnswer: lambda of, request: {"taken": of._server.asks.answer(request.ask, request.allow, request.message)},
+    wire.SessionOpen: Operations._open_session,
+    wire.SessionReset: lambda of, request: of._flight.sessions.reset(request),
+    wire.SessionClose: lambda of, request: of._flight.sessions.close(request),
+    wire.Interrupt: lambda of, request: of._flight.sessions.interrupt(request),
     SandboxDock: Operations._dock,
     SandboxOpen: Operations._open_sandbox,
-    SandboxList: lambda of, request: of._flight.sandboxes.page(request),
+    SandboxList: lambda of, request: page(of._server.desk, of._flight.user, request.after),
     **{kind: _in_sandbox(serve) for kind, serve in IN_SANDBOX.items()},
 }
 
@@ -414,4 +353,4 @@ _SERVES: Mapping[type, Handler] = {
 #: here, when the daemon starts.
 HANDLERS: Mapping[type, Handler] = {
     one.kind: next(_SERVES[kind] for kind in one.kind.__mro__ if kind in _SERVES)
-    for one in OPERATIONS.values() if one.kind is not Slot}
+    for one in wire.OPERATIONS.values() if one.kind is not wire.Slot}

@@ -1,25 +1,28 @@
 """
-Results made ready to be sent: one frame, and sealed memory files for what is large.
+Answers on their way: frames, and sealed memory files for what is large, until the client has taken or dropped them.
 
-Runs in:   the daemon.
-Owns:      the descriptors of a parcel, until it is sent or dropped.
+Owns: the descriptors of these files.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 
 from leeward._native.memfd import memory_file
 from leeward.dataclass import dataclass, field
-from leeward.errors import SHORT
+from leeward.errors import SHORT, BadRequest
+from leeward.loop.reactor import Stream
 from leeward.outcome import Result
 from leeward.run.placement import LARGE_REPLY, PLACEMENTS
 from leeward.run.report import Arena, Report
 from leeward.wire.answers import Place, encode_result
 from leeward.wire.bundles import size_of
+from leeward.wire.fields import MAX_PIECE
 from leeward.wire.frames import MAX_REPLY
+from leeward.wire.requests import KeptDrop, KeptRead
 
 #: Bytes of a reply beside output and files: an error's text, names of denied calls.
 _REST = 1 << 20
@@ -31,12 +34,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_S
 
 @dataclass(slots=True)
 class Parcel:
-    """
-    Bytes to send, with the memory files whose descriptors go with the first of them.
-
-    Attributes:
-        weight: how many large things wait in it: memory files, and a large frame.
-    """
+    """Bytes to send, with memory files that go with the first of them. *weight*: how many large things wait in it."""
 
     frame: memoryview
     arenas: list[Arena] = field(default_factory=list)
@@ -49,12 +47,7 @@ class Parcel:
 
 
 def seal(pieces: Iterable[bytes]) -> Arena:
-    """
-    Make a sealed memory file that contains *pieces* one after the other.
-
-    Raises:
-        OSError: no descriptor or no memory is left.
-    """
+    """Make a sealed memory file of *pieces*, one after the other; OSError if no descriptor or memory is left."""
     fd = memory_file("leeward_results")
     try:
         size = 0
@@ -72,14 +65,8 @@ def seal(pieces: Iterable[bytes]) -> Arena:
 
 def pack(number: int, report: Report, results: str = "auto") -> Parcel:
     """
-    Return the answer to request *number*, whose report has a result. It owns the report's arenas from now on.
-
-    Args:
-        results: how collected files travel, one of placement.RESULTS.
-
-    Raises:
-        OSError: a memory file for collected files can't be made, and they have no room in a reply.
-        ValueError: the result is larger than a reply may be.
+    Return the answer to request *number*, with the report's result and arenas. *results* is one of placement.RESULTS.
+    OSError if files have no room in a reply nor a memory file; ValueError if the result is larger than a reply may be.
     """
     result = report.result
     assert result is not None
@@ -104,10 +91,7 @@ def pack(number: int, report: Report, results: str = "auto") -> Parcel:
 def _files(report: Report, arenas: list[Arena], most: int) -> dict[str, Place | bytes] | None:
     """
     Put collected files into a further memory file of *arenas* if they have more than *most* bytes, or don't fit into a
-    reply. If no memory file can be made, they go into the reply if they fit.
-
-    Returns:
-        The files whose content isn't to be taken from *report*.
+    reply; if none can be made, into the reply if they fit. Returns the files whose content isn't taken from *report*.
     """
     result, apart = report.result, report.files
     assert result is not None
@@ -148,3 +132,248 @@ def _places(sizes: Mapping[str, int], arena: int) -> dict[str, Place | bytes]:
         places[name] = (arena, offset, size) if size else b""
         offset += size
     return places
+
+
+#: Bytes of small answers that are sent together, at most.
+_TOGETHER = 1 << 16
+
+
+class Outbox:
+    """
+    The parcels that wait for the client, in order, *size* bytes of them. *own* adds to the count of large results that
+    wait. *unread_since*: when the kernel last took a byte of them; None if none waits.
+    """
+
+    __slots__ = ("_flying", "_now", "_own", "_parcels", "size", "unread_since")
+
+    def __init__(self, own: Callable[[int], None], now: Callable[[], float]) -> None:
+        self._own, self._now = own, now
+        self._parcels: deque[Parcel] = deque()
+        self._flying = False  # the first one is with the kernel, which will say how much it took
+        self.size = 0
+        self.unread_since: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._parcels)
+
+    def put(self, parcel: Parcel) -> None:
+        """Queue *parcel*, whose descriptors belong to the outbox from now on."""
+        self._parcels.append(parcel)
+        self.size += len(parcel.frame)
+        self._own(parcel.weight)
+
+    def flush(self, stream: Stream) -> None:
+        """Send as many bytes as *stream* takes; OSError if the client is gone."""
+        while self._parcels and not self._flying:
+            parcel = self._first()
+            try:
+                sent = stream.send(parcel.frame, [arena.fd for arena in parcel.arenas])
+            except BlockingIOError:
+                sent = -1
+            if sent is not None and sent >= 0:
+                self._took(parcel, sent)
+                continue
+            self._flying = sent is None
+            if self.unread_since is None:
+                self.unread_since = self._now()
+            return
+
+    def sent(self, count: int) -> None:
+        """Note that the kernel has taken *count* bytes of the submitted parcel; it is negative if the send has failed."""
+        self._flying = False
+        if count < 0:
+            self._give_up(self._parcels.popleft())
+        else:
+            self._took(self._parcels[0], count)
+
+    def close(self) -> None:
+        """Drop everything but the parcel that the kernel may still be sending, which is dropped when that ends."""
+        while len(self._parcels) > self._flying:
+            self._give_up(self._parcels.pop())
+
+    def _give_up(self, parcel: Parcel) -> None:
+        self.size -= len(parcel.frame)
+        self._own(-parcel.weight)
+        parcel.close()
+
+    def _first(self) -> Parcel:
+        """Return the bytes to send next: consecutive small answers are sent together."""
+        first = self._parcels.popleft()
+        frames, size, weight = [first.frame], len(first.frame), first.weight
+        while self._parcels and not (first.arenas or self._parcels[0].arenas) and \
+                size + len(self._parcels[0].frame) <= _TOGETHER:
+            one = self._parcels.popleft()
+            frames.append(one.frame)
+            size += len(one.frame)
+            weight += one.weight  # of a large one the rest may be small
+        if len(frames) > 1:
+            first = Parcel(memoryview(b"".join(frames)), weight=weight)
+        self._parcels.appendleft(first)
+        return first
+
+    def _took(self, parcel: Parcel, sent: int) -> None:
+        """Note that the kernel has taken *sent* bytes of the first parcel, and its descriptors."""
+        if parcel.arenas:
+            self._own(-len(parcel.arenas))
+            parcel.weight -= len(parcel.arenas)
+            parcel.close()
+        self.unread_since = None
+        self.size -= sent
+        if sent < len(parcel.frame):
+            parcel.frame = parcel.frame[sent:]
+        else:
+            self._own(-parcel.weight)
+            self._parcels.popleft()
+
+
+class KeptResults:
+    """
+    The results of one connection whose memory files stay here; *wanted* if its client has asked for that.
+
+    Some programs read sockets in a way that loses descriptors: Node's streams, or a relay in between. Such a client
+    says so once (`keep_results`). The files stay in a table under the number of the answered request, and `kept_read`
+    copies from them with pread(2), so the client sets the pace. Each file counts as a large result that waits: with too
+    many new jobs are refused, and a client that reads nothing for as long as a reply may be unread is closed.
+    """
+
+    __slots__ = ("_files", "_now", "_own", "_since", "wanted")
+
+    def __init__(self, own: Callable[[int], None], now: Callable[[], float]) -> None:
+        self._own, self._now = own, now
+        self._files: dict[int, list[Arena]] = {}
+        self._since = 0.0
+        self.wanted = False
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __contains__(self, request: int) -> bool:
+        return request in self._files
+
+    def parcel(self, request: int, parcel: Parcel) -> Parcel:
+        """Return the answer to *request*. Its memory files are kept here if the client has asked for that."""
+        if self.wanted and parcel.arenas:
+            self._drop(request)  # a number may be used again when it was answered
+            if not self._files:
+                self._since = self._now()
+            files, parcel.arenas = parcel.arenas, []
+            self._files[request] = files
+            parcel.weight -= len(files)
+            self._own(len(files))
+        return parcel
+
+    def read(self, request: KeptRead) -> bytes:
+        """Return a piece of a file, empty beyond its end; BadRequest if there is no such file."""
+        files = self._files.get(request.target, [])
+        if request.arena >= len(files):
+            raise BadRequest(f"no memory file {request.arena} of an answer to request {request.target} is kept")
+        arena = files[request.arena]
+        size = min(request.size or MAX_PIECE, max(0, arena.size - request.offset))
+        self._since = self._now()
+        return os.pread(arena.fd, size, request.offset) if size else b""
+
+    def drop(self, request: KeptDrop) -> bool:
+        """Close the files of one answer. Returns whether there were any."""
+        self._since = self._now()
+        return self._drop(request.target)
+
+    def _drop(self, request: int) -> bool:
+        files = self._files.pop(request, [])
+        self._own(-len(files))
+        for arena in files:
+            arena.close()
+        return bool(files)
+
+    def late(self, seconds: float) -> bool:
+        """Whether the client has neither read nor dropped any of the files for more than *seconds*."""
+        return bool(self._files) and self._now() - self._since > seconds
+
+    def close(self) -> None:
+        """Close all files, and keep none from now on: answers may follow the one that showed that the client is gone."""
+        self.wanted = False
+        for request in list(self._files):
+            self._drop(request)
+
+
+#: Bytes and files of results that one guest may have; all guests together may have FILES files.
+MOST_LENT, MOST_FILES, FILES = 1 << 30, 1024, 4096
+#: Files of one check, at most; and seconds between two checks that requests for jobs cause, at least.
+_LENT_LOOK, _LENT_LOOK_S = 256, 0.05
+
+
+class LentFiles:
+    """
+    Results in memory files that one guest has, or is about to get: `size` bytes count until the guest closes them.
+
+    The daemon wrote the pages, so the kernel charges them to it for as long as any process holds the file, also by a
+    mapping or in a message on its way. No event reports the last close, but an attempt to take a write lease tells
+    whether the file is open elsewhere (F_SETLEASE in fcntl(2)). So the receiver gets one open file, the daemon keeps
+    another of the same file, both read-only, and tries the lease when the user wants another job. The owner and root
+    use their own memory.
+    """
+
+    __slots__ = ("_files", "_looked", "size")
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}  # bytes by our descriptor; the files that were checked last come last
+        self._looked = 0.0
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def lend(self, arena: Arena) -> bool:
+        """Count *arena*, and reopen it, so that the receiver's open file isn't ours. Returns whether that was possible."""
+        path = f"/proc/self/fd/{arena.fd}"
+        ours = -1
+        try:
+            size = os.fstat(arena.fd).st_blocks * 512
+            ours = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            theirs = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            if ours >= 0:
+                os.close(ours)
+            return False
+        os.close(arena.fd)
+        arena.fd = theirs
+        self._files[ours] = size
+        self.size += size
+        return True
+
+    def full(self, now: float) -> bool:
+        """Whether the guest has reached the bound. If it seems so, the files are checked first."""
+        if self._is_full and now >= self._looked + _LENT_LOOK_S:
+            self._looked = now
+            self.look()
+        return self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self.size >= MOST_LENT or len(self._files) >= MOST_FILES
+
+    def look(self) -> None:
+        """Check a bounded number of files, and forget those that nobody has open."""
+        for fd in list(self._files)[:_LENT_LOOK]:
+            size = self._files.pop(fd)
+            if _let_go(fd):
+                self.size -= size
+                os.close(fd)
+            else:
+                self._files[fd] = size
+
+    def close(self) -> None:
+        for fd in self._files:
+            os.close(fd)
+        self._files.clear()
+        self.size = 0
+
+
+def _let_go(fd: int) -> bool:
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return False  # EAGAIN: somebody has it
+    except OSError:
+        return True  # leases are off on this host (fs.leases-enable): nobody can tell
+    return True

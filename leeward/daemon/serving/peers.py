@@ -1,8 +1,7 @@
 """
-Decides which users the daemon serves, and logs the users that it refuses.
+Who is served: users, their groups, refusals, and the owner's clients that wait a moment for a place.
 
-Runs in:   the daemon.
-Source:    unix(7), SO_PEERCRED and SO_PEERGROUPS
+SO_PEERCRED and SO_PEERGROUPS are in unix(7).
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from functools import partial
 
-from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import log
-from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.pool.quotas import Quotas
-from leeward.protocols import Protocol
 from leeward.wire.answers import encode_refusal
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.
@@ -27,14 +25,7 @@ _MOST_GROUPS = 1024
 
 @dataclass(frozen=True, slots=True)
 class ServedUsers:
-    """
-    The users that a daemon serves.
-
-    Attributes:
-        uid: the daemon's own user, who is served like root.
-        group: the group whose members are served as guests.
-        quotas: the quotas of the users, as of the daemon's start.
-    """
+    """The users that a daemon serves: its own, root, and members of *group* as guests; quotas are those of its start."""
 
     uid: int
     group: int | None = None
@@ -42,12 +33,7 @@ class ServedUsers:
 
 
 def admitted(peer: int, own: int, group: int | None = None, groups: Callable[[], tuple[int, ...]] = tuple) -> bool:
-    """
-    Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*.
-
-    Args:
-        groups: returns the peer's groups.
-    """
+    """Whether the daemon of user *own* serves user *peer*: its own user, root, and members of *group*."""
     return peer in (own, 0) or (group is not None and group in groups())
 
 
@@ -61,40 +47,96 @@ def groups_of(sock: socket.socket, gid: int) -> tuple[int, ...]:
     return (gid, *struct.unpack(f"{len(more) // 4}I", more))
 
 
-class RefusalObserver(Protocol):
-    """
-    Counts and records refusals.
-
-    Attributes:
-        metrics: where requests are counted.
-        events: the last ends of each user's jobs and sandboxes.
-    """
-
-    @property
-    def metrics(self) -> Metrics: ...
-    @property
-    def events(self) -> EventBook: ...
-    def request_refused(self, kind: str, user: int, count: int = 1) -> None: ...
-    def peer_refused(self, reason: str, user: int, pid: int) -> None: ...
-
-
-class Unwatched:
-    """Logs refused peers, and counts nothing."""
-
-    def __init__(self) -> None:
-        self.metrics = Metrics()
-        self.events = EventBook()
-
-    def request_refused(self, kind: str, user: int, count: int = 1) -> None:
-        return
-
-    def peer_refused(self, reason: str, user: int, pid: int) -> None:
-        log.warning("peer refused", reason=reason, user=user, pid=pid)
-
-
 def say_no(sock: socket.socket, kind: str, message: str) -> None:
     """Send a refusal with id 0, if the peer is there and *sock*, which doesn't block, has room for it."""
     try:
         sock.send(encode_refusal(0, kind, message))
     except OSError:
         pass  # it is gone, or doesn't read; it is closed all the same
+
+
+#: Clients that wait at once; descriptors.PASSING has room for them.
+SEATS = 4
+#: Seconds that a client waits, at most: more than a silent connection may keep its place, plus one interval of checks.
+WAIT_S = 0.5
+#: Seconds between checks for a place.
+_LOOK_S = 0.05
+
+
+@dataclass(slots=True)
+class WaitingClient:
+    """A client of the owner that waits for a place, until a time by the reactor's clock."""
+
+    sock: socket.socket
+    pid: int
+    uid: int
+    until: float = 0.0
+
+
+class WaitingClients:
+    """
+    The owner's clients that came while all places were taken. *admit* serves one if there is a place, and says whether.
+
+    They aren't refused at once, as a new connection loses its place only when it has sent nothing for a quarter of a
+    second: a burst of silent ones could take all places, and every client, the owner's too, would be refused for that
+    time.
+    """
+
+    def __init__(self, reactor: Reactor, admit: Callable[[WaitingClient], bool],
+                 refuse: Callable[[WaitingClient], None]) -> None:
+        self._reactor, self._admit, self._refuse = reactor, admit, refuse
+        self._waiting: list[WaitingClient] = []
+        self._looks = Repeating(reactor, _LOOK_S, self._look)
+
+    def wait(self, client: WaitingClient) -> None:
+        """Let *client* wait. If too many wait, the first one that has sent nothing is refused, or *client* itself."""
+        client.sock.setblocking(False)
+        client.until = self._reactor.now() + WAIT_S
+        self._waiting.append(client)
+        if len(self._waiting) > SEATS:
+            silent = (each for each in self._waiting if not asks(each.sock))
+            gone = next(silent, client)
+            self._waiting.remove(gone)
+            self._refuse(gone)
+        self._looks.start()
+
+    def clear(self) -> list[WaitingClient]:
+        waiting, self._waiting = self._waiting, []
+        self._looks.stop()
+        return waiting
+
+    def _look(self) -> bool:
+        """Admit waiting clients, first those that have sent something."""
+        now = self._reactor.now()
+        first = sorted(self._waiting, key=lambda each: not asks(each.sock))
+        self._reactor.barrier.steps(*(partial(self._serve, client, now) for client in first))
+        return bool(self._waiting)
+
+    def _serve(self, client: WaitingClient, now: float) -> None:
+        self._waiting.remove(client)
+        if _gone(client.sock):
+            self._reactor.closer.close(client.sock)
+            return
+        if self._admit(client):
+            return
+        if now >= client.until:
+            self._refuse(client)
+        else:
+            self._waiting.append(client)
+
+
+def asks(sock: socket.socket) -> bool:
+    """Whether the kernel has unread bytes of the client."""
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except OSError:
+        return False
+
+
+def _gone(sock: socket.socket) -> bool:
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -1,18 +1,14 @@
 """
 Decides whose requests are served next: users take turns, so do a user's connections, and each gets a bounded amount.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a guest, who may flood over all connections that a guest may have.
+Theory of operation. The cost of a request is counted in units: one for the request, and one for each UNIT bytes to be
+decoded. A user has an allowance of units for each turn of the loop, whatever the number of connections. Requests are
+served at once while some of it is left. The others wait in a ring of users, each with a ring of connections, and are
+served in the following turns. A turn ends its round after ROUND_S, and the next goes on with the next user. So the
+length of a turn grows with the number of flooding users and not with that of their connections.
 
-Theory of operation. The cost of a request is counted in units: one for the request, and one for each UNIT bytes that
-have to be decoded. A user has an allowance of units for each turn of the loop, whatever the number of connections.
-Requests are served at once while some of it is left. The others wait in a ring of users, each with a ring of
-connections, and are served in the following turns. A turn ends its round after ROUND_S, and the next turn goes on with
-the next user. So the length of a turn, for which the events of all others wait, grows with the number of flooding users
-and not with that of their connections.
-
-A guest also has a budget of requests and of bytes for each second. The daemon doesn't read from a guest whose budget is
-used up: the kernel's buffers fill, and the guest waits. The budget is kept when the guest's last connection is gone.
+A guest also has a budget of requests and bytes for each second. The daemon doesn't read from a guest whose budget is
+used up: the kernel's buffers fill, and the guest waits. It is kept when the guest's last connection is gone.
 """
 
 from __future__ import annotations
@@ -43,15 +39,10 @@ _IDLE = 256
 @dataclass(slots=True, eq=False)
 class Budget:
     """
-    The budget of one user.
-
-    Attributes:
-        turn: units for each turn of the loop.
-        rated: it is a guest's, and has a bound for each second as well. turns, left: the turn of the loop that was the
-            last to serve this user, and what is left of its allowance. requests, size: what was left of the bound for a
-            second at *counted*; negative values are a debt of at most one second.
-        waiting: the connections that have requests, by descriptor; the first one is served next.
-        connections: the number of connections that the user has open.
+    The budget of one user: *turn* units for each turn of the loop, of which *left* were left in the last one that
+    served the user, *turns*. A guest's is *rated*: *requests* and *size* are what was left of the bound for a second at
+    *counted*, negative for a debt of at most one second. *waiting* are connections with requests by descriptor, the
+    next one first.
     """
 
     turn: int
@@ -76,12 +67,7 @@ class Budget:
 
 
 class Rounds:
-    """
-    The budgets of all users, and the requests that wait for their turn.
-
-    Args:
-        reactor: the loop, whose turns renew the allowances.
-    """
+    """The budgets of all users, and the requests that wait for their turn."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
@@ -93,7 +79,6 @@ class Rounds:
     # --- the budgets of users -------------------------------------------------
 
     def budget(self, user: int, guest: bool) -> Budget:
-        """Return the budget of *user*, which is made if there is none."""
         found = self._budgets.get(user)
         if found is None:
             if len(self._budgets) >= _IDLE:
@@ -112,14 +97,7 @@ class Rounds:
     # --- the costs of requests ------------------------------------------------
 
     def charge(self, budget: Budget, requests: int, size: int = 0, came: int = 0) -> None:
-        """
-        Count what was done for a user.
-
-        Args:
-            requests: its cost in small requests.
-            size: bytes that were decoded.
-            came: bytes that were received, or copied out of an arena.
-        """
+        """Count *requests* small ones; *size* bytes were decoded, and *came* bytes received or copied out of an arena."""
         budget.left = max(budget.left - requests - size // UNIT, -DEBT * budget.turn)
         if budget.rated:
             budget.requests = max(-RATE, budget.requests - requests)
@@ -150,7 +128,6 @@ class Rounds:
             self._plan()
 
     def forget(self, budget: Budget, fd: int) -> None:
-        """Forget a connection, which is closed."""
         if budget.waiting.pop(fd, None) is not None and not budget.waiting:
             self._ring.pop(budget, None)
 
@@ -180,11 +157,7 @@ class Rounds:
         for budget in list(self._ring):
             while budget.waiting and self.may(budget):
                 fd = next(iter(budget.waiting))
-                serve = budget.waiting.pop(fd)
-                try:
-                    serve()
-                except Exception as error:
-                    self._reactor.barrier.caught(serve, error)
+                self._reactor.barrier.call(budget.waiting.pop(fd))
                 if self._reactor.now() >= until:
                     break
             self._ring.pop(budget, None)
@@ -195,13 +168,40 @@ class Rounds:
         self._plan()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a round has failed. Schedule another one."""
         self._planned = False
         self._plan()
 
     def close(self) -> None:
-        """Serve no more requests."""
         self._ring.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+#: Bytes of unanswered requests that one guest may have. One request is accepted in any case.
+GUEST_TAKEN = 256 << 20
+
+#: The part that all connections of one guest together may have of the bounds on unfinished frames, results and request
+#: arenas.
+GUEST_SHARE = 4
+#: The part of the bound on results that one connection may have.
+CONNECTION_SHARE = 2
+
+
+@dataclass(slots=True)
+class Share:
+    """
+    What one user's connections share. *taken*: bytes of a guest's unanswered requests; *free*: no quota limits the
+    user.
+    """
+
+    user: int
+    guest: bool
+    budget: Budget
+    free: bool = False
+    connections: int = 0
+    held: int = 0
+    arenas: int = 0
+    sessions: int = 0
+    taken: int = 0
+    requests: int = 0  # bytes of request arenas

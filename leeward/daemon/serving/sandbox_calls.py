@@ -1,23 +1,49 @@
 """
-The part of a connection that its requests about live sandboxes use: those requests that wait, and what ends with the
-connection.
+Requests about live sandboxes that wait, as tickets, and what ends with their connection.
 
-Runs in:   the daemon, on the reactor's one thread.
+The broker fetches, a porter in the sandbox reads and changes overlays, the opener opens folders: the daemon opens and
+resolves nothing, and passes bodies on unchanged. The folders that a client names are compared with its descriptors
+(crossing/opener.py). A connection's own socket takes none: the opener receives those of a dock, in one message, for the
+one request that names the dock. The daemon never has one open, and doesn't close those that stay in a dock: how long
+that takes is up to the client (loop/closing.py). A dock is a stream, in which a read of no bytes is the end; a client
+can't put an empty message before a descriptor.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from leeward._native.memfd import memory_file
+from leeward.daemon.serving.parcel import SEALS, Parcel, seal
 from leeward.dataclass import dataclass
-from leeward.errors import BadRequest
-from leeward.loop.barrier import in_any_case
+from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.loop.barrier import in_any_case, nothing
+from leeward.loop.closing import guarded
 from leeward.loop.reactor import Reactor, Timer
-from leeward.sandboxes.desk import Desk, Held
-from leeward.sandboxes.registry import RegistryEntry
+from leeward.pool.fetches import failed
+from leeward.run.placement import INLINE
+from leeward.run.porter import PorterRefusal
+from leeward.run.report import Arena
+from leeward.run.verdict import bug
+from leeward.sandboxes.desk import Desk, SandboxEntry
+from leeward.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
+from leeward.spec import folders as rules
+from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
+from leeward.spec.profiles.agent import needless
+from leeward.spec.sandbox import View
+from leeward.spec.stand_ins import DISABLED
+from leeward.wire import sandbox_requests as wire
+from leeward.wire.answers import encode_ok
+
+if TYPE_CHECKING:
+    from leeward.daemon.serving.flight import Flight
 
 #: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
 ENDING_S = 4.0
@@ -26,27 +52,22 @@ ENDING_S = 4.0
 _ROWS = 64
 
 
-#: The limits that a request can set for a program.
+#: The limits that a request can set for a program, or for a job of a session.
 _ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
-def check_limits(limits: Mapping[str, Any]) -> None:
-    """
-    Check the limits in a request for a process.
-
-    Raises:
-        BadRequest: one of the limits can't be set for a process.
-    """
+def check_limits(limits: Mapping[str, Any], of: str = "sandbox", what: str = "process") -> None:
+    """Check the limits in a request for *what* in an open sandbox or session; BadRequest if one can't be set there."""
     for name in limits:
         if name not in _ADJUSTABLE:
-            raise BadRequest(f"limit {name!r:.40} is the sandbox's, asked for when it is opened; a process in it"
-                             f" can ask for {', '.join(_ADJUSTABLE)}")
+            raise BadRequest(f"limit {name!r:.40} is the {of}'s, asked for when it is opened; a {what} in it can ask"
+                             f" for {', '.join(_ADJUSTABLE)}")
 
 
 class SandboxCall:
     """A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered."""
 
-    def __init__(self, desk: Desk, entry: RegistryEntry[Held], taken_back: Callable[[], object]) -> None:
+    def __init__(self, desk: Desk, entry: SandboxEntry, taken_back: Callable[[], object]) -> None:
         self._desk, self._entry, self.taken_back = desk, entry, taken_back
         self.over = False
         desk.busy(entry)
@@ -64,15 +85,10 @@ class SandboxCall:
             self.taken_back()
 
 
-class SandboxOpening:
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self.cancel = give_up
-
-
 class SandboxEnding:
     """
-    A request that ends a sandbox, as a ticket. It is answered once, when no process of the sandbox is left, and at the
-    latest after `ENDING_S`, because a process can hang in the kernel while its file system doesn't answer.
+    A request that ends a sandbox. It is answered once no process is left, at the latest after ENDING_S: a process can
+    hang in the kernel while its file system doesn't answer.
     """
 
     costs = "connection"
@@ -93,31 +109,30 @@ class SandboxEnding:
             timer.cancel()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the answer couldn't be sent, so the connection is closed."""
         self.cancel()
 
 
-class FileTicket:
+class FileTicket(SandboxCall):
     """
-    A request that somebody else carries out, into a memory file which the answer has with it: what a fetch and a look at
-    an overlay have in common, as tickets. Owns the file until the answer takes it, and the mark that the sandbox isn't
-    idle.
+    A request that somebody else carries out, into a memory file which the answer has with it, and which is owned here
+    until then. Busy if that can't be had now.
     """
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, entry: RegistryEntry[Held]) -> None:
-        self._desk, self._entry = desk, entry
-        self._fd = -1
-        self._take_back: Callable[[], None] | None = None  # cancels what was asked for; None once the request is over
+    def __init__(self, desk: Desk, owner: Flight, number: int, entry: SandboxEntry) -> None:
+        super().__init__(desk, entry, nothing)
+        self._owner, self._number, self._fd = owner, number, -1
+        try:
+            self.taken_back = self._begin()
+        except BaseException:
+            self.cancel()
+            raise
+        owner.wait(number, self)
 
-    def _end(self) -> bool:
-        """Mark the request as over. Returns False if it was over already."""
-        take_back, self._take_back = self._take_back, None
-        if take_back is None:
-            return False
-        self._desk.free(self._entry)
-        return True
+    def _begin(self) -> Callable[[], object]:
+        """Ask for what the request wants. Returns what cancels that."""
+        raise NotImplementedError
 
     def _take_file(self) -> int:
         """Give the memory file to the caller; -1 if there is none."""
@@ -125,32 +140,21 @@ class FileTicket:
         return fd
 
     def _drop(self) -> None:
-        """Close the memory file."""
         fd = self._take_file()
         if fd >= 0:
             os.close(fd)
 
     def cancel(self) -> None:
-        """For the connection: nobody waits for the answer any more."""
-        take_back = self._take_back
-        if self._end() and take_back is not None:
-            take_back()
+        super().cancel()
         self._drop()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed, so there is no answer."""
         self.cancel()
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """
-    One thing that ends with the connection.
-
-    Attributes:
-        lives: whether it hasn't ended, and is still held.
-        end: ends it.
-    """
+    """One thing that ends with the connection, if it still lives and is held."""
 
     lives: Callable[[], bool]
     end: Callable[[], None]
@@ -158,9 +162,8 @@ class Hold:
 
 class Holds:
     """
-    What ends with one connection: sandboxes that it has opened as `held`, and processes and kernels that it has started
-    so. The kernel closes the connections of a program that has ended, by whatever signal, so the daemon ends here what a
-    command line has started, without help of that program.
+    What ends with one connection: sandboxes, processes and kernels that it has opened as `held`. The kernel closes the
+    connections of a program that has ended, by whatever signal, so this needs no help of the program.
     """
 
     __slots__ = ("_most", "_rows")
@@ -179,6 +182,309 @@ class Holds:
         return any(each.lives() for each in self._rows)
 
     def end(self) -> None:
-        """End everything that is still held, because the connection is closed."""
         rows, self._rows = self._rows, []
         in_any_case(*(each.end for each in rows if each.lives()))
+
+
+class FetchCall(FileTicket):
+    """A fetch. Busy if the user has too many, or there is no broker or memory; Refused if the sandbox is over."""
+
+    def __init__(self, desk: Desk, owner: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
+        self._request = request
+        super().__init__(desk, owner, request.id, entry)
+
+    def _begin(self) -> Callable[[], object]:
+        request, sandbox = self._request, self._entry.sandbox.sandbox
+        lease = sandbox.lease
+        if not sandbox.facts.key.egress:
+            self._desk.reactor.soon(partial(self._answered, failed(DISABLED, "disabled", sent=False)))
+            return nothing
+        about: dict[str, object] = {"url": request.url, "method": request.method,
+                                    "headers": [list(each) for each in request.headers]}
+        body: Arena | None = None
+        try:
+            self._fd = memory_file("leeward_results")
+            body = seal([request.body]) if request.body else None
+            fds = [self._fd, *([body.fd] if body is not None else [])]
+            return self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
+        except OSError as error:
+            raise Busy(f"no memory file can be made: {error.strerror}") from None
+        finally:
+            if body is not None:
+                body.close()
+
+    def _answered(self, answer: Mapping[str, Any]) -> None:
+        if self.end():
+            self._owner.deliver(self._number, self._parcel(answer))
+        else:
+            self._drop()
+
+    def _parcel(self, answer: Mapping[str, Any]) -> Parcel:
+        """Return the answer. A large body is sent beside it in a memory file, which is sealed against changes."""
+        fd = self._take_file()
+        if fd < 0:
+            return Parcel(memoryview(encode_ok(self._number, answer)))
+        arena = Arena(fd, 0)
+        try:
+            if "failed" not in answer:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+                arena.size = os.fstat(fd).st_size
+            if arena.size > INLINE:
+                answer = {**answer, "body": [0, 0, arena.size], "arenas": [arena.size]}
+                return Parcel(memoryview(encode_ok(self._number, answer)), [arena], weight=1)
+            if "failed" not in answer:
+                answer = {**answer, "body": os.pread(fd, arena.size, 0)}
+        except OSError as error:
+            answer = failed(f"HTTP error: the response can't be handed on: {error.strerror}")
+        arena.close()
+        return Parcel(memoryview(encode_ok(self._number, answer)))
+
+
+#: Seconds that a walk, and one piece of a file, may take.
+DIFF_S, READ_S = 60.0, 20.0
+#: Seconds in which the end of a sandbox is known after that of a process in it, and between two looks.
+SETTLE_S, _LOOK_S = 1.0, 0.01
+
+OverlayChange = wire.OverlayCheckpoint | wire.OverlayRestore | wire.OverlayDiscard | wire.SandboxHide
+
+
+class OverlayCall(FileTicket):
+    """A request that reads an overlay."""
+
+    def __init__(self, desk: Desk, owner: Flight, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
+        self._request = request
+        super().__init__(desk, owner, request.id, entry)
+
+    def _begin(self) -> Callable[[], object]:
+        request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
+        layer, order = mounts.layer(request.target), {"order": "diff", "number": mounts.number(request.target)}
+        if isinstance(request, wire.OverlayRead):
+            order |= {"order": "read", "path": request.path, "offset": request.offset}
+        if sandbox.held:  # it would find a mixture of two states
+            raise Busy("an overlay of the sandbox is being changed")
+        try:
+            self._fd = memory_file("leeward_results")
+            return sandbox.carry(order, [layer, self._fd], self._answered,
+                                 READ_S if isinstance(request, wire.OverlayRead) else DIFF_S).cancel
+        except (LeewardError, OSError) as error:
+            raise Busy(f"the overlay can't be looked at now: {error}") from None
+
+    def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
+        if isinstance(what, LeewardError):
+            PorterFailure(self._desk, self._entry, what, self._refuse)
+            return
+        if not self.end():
+            self._drop()
+            return
+        fd = self._take_file()
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        size = os.fstat(fd).st_size
+        arena = Arena(fd, size)
+        if not size:
+            arena.close()
+        answer = {"size": size, **({"arenas": [size]} if size else {})}
+        self._owner.deliver(self._number, Parcel(memoryview(encode_ok(self._number, answer)),
+                                                     [arena] if size else [], weight=1 if size else 0))
+
+    def _refuse(self, why: Refused) -> None:
+        self._drop()
+        if self.end():
+            self._owner.refuse(self._number, why)
+
+
+class PorterFailure:
+    """
+    Calls *tell* once, perhaps at once, with why a porter hasn't done its order. If it ended without an answer, that
+    waits until the daemon knows whether the sandbox has ended, of which it hears a moment later.
+    """
+
+    costs = "connection"
+
+    def __init__(self, desk: Desk, entry: SandboxEntry, error: LeewardError, tell: Callable[[Refused], None]) -> None:
+        self._desk, self._entry, self._error, self._tell = desk, entry, error, tell
+        self._until = desk.reactor.now() + (0.0 if isinstance(error, PorterRefusal) else SETTLE_S)
+        self._look()
+
+    def _look(self) -> None:
+        why = _why_failed(self._desk, self._entry, self._error)
+        if isinstance(why, SandboxOver) or self._desk.reactor.now() >= self._until:
+            self._tell(why)
+        else:
+            self._desk.reactor.after(_LOOK_S, self._look)
+
+    def broken(self, error: Exception) -> None:
+        self._tell(Busy(bug(error)))
+
+
+def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
+    """
+    Make or restore a checkpoint of an overlay, discard changes, or hide names; BadRequest or Refused if it can't be
+    done. It is completed even if its connection ends, because a partial result would be worse.
+    """
+    sandbox, mounts, reactor = entry.sandbox.sandbox, _mounts(entry), desk.reactor
+    call: SandboxCall | None = None
+    fields: dict[str, Any] = {}
+
+    def answered(what: Mapping[str, Any] | LeewardError) -> None:
+        if isinstance(what, LeewardError) and not isinstance(what, Refused):
+            PorterFailure(desk, entry, what, answered)
+        elif call is None or not call.end():
+            return
+        elif isinstance(what, Refused):
+            owner.refuse(request.id, what)
+        else:
+            owner.answer(request.id, fields)
+
+    try:
+        if isinstance(request, wire.SandboxHide):
+            hide_names(sandbox, mounts, request.hide, answered)
+        elif isinstance(request, wire.OverlayCheckpoint):
+            fields["name"] = keep(sandbox, mounts, request.target, request.name, sandbox.facts.limits.memory, answered)
+        elif isinstance(request, wire.OverlayRestore):
+            if request.name not in mounts.kept.get(request.target, ()):
+                mounts.layer(request.target)
+                raise RequestRejected(f"{request.target!r:.80} has no checkpoint {request.name!r}")
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "restore", "name": request.name, "most": sandbox.facts.limits.memory // 2}, answered)
+        else:
+            LayerChange(reactor, sandbox, mounts, request.target,
+                       {"order": "discard", "paths": list(request.paths)}, answered)
+    except (BadRequest, Refused):
+        raise
+    except LeewardError as error:
+        raise Busy(f"the folders of the sandbox can't be changed now: {error}") from None
+    call = SandboxCall(desk, entry, nothing)
+    owner.wait(request.id, call)
+
+
+def _mounts(entry: SandboxEntry) -> Mounts:
+    return entry.sandbox.mounts or Mounts()
+
+
+def _why_failed(desk: Desk, entry: SandboxEntry, error: LeewardError) -> Refused:
+    try:
+        desk.get(entry.name, entry.user)
+    except SandboxOver as over:
+        return over
+    return RequestRejected(str(error))
+
+
+#: Docks of one connection at once, at most.
+MOST_DOCKS = 2
+
+
+class FolderOpening:
+    """
+    A request whose folders are being opened before its sandbox. *proceed* opens that with the mounts, which it then
+    owns, and returns what cancels it; *view* is the sandbox's if it isn't the default; folders that it shows anyway
+    aren't mounted if *skip_shown*. Forbidden if the sandbox would have other rights in them than *user*, BadRequest for
+    mounts that no sandbox can have, Busy if they can't be opened now. The *dock* with the descriptors is closed here.
+    """
+
+    def __init__(self, desk: Desk, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
+                 proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
+                 view: View | None = None, skip_shown: bool = False) -> None:
+        self._close = desk.reactor.closer.close
+        self._folders, self._user, self._proceed, self._refuse = tuple(folders), user, proceed, refuse
+        self._over = False
+        self._dock: socket.socket | None = dock
+        self._since = time.clock_gettime_ns(FILE_CLOCK)
+        self._take_back: Callable[[], None] | None = None
+        try:
+            if os.geteuid() not in (0, user[0]):
+                raise Forbidden(f"this daemon runs as user {os.geteuid()}, with whose rights user {user[0]} would open"
+                                " these folders: use a daemon of your own, or one that root runs")
+            rules.check(folders)
+            view = desk.view if view is None else view
+            self._needless = [skip_shown and needless(folder, view) for folder in folders]
+            rules.fits((folder for folder, known in zip(folders, self._needless, strict=True) if not known), view)
+            rows = [{"path": folder.path, "target": folder.target, "writable": folder.writable,
+                     "overlay": folder.overlay, "file": folder.file} for folder in folders]
+            self._take_back = desk.opener.open(dock.fileno(), rows, user[0], self._opened).cancel
+        except BaseException:
+            self._leave()
+            raise
+
+    def _opened(self, what: list[int] | LeewardError, found: list[tuple[int, int]]) -> None:
+        self._leave()
+        if isinstance(what, LeewardError):
+            self._refuse(refusal(what))
+            return
+        mounts = self._mounts(what, found)
+        if self._over:
+            mounts.close()
+            return
+        try:
+            self._take_back = self._proceed(mounts)
+        except (LeewardError, OSError) as error:
+            mounts.close()
+            self._refuse(refusal(error))
+
+    def _leave(self) -> None:
+        """Close the dock. While the opener still had it, this was not its last descriptor."""
+        dock, self._dock = self._dock, None
+        if dock is not None:
+            self._close(dock)
+
+    def _mounts(self, trees: list[int], found: list[tuple[int, int]]) -> Mounts:
+        """Return the mounts that are needed. The other trees are closed."""
+        mounts = Mounts(user=self._user, since=self._since)
+        for folder, tree, where, is_needless in zip(self._folders, trees, found, self._needless, strict=True):
+            if is_needless:
+                os.close(tree)
+            else:
+                mounts.folders += (folder,)
+                mounts.trees.append(tree)
+                mounts.found.append(where)
+        return mounts
+
+    def cancel(self) -> None:
+        self._over = True
+        self._leave()
+        take_back, self._take_back = self._take_back, None
+        if take_back is not None:
+            take_back()
+
+
+def refusal(error: Exception) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    return RequestRejected(str(error)) if isinstance(error, BadRequest) else Busy(str(error))
+
+
+class Docks:
+    """One connection's docks, on which its client leaves descriptors of folders; they count as large results (*own*)."""
+
+    def __init__(self, own: Callable[[int], None], close: Callable[[socket.socket], None]) -> None:
+        self._own, self._close = own, close
+        self._last = 0
+        self._docks: dict[int, socket.socket] = {}
+
+    def make(self) -> tuple[int, int]:
+        """Make a dock. Returns its number and the client's end, which the caller owns; Busy if there are too many."""
+        if len(self._docks) >= MOST_DOCKS:
+            raise Busy(f"this connection has {MOST_DOCKS} docks already")
+        try:
+            here, there = socket.socketpair()
+        except OSError as error:
+            raise Busy(f"no dock can be made: {error.strerror}") from None
+        guarded(here)
+        self._last += 1
+        self._docks[self._last] = here
+        self._own(1)
+        return self._last, there.detach()
+
+    def take(self, number: int) -> socket.socket:
+        """Remove a dock and return our end, which the caller owns from now on; BadRequest if there is none of that number."""
+        dock = self._docks.pop(number, None)
+        if dock is None:
+            raise BadRequest(f"this connection has no dock {number}: mounts need one for each sandbox_open")
+        self._own(-1)
+        return dock
+
+    def close(self) -> None:
+        while self._docks:
+            self._own(-1)
+            self._close(self._docks.popitem()[1])

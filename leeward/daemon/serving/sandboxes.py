@@ -1,11 +1,9 @@
 """
-The requests of one connection about live sandboxes.
+The requests of one connection about live sandboxes, and the kernels that it has bound to numbers.
 
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A sandbox is found by its id together with the connection's uid, so an id is worth nothing
-           to another user. Sandboxes belong to the user and not to the connection, and outlive it. When a connection
-           ends, a program that it *runs* is killed, and one that it has *started* lives on. What it has opened or
-           started as `held` ends with it (`holds`).
+A sandbox is found by its id together with the connection's uid, so an id is worth nothing to another user. It belongs
+to the user and outlives the connection. When that ends, a program that it *runs* is killed, one that it has *started*
+lives on, and what it has opened or started as `held` ends with it (`holds`).
 """
 
 from __future__ import annotations
@@ -16,65 +14,129 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from leeward.daemon.serving import agent_home, host_view, narrowing
-from leeward.daemon.serving.fetching import FetchCall
-from leeward.daemon.serving.folders import Docks, FolderOpening
+from leeward.daemon.serving import profiles
+from leeward.daemon.serving import sandbox_calls as calls
 from leeward.daemon.serving.intake import NAME
-from leeward.daemon.serving.kernel_seats import KernelSeats
-from leeward.daemon.serving.overlays import OverlayCall, OverlayChange, change_overlay
-from leeward.daemon.serving.sandbox_calls import Hold, Holds, SandboxCall, SandboxEnding, SandboxOpening, check_limits
-from leeward.dataclass import replace
-from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused
+from leeward.daemon.serving.waiting import Later
+from leeward.dataclass import dataclass, replace
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
+from leeward.loop.barrier import nothing
+from leeward.loop.fast_path import ReplyAddress
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome
 from leeward.pool.sessions import Cancellable
 from leeward.run.report import Report
 from leeward.run.verdict import Stop
-from leeward.sandboxes.desk import Desk, Held
+from leeward.sandboxes.desk import Desk, SandboxEntry
 from leeward.sandboxes.kernel import KernelStage
 from leeward.sandboxes.mounting import Mounts
 from leeward.sandboxes.program import MOST_WAITING, LiveProgram
-from leeward.sandboxes.registry import RegistryEntry
+from leeward.sandboxes.registry import Life, State
 from leeward.sandboxes.sandbox import LiveSandbox
-from leeward.sandboxes.states import Life, State
 from leeward.sandboxes.terms import AskedProgram, SandboxFacts, terms_of
 from leeward.spec.job import Job
 from leeward.spec.limits import adjusted
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
+from leeward.wire import sandbox_requests as wire
 from leeward.wire.answers import result_fields
 from leeward.wire.file_requests import FileRequest, call_of, weight
 from leeward.wire.requests import Execute
-from leeward.wire.sandbox_requests import (
-    KernelBind,
-    KernelClose,
-    KernelFork,
-    KernelInterrupt,
-    KernelOpen,
-    KernelReset,
-    OverlayDiff,
-    OverlayRead,
-    OverlayRequest,
-    ProcessKill,
-    ProcessList,
-    ProcessRead,
-    ProcessResize,
-    ProcessRun,
-    ProcessSignal,
-    ProcessStart,
-    ProcessWait,
-    ProcessWrite,
-    SandboxExecute,
-    SandboxExtend,
-    SandboxFetch,
-    SandboxHide,
-    SandboxInfo,
-    SandboxKill,
-    SandboxList,
-    SandboxOpen,
-    SandboxRequest,
-)
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
+
+#: The numbers of kernels begin here, and those of sessions stay below.
+FIRST_SEAT = 1 << 32
+#: Kernels that one connection has bound at once.
+MOST_SEATS = 64
+
+#: Answers request *number* with a report, unless the sandbox has gone with it.
+AnswerReport = Callable[[int, calls.SandboxCall, SandboxEntry, Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSeat:
+    """A kernel, by its sandbox's id and its number there."""
+
+    sandbox: str
+    kernel: int
+
+
+class KernelSeats:
+    """
+    The bound kernels of one connection: requests of code alone that reach a kernel by a number, on the fast path.
+
+    That knows a session by its connection and a number; a client binds a kernel to such a number, and sends it code as
+    to a session. After each of these jobs the kernel is offered to the fast path, for this connection; any other
+    request to the kernel, from any connection, withdraws it first (`run/lease.py`). The first job always goes through
+    Python, and brings the variables with which its sandbox was opened.
+    """
+
+    def __init__(self, desk: Desk, owner: Flight, answer: AnswerReport) -> None:
+        self._desk, self._owner, self._answer = desk, owner, answer
+        self._seats: dict[int, KernelSeat] = {}
+        self._last = FIRST_SEAT
+
+    def bind(self, request: wire.KernelBind, entry: SandboxEntry) -> Mapping[str, Any]:
+        """Bind a kernel to a number, and return the answer; SessionOver without such a kernel, Busy if too many are bound."""
+        entry.sandbox.sandbox.kernel(request.kernel)
+        if len(self._seats) >= MOST_SEATS:
+            self._seats = {number: seat for number, seat in self._seats.items() if self._is_there(seat)}
+        if len(self._seats) >= MOST_SEATS:
+            raise Busy(f"this connection has bound {len(self._seats)} kernels, all that one may")
+        number, self._last = self._last, self._last + 1
+        self._seats[number] = KernelSeat(request.sandbox, request.kernel)
+        return {"session": number}
+
+    def _is_there(self, seat: KernelSeat) -> bool:
+        try:
+            self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.kernel(seat.kernel)
+        except Refused:
+            return False
+        return True
+
+    def _of(self, number: int) -> KernelSeat:
+        seat = self._seats.get(number)
+        if seat is None:
+            raise SessionOver(f"this connection has bound no kernel to {number}")
+        return seat
+
+    def by_name(self, request: Execute) -> wire.SandboxExecute:
+        """Return *request* as a `sandbox_execute`; SessionOver if its number is unbound, BadRequest with more than code."""
+        seat = self._of(request.session)
+        if request != Execute(request.id, session=request.session, code=request.code):
+            raise BadRequest("a request by the number of a bound kernel has code and nothing else;"
+                             " sandbox_execute takes the rest")
+        return wire.SandboxExecute(request.id, sandbox=seat.sandbox, code=request.code or b"", kernel=seat.kernel,
+                                   display=True)
+
+    def offer(self, number: int) -> None:
+        """Let the fast path have the next job of this kernel."""
+        seat = self._of(number)
+        try:
+            sandbox = self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox
+            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._owner.fd, number))
+        except Refused:
+            return  # it is over; the next request is refused
+
+    def job_started(self, start: JobStart) -> calls.SandboxCall:
+        seat = self._of(start.session)
+        entry = self._desk.get(seat.sandbox, self._owner.user)
+        sandbox = entry.sandbox.sandbox
+        call = calls.SandboxCall(self._desk, entry, nothing)
+
+        def over(report: Report) -> None:
+            self._answer(start.request, call, entry, report)
+            self.offer(start.session)
+
+        job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=True)
+        call.taken_back = partial(sandbox.job_started(seat.kernel, job, over, start).cancel)
+        return call
+
+    def ran(self, ran: Ran) -> None:
+        seat = self._of(ran.session)
+        self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)
+
 
 #: The folder in which programs start by default.
 _FOLDER = "/workspace"
@@ -88,33 +150,20 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 
 class Sandboxes:
-    """The requests of one connection about live sandboxes."""
-
     def __init__(self, desk: Desk, owner: Flight) -> None:
         self._desk, self._owner = desk, owner
-        self.holds = Holds()
-        self.docks = Docks(owner.own, desk.reactor.closer.close)
+        self.holds = calls.Holds()
+        self.docks = calls.Docks(owner.own, desk.reactor.closer.close)
         self.seats = KernelSeats(desk, owner, self._answer)
 
-    def find(self, name: str) -> RegistryEntry[Held]:
-        """
-        Return the sandbox *name* of this connection's user.
-
-        Raises:
-            SandboxOver: the user has none, or it is over.
-        """
+    def find(self, name: str) -> SandboxEntry:
+        """Return the sandbox *name* of this connection's user; SandboxOver if there is none."""
         return self._desk.get(name, self._owner.user)
 
-    def page(self, request: SandboxList) -> Mapping[str, Any]:
-        return page(self._desk, self._owner.user, request.after)
-
-    def file_call(self, request: FileRequest, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
-        """
-        Answer a call to files in the sandbox; no path is opened here. A call that waits counts as use of its sandbox. It
-        goes on when its connection ends, and its answer is then dropped.
-        """
+    def file_call(self, request: FileRequest, entry: SandboxEntry) -> Mapping[str, Any] | None:
+        """Answer a call to files in the sandbox; no path is opened here. It goes on when its connection ends, unanswered."""
         at_once: list[Mapping[str, Any] | None] = []
-        call: SandboxCall | None = None
+        call: calls.SandboxCall | None = None
 
         def answered(found: Mapping[str, Any] | None) -> None:
             if call is None:
@@ -129,7 +178,7 @@ class Sandboxes:
         asked = entry.sandbox.sandbox.files.ask(order, weight(order), answered)
         if at_once and at_once[0] is not None:
             return at_once[0]
-        call = SandboxCall(self._desk, entry, asked.cancel)
+        call = calls.SandboxCall(self._desk, entry, asked.cancel)
         self._owner.wait(request.id, call)
         if at_once:
             answered(None)
@@ -137,13 +186,13 @@ class Sandboxes:
 
     # --- sandboxes ------------------------------------------------------------------
 
-    def open(self, request: SandboxOpen) -> None:
+    def open(self, request: wire.SandboxOpen) -> None:
         owner, config, desk = self._owner, self._owner.server.config, self._desk
-        host = host_view.check(request, owner.user, config)
+        host = profiles.check_view(request, owner.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
-        narrowed = narrowing.of(request, agent_home.operators(request, owner.user, config))
+        narrowed = profiles.narrowed(request, profiles.operators(request, owner.user, config))
         place = None if key == MAIN_POOL else owner.server.place(key)
-        home = agent_home.plan(request, None if place is None else place.spec, config)
+        home = profiles.home_of(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.settings.limits
         limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
         view = None if place is None else place.spec.view
@@ -161,125 +210,109 @@ class Sandboxes:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
             place = None if key == MAIN_POOL else owner.server.place(key)
             if host:
-                mounts = host_view.hiding(request, mounts, (owner.user, owner.link.group))
+                mounts = profiles.hiding(request, mounts, (owner.user, owner.link.group))
             if home is not None:
-                mounts = agent_home.with_home(mounts, home, (owner.user, owner.link.group))
+                mounts = mounts or Mounts(user=(owner.user, owner.link.group))
+                mounts.home = home
             facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
             name = desk.open(owner.user, facts, opened,
-                             idle=idle, lifetime=lifetime, most=owner.server.most_sandboxes(owner.user),
+                             idle=idle, lifetime=lifetime, most=owner.server.quotas.of(owner.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
             return partial(desk.give_up, name, owner.user)
 
         if request.mounts:
-            owner.wait(request.id, FolderOpening(desk, self.docks.take(request.dock), request.mounts,
+            owner.wait(request.id, calls.FolderOpening(desk, self.docks.take(request.dock), request.mounts,
                                                  (owner.user, owner.link.group), proceed, partial(owner.refuse, request.id),
                                                  view, home is not None))
         else:
-            owner.wait(request.id, SandboxOpening(proceed()))
+            owner.wait(request.id, Later(proceed()))
 
-    def _hold(self, entry: RegistryEntry[Held]) -> None:
+    def _hold(self, entry: SandboxEntry) -> None:
         held = entry.sandbox
         held.held = True
-        self.holds.add(Hold(lambda: held.held and State.OVER is not held.sandbox.state,
+        self.holds.add(calls.Hold(lambda: held.held and State.OVER is not held.sandbox.state,
                             partial(self._desk.part, entry.name)))
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
-        """The times of the request, or the daemon's defaults."""
         config = self._owner.server.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
             if asked > most:
                 raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
         return idle or config.sandbox_idle, lifetime or config.sandbox_lifetime
 
-    def info(self, _request: SandboxInfo, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return self._desk.info(entry)
-
-    def extend(self, request: SandboxExtend, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def extend(self, request: wire.SandboxExtend, entry: SandboxEntry) -> Mapping[str, Any]:
         self._times(request.idle, request.lifetime)
         self._desk.extend(entry, request.idle, request.lifetime)
         if request.detach:
             entry.sandbox.held = False
         return self._desk.info(entry)
 
-    def kill(self, request: SandboxKill, entry: RegistryEntry[Held]) -> None:
+    def kill(self, request: wire.SandboxKill, entry: SandboxEntry) -> None:
         """Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it."""
-        ending = SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
+        ending = calls.SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
         self._owner.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
 
-    def fetch(self, request: SandboxFetch, entry: RegistryEntry[Held]) -> None:
-        FetchCall(self._desk, self._owner, request, entry)
+    def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
+        calls.FetchCall(self._desk, self._owner, request, entry)
 
     # --- programs -------------------------------------------------------------------
 
-    def _asked(self, request: ProcessRun | ProcessStart, sandbox: LiveSandbox) -> AskedProgram:
-        kept = isinstance(request, ProcessRun)
-        bounded = isinstance(request, ProcessRun) or request.bounded
-        check_limits(request.limits)
+    def _asked(self, request: wire.ProcessRun | wire.ProcessStart, sandbox: LiveSandbox) -> AskedProgram:
+        kept = isinstance(request, wire.ProcessRun)
+        bounded = isinstance(request, wire.ProcessRun) or request.bounded
+        calls.check_limits(request.limits)
         limits = adjusted(sandbox.facts.limits, self._owner.server.config.ceilings, request.limits)
         argv = request.argv or ("/bin/sh", "-c", request.shell)
-        size = request.terminal if isinstance(request, ProcessStart) else None
+        size = request.terminal if isinstance(request, wire.ProcessStart) else None
         return AskedProgram(
             argv, request.title or request.shell or argv[0], request.cwd or sandbox.facts.cwd, request.env,
             limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
-            stdin=request.stdin, open=isinstance(request, ProcessStart) and (request.open or size is not None),
+            stdin=request.stdin, open=isinstance(request, wire.ProcessStart) and (request.open or size is not None),
             size=size, cpu_time=request.cpu_time or None, clean=request.clean,
-            warm=isinstance(request, ProcessRun) and request.warm)
+            warm=isinstance(request, wire.ProcessRun) and request.warm)
 
-    def run(self, request: ProcessRun, entry: RegistryEntry[Held]) -> None:
-        owner, sandbox = self._owner, entry.sandbox.sandbox
+    def run(self, request: wire.ProcessRun, entry: SandboxEntry) -> None:
+        sandbox = entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
-        call: SandboxCall | None = None
-
-        def over(report: Report) -> None:
-            if call is None or not call.end():
-                _give_up(report)
-            elif self._went_with_it(report, sandbox):
-                _give_up(report)
-                self._refuse_over(request.id, entry.name)
-            else:
-                owner.done(request.id, report)
-
-        program = sandbox.start(asked, over)
-        call = SandboxCall(self._desk, entry, partial(program.stop, Stop.CANCELLED))
-        owner.wait(request.id, call)
+        call = calls.SandboxCall(self._desk, entry, nothing)
+        try:
+            program = sandbox.start(asked, partial(self._answer, request.id, call, entry))
+        except Exception:
+            call.end()
+            raise
+        call.taken_back = partial(program.stop, Stop.CANCELLED)
+        self._owner.wait(request.id, call)
 
     def execute_bound(self, request: Execute) -> None:
-        """
-        Run code in a bound kernel that didn't take the fast path.
-
-        Raises:
-            Refused, BadRequest: it can't be done.
-        """
+        """Run code in a bound kernel that didn't take the fast path; Refused or BadRequest if it can't be done."""
         by_name = self.seats.by_name(request)
         entry = self._desk.get(by_name.sandbox, self._owner.user)
         self.execute(by_name, entry, partial(self.seats.offer, request.session))
 
-    def _answer(self, number: int, call: SandboxCall, entry: RegistryEntry[Held], report: Report) -> None:
+    def _answer(self, number: int, call: calls.SandboxCall, entry: SandboxEntry, report: Report) -> None:
         """Answer request *number*, which ran code, unless it was answered already."""
         if not call.end():
-            _give_up(report)
+            report.close()
         elif self._went_with_it(report, entry.sandbox.sandbox):
-            _give_up(report)
+            report.close()
             self._refuse_over(number, entry.name)
-        elif report.refusal is not None:
-            self._owner.refuse(number, report.refusal)
         else:
             self._owner.done(number, report)
 
-    def execute(self, request: SandboxExecute, entry: RegistryEntry[Held],
+    def execute(self, request: wire.SandboxExecute, entry: SandboxEntry,
                  then: Callable[[], None] | None = None) -> None:
         owner, sandbox = self._owner, entry.sandbox.sandbox
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
-        check_limits(request.limits)
+        calls.check_limits(request.limits)
         job = Job(code=request.code, name=request.name or NAME, args=request.args, env=request.env, files=request.files,
                   stdin=request.stdin, collect=request.collect, display=request.display,
                   limits=adjusted(sandbox.facts.limits, owner.server.config.ceilings, request.limits))
         job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.server.config.ceilings.time))
-        call = SandboxCall(self._desk, entry, _nothing)
+        call = calls.SandboxCall(self._desk, entry, nothing)
 
         def over(report: Report) -> None:
             self._answer(request.id, call, entry, report)
@@ -296,19 +329,17 @@ class Sandboxes:
             raise
         call.taken_back = ticket.cancel
 
-    def open_kernel(self, request: KernelOpen, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any]:
         return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())
 
-    def _opened_kernel(self, request: KernelOpen | KernelFork, sandbox: LiveSandbox, number: int) -> Mapping[str, Any]:
+    def _opened_kernel(self, request: wire.KernelOpen | wire.KernelFork, sandbox: LiveSandbox,
+                       number: int) -> Mapping[str, Any]:
         if request.held:
             kernel = sandbox.kernel(number)
-            self.holds.add(Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
+            self.holds.add(calls.Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
         return {"kernel": number}
 
-    def interrupt_kernel(self, request: KernelInterrupt, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()}
-
-    def reset_kernel(self, request: KernelReset, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def reset_kernel(self, request: wire.KernelReset, entry: SandboxEntry) -> Mapping[str, Any]:
         try:
             entry.sandbox.sandbox.kernel(request.kernel).reset()
         except Refused:
@@ -317,11 +348,11 @@ class Sandboxes:
             raise Busy(f"the kernel can't be started: {error}") from error
         return {}
 
-    def fork_kernel(self, request: KernelFork, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def fork_kernel(self, request: wire.KernelFork, entry: SandboxEntry) -> Mapping[str, Any]:
         sandbox = entry.sandbox.sandbox
         return self._opened_kernel(request, sandbox, sandbox.fork_kernel(request.kernel))
 
-    def close_kernel(self, request: KernelClose, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def close_kernel(self, request: wire.KernelClose, entry: SandboxEntry) -> Mapping[str, Any]:
         entry.sandbox.sandbox.close_kernel(request.kernel)
         return {}
 
@@ -340,22 +371,22 @@ class Sandboxes:
         else:
             raise Bug(f"sandbox {name} is over, and can still be found")
 
-    def start(self, request: ProcessStart, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def start(self, request: wire.ProcessStart, entry: SandboxEntry) -> Mapping[str, Any]:
         sandbox = entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
         if asked.size is not None:
             self._desk.admit_terminal(self._owner.user)
         fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else lambda _: None
         try:
-            program = sandbox.start(asked, _give_up, fed)
+            program = sandbox.start(asked, Report.close, fed)
         except Exception:
             fed(0)
             raise
         if request.held:
-            self.holds.add(Hold(lambda: Life.OVER is not program.life, program.kill))
+            self.holds.add(calls.Hold(lambda: Life.OVER is not program.life, program.kill))
         return {"process": program.number}
 
-    def list_processes(self, _request: ProcessList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def list_processes(self, _request: wire.ProcessList, entry: SandboxEntry) -> Mapping[str, Any]:
         now = self._desk.now()
         return {"processes": [self._row(program, now) for program in entry.sandbox.sandbox.programs[-_MOST_ROWS:]]}
 
@@ -370,7 +401,7 @@ class Sandboxes:
 
     # --- one process ----------------------------------------------------------------
 
-    def read(self, request: ProcessRead, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def read(self, request: wire.ProcessRead, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         program.read(request.after)
         if program.more(request.after) or not request.wait:
@@ -379,13 +410,13 @@ class Sandboxes:
         return None
 
     @staticmethod
-    def _chunks(request: ProcessRead, program: LiveProgram) -> Mapping[str, Any]:
+    def _chunks(request: wire.ProcessRead, program: LiveProgram) -> Mapping[str, Any]:
         chunks = program.read(request.after)
         last = chunks[-1].number if chunks else max(request.after, program.chunks.last)
         return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
                 "over": Life.OVER is program.life and last >= program.chunks.last}
 
-    def wait_for(self, request: ProcessWait, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def wait_for(self, request: wire.ProcessWait, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         if Life.OVER is program.life or not request.wait:
             return self._end_of(program)
@@ -397,11 +428,11 @@ class Sandboxes:
         result = None if program.report is None else program.report.result
         return {"over": False} if result is None else {"over": True, **result_fields(result)}
 
-    def _wait(self, request: ProcessRead | ProcessWait, entry: RegistryEntry[Held], program: LiveProgram,
+    def _wait(self, request: wire.ProcessRead | wire.ProcessWait, entry: SandboxEntry, program: LiveProgram,
               after: int | None, answer: Callable[[], Mapping[str, Any]]) -> None:
         """Answer *request* later, when there is output or an end to report."""
-        if program.waiting >= MOST_WAITING:
-            raise Busy(f"{program.waiting} requests wait for process {program.number} already")
+        if len(program.waits) >= MOST_WAITING:
+            raise Busy(f"{len(program.waits)} requests wait for process {program.number} already")
 
         def tell() -> None:
             if not call.end():
@@ -411,10 +442,10 @@ class Sandboxes:
             else:
                 self._owner.answer(request.id, answer())
 
-        call = SandboxCall(self._desk, entry, program.wait(after, request.wait, tell))
+        call = calls.SandboxCall(self._desk, entry, program.wait(after, request.wait, tell))
         self._owner.wait(request.id, call)
 
-    def write(self, request: ProcessWrite, entry: RegistryEntry[Held]) -> Mapping[str, Any] | None:
+    def write(self, request: wire.ProcessWrite, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
         if request.end and program.order.terminal:
             raise BadRequest(f"process {program.number} is on a terminal, whose input has no end: write \\x04 (Ctrl-D)")
@@ -422,7 +453,7 @@ class Sandboxes:
         if feed is None:
             return {"written": 0}
         told: list[int] = []
-        call: SandboxCall | None = None
+        call: calls.SandboxCall | None = None
 
         def taken(count: int) -> None:
             if call is None:
@@ -433,29 +464,22 @@ class Sandboxes:
         feed.write(request.data, taken, end=request.end)
         if told:
             return {"written": told[0]}
-        call = SandboxCall(self._desk, entry, _nothing)
+        call = calls.SandboxCall(self._desk, entry, nothing)
         self._owner.wait(request.id, call)
         return None
 
-    def resize(self, request: ProcessResize, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def resize(self, request: wire.ProcessResize, entry: SandboxEntry) -> Mapping[str, Any]:
         program = entry.sandbox.sandbox.program(request.process)
         if not program.order.terminal:
             raise BadRequest(f"process {program.number} is on no terminal")
         return {"resized": program.resize(request.rows, request.columns)}
 
-    def signal(self, request: ProcessSignal, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
-        return {"sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)}
-
-    def kill_process(self, request: ProcessKill, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def kill_process(self, request: wire.ProcessKill, entry: SandboxEntry) -> Mapping[str, Any]:
         entry.sandbox.sandbox.program(request.process).kill()
         return {}
 
-    def read_overlay(self, request: OverlayDiff | OverlayRead, entry: RegistryEntry[Held]) -> None:
-        OverlayCall(self._desk, self._owner, request, entry)
-
-    def change_overlay(self, request: OverlayChange, entry: RegistryEntry[Held]) -> None:
-        change_overlay(self._desk, self._owner, request, entry)
-
+    def read_overlay(self, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
+        calls.OverlayCall(self._desk, self._owner, request, entry)
 
 def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
@@ -482,40 +506,33 @@ def _values(what: object) -> int:
     return 1 + sum(map(_values, what)) if isinstance(what, list) else 1
 
 
-def _give_up(report: Report) -> None:
-    """Close a report that isn't needed any more."""
-    report.close()
-
-
-def _nothing() -> None:
-    return
-
-
 #: What serves a request that names a sandbox, given that; by its kind, or one that it is based on.
-IN_SANDBOX: Mapping[type[SandboxRequest], Callable[..., Mapping[str, Any] | None]] = {
-    SandboxInfo: Sandboxes.info,
-    SandboxExtend: Sandboxes.extend,
-    SandboxKill: Sandboxes.kill,
-    SandboxExecute: Sandboxes.execute,
-    SandboxFetch: Sandboxes.fetch,
-    SandboxHide: Sandboxes.change_overlay,
-    KernelOpen: Sandboxes.open_kernel,
-    KernelInterrupt: Sandboxes.interrupt_kernel,
-    KernelReset: Sandboxes.reset_kernel,
-    KernelFork: Sandboxes.fork_kernel,
-    KernelBind: lambda sandboxes, request, entry: sandboxes.seats.bind(request, entry),
-    KernelClose: Sandboxes.close_kernel,
-    ProcessRun: Sandboxes.run,
-    ProcessStart: Sandboxes.start,
-    ProcessList: Sandboxes.list_processes,
-    ProcessRead: Sandboxes.read,
-    ProcessWrite: Sandboxes.write,
-    ProcessResize: Sandboxes.resize,
-    ProcessSignal: Sandboxes.signal,
-    ProcessKill: Sandboxes.kill_process,
-    ProcessWait: Sandboxes.wait_for,
-    OverlayDiff: Sandboxes.read_overlay,
-    OverlayRead: Sandboxes.read_overlay,
-    OverlayRequest: Sandboxes.change_overlay,
+IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] | None]] = {
+    wire.SandboxInfo: lambda of, _, entry: of._desk.info(entry),
+    wire.SandboxExtend: Sandboxes.extend,
+    wire.SandboxKill: Sandboxes.kill,
+    wire.SandboxExecute: Sandboxes.execute,
+    wire.SandboxFetch: Sandboxes.fetch,
+    wire.SandboxHide: lambda of, request, entry: calls.change_overlay(of._desk, of._owner, request, entry),
+    wire.KernelOpen: Sandboxes.open_kernel,
+    wire.KernelInterrupt: lambda of, request, entry: {
+        "interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()},
+    wire.KernelReset: Sandboxes.reset_kernel,
+    wire.KernelFork: Sandboxes.fork_kernel,
+    wire.KernelBind: lambda of, request, entry: of.seats.bind(request, entry),
+    wire.KernelClose: Sandboxes.close_kernel,
+    wire.ProcessRun: Sandboxes.run,
+    wire.ProcessStart: Sandboxes.start,
+    wire.ProcessList: Sandboxes.list_processes,
+    wire.ProcessRead: Sandboxes.read,
+    wire.ProcessWrite: Sandboxes.write,
+    wire.ProcessResize: Sandboxes.resize,
+    wire.ProcessSignal: lambda of, request, entry: {
+        "sent": entry.sandbox.sandbox.program(request.process).signal(request.signal)},
+    wire.ProcessKill: Sandboxes.kill_process,
+    wire.ProcessWait: Sandboxes.wait_for,
+    wire.OverlayDiff: Sandboxes.read_overlay,
+    wire.OverlayRead: Sandboxes.read_overlay,
+    wire.OverlayRequest: lambda of, request, entry: calls.change_overlay(of._desk, of._owner, request, entry),
     FileRequest: Sandboxes.file_call,
 }

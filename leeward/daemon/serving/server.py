@@ -1,8 +1,4 @@
-"""
-The socket server: accepts clients, and holds the state that all of them share.
-
-Runs in:   the daemon, on the reactor's one thread.
-"""
+"""The socket server: accepts clients, and holds the state that all of them share."""
 
 from __future__ import annotations
 
@@ -14,25 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
-from leeward.daemon.serving import arena
-from leeward.daemon.serving.arena import RequestArena
+from leeward.daemon.serving import inbox, peers
 from leeward.daemon.serving.connection import Connection
-from leeward.daemon.serving.lent import FILES, LentFiles
+from leeward.daemon.serving.inbox import RequestArena
 from leeward.daemon.serving.moving import OtherProcesses
-from leeward.daemon.serving.peers import (
-    RefusalObserver,
-    ServedUsers,
-    Unwatched,
-    admitted,
-    groups_of,
-    say_no,
-)
-from leeward.daemon.serving.places import WaitingClient, WaitingClients
-from leeward.daemon.serving.rounds import CONNECTING, Rounds
-from leeward.daemon.serving.share import GUEST_SHARE, Share
+from leeward.daemon.serving.parcel import FILES, LentFiles
+from leeward.daemon.serving.rounds import CONNECTING, GUEST_SHARE, Rounds, Share
 from leeward.daemon.telling.log import log
+from leeward.daemon.telling.metrics import Metrics
+from leeward.daemon.telling.observer import Observer
 from leeward.errors import BadRequest, Busy
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.reactor import Reactor, Repeating
 from leeward.pool.asks import AskBook
 from leeward.pool.egress_record import EgressRecord
 from leeward.pool.fetches import Answered
@@ -72,49 +60,31 @@ def no_place(key: PoolKey) -> Branch:
 
 class Server:
     """
-    Serves clients on listening sockets, or on sockets that it is given.
+    Serves clients on a listening socket, or on sockets that it is given. *place* returns what serves requests for
+    another pool than *jobs*, and raises if there is none; without *shares* only the configuration bounds connections.
 
-    Args:
-        jobs: runs the clients' jobs.
-        status: returns the fields of `leeward status`.
-        shut_down: called when a client asks the daemon to end; its argument says whether at once.
-        users: the users to serve.
-        watcher: records refusals.
-        shares: how the descriptors are divided; None if only the configuration bounds connections.
-        terms: the settings that live sandboxes have in common.
-        place: returns the object that serves requests for another pool than *jobs*; raises BadRequest or Refused if
-            there is none.
-
-    Attributes:
-        held: bytes of unfinished frames of all connections.
-        arenas: memory files and large frames in parcels that haven't been sent.
-        requests: bytes of request arenas.
-        most_results: memory files, and large frames, that may wait for their clients.
-        egress: the record of the connections that sandboxes tried to make.
-        asks: connections that wait for the operator's answer.
-        as_armed: jobs get the limits with which their runners were armed.
-        fetch: makes a fetch under a sandbox's policy; `leeward.pool.ways_out.Exits.fetch`.
-        exchange: the other processes of the daemon; None if there are no shards.
-        dealt: connections that shards have.
+    `held` are bytes of unfinished frames of all connections, `requests` those of arenas, `arenas` memory files and
+    large frames in unsent parcels, at most `most_results`. `as_armed`: jobs get the limits with which their runners
+    were armed. `exchange` are the daemon's other processes, which have `dealt` connections; None without shards.
     """
 
     exchange: OtherProcesses | None = None
     dealt = 0
 
     def __init__(self, reactor: Reactor, jobs: Pool, config: Config, *, status: Callable[[], Mapping[str, Any]],
-                 shut_down: Callable[[bool], None], users: ServedUsers, watcher: RefusalObserver | None = None,
+                 shut_down: Callable[[bool], None], users: peers.ServedUsers, watcher: Observer | None = None,
                  shares: Shares | None = None,
                  terms: Callable[[], SandboxTerms] = lambda: SandboxTerms(Launch()),
                  place: Callable[[PoolKey], Branch] = no_place) -> None:
         self.reactor, self.jobs, self.config = reactor, jobs, config
         self.status, self.shut_down, self.place = status, shut_down, place
         self.uid, self.group, self.quotas = users.uid, users.group, users.quotas
-        self.watcher: RefusalObserver = Unwatched() if watcher is None else watcher
+        self.watcher = Observer(reactor, Metrics()) if watcher is None else watcher
         self._room = shares
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
-        self.desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
+        self.desk: Desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
                          reserve=lambda: self.config.folder_reserve)
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
@@ -122,7 +92,7 @@ class Server:
         self._idle: list[Connection] = []  # connections that may be closed for the owner's, the next one last
         self._looked = self._looked_for_lazy = 0.0
         self.rounds = Rounds(reactor)
-        self._waiting = WaitingClients(reactor, self._admit, self._refuse)
+        self._waiting = peers.WaitingClients(reactor, self._admit, self._refuse)
         self._starved = False  # the last accept(2) found no descriptor
         self._armed_with = config.limits  # the limits of jobs on the fast path, which doesn't change those of a runner
         self.as_armed = True
@@ -131,7 +101,7 @@ class Server:
         self.held = self.arenas = self.requests = 0
         self._listener: socket.socket | None = None
         self._parted = self._all_parted = self._closed = False
-        self._sweep: Timer | None = None
+        self._sweep = Repeating(reactor, SWEEP_S, self._look)
 
     def listen(self, listener: socket.socket) -> None:
         """Accept clients from *listener*, which stays the caller's."""
@@ -145,7 +115,6 @@ class Server:
         return [os.path.realpath(name)] if isinstance(name, str) and name.startswith("/") else []
 
     def stop_listening(self) -> None:
-        """Accept no more connections."""
         if self._listener is not None:
             self.reactor.forget(self._listener.fileno())
             self._listener = None
@@ -164,7 +133,6 @@ class Server:
         self.reactor.after(_PAUSE_S, self._resume)
 
     def _meet(self, sock: socket.socket) -> None:
-        """Serve a client that has just connected, or refuse it."""
         if self._closed:
             self.reactor.closer.close(sock)
             return
@@ -173,8 +141,8 @@ class Server:
         self._starved = False
         pid, uid, gid = credentials(sock)
         self.rounds.charge(self.rounds.budget(uid, uid not in (self.uid, 0)), CONNECTING)
-        client = WaitingClient(sock, pid, uid)
-        if not admitted(uid, self.uid, self.group, partial(groups_of, sock, gid)):
+        client = peers.WaitingClient(sock, pid, uid)
+        if not peers.admitted(uid, self.uid, self.group, partial(peers.groups_of, sock, gid)):
             members = "" if self.group is None else f", members of group {self.group}"
             self._turn_away(client, "forbidden",
                             f"this daemon serves user {self.uid}{members} and root, not user {uid}")
@@ -194,10 +162,7 @@ class Server:
         return self.places if uid in (0, self.uid) else self.places - owners(self.places)
 
     def _rest_is_others(self, uid: int) -> int:
-        """
-        The number of connections that the guest has, if fewer than that are free; otherwise 0. A guest gets another
-        connection only if at least as many are free, so that some are left for each guest who comes later.
-        """
+        """How many connections the guest has, if fewer are free, so that some are left for each later guest; else 0."""
         share = self.shares.get(uid)
         mine = 0 if share is None or not share.guest else share.connections
         return mine if mine >= self._most(uid) - self.taken else 0
@@ -207,7 +172,7 @@ class Server:
         mine, share = self.quotas.of(uid).connections, self.shares.get(uid)
         return mine if mine and share is not None and share.connections >= mine else 0
 
-    def _admit(self, client: WaitingClient) -> bool:
+    def _admit(self, client: peers.WaitingClient) -> bool:
         """Serve *client*, if there is a place for it or one can be made."""
         uid = client.uid
         if self._all_its_own(uid) or self._rest_is_others(uid) or (
@@ -216,7 +181,7 @@ class Server:
         self._serve(client)
         return True
 
-    def _serve(self, client: WaitingClient) -> None:
+    def _serve(self, client: peers.WaitingClient) -> None:
         self._part_too(self.adopt(client.sock, client.uid))
 
     def _part_too(self, connection: Connection) -> None:
@@ -230,7 +195,7 @@ class Server:
         connection.resume(unread, keeps)
         self._part_too(connection)
 
-    def _refuse(self, client: WaitingClient) -> None:
+    def _refuse(self, client: peers.WaitingClient) -> None:
         mine, part = self._all_its_own(client.uid), self._rest_is_others(client.uid)
         if mine:
             why = f"user {client.uid} has {mine} connections open already, the most that one user may have"
@@ -254,7 +219,7 @@ class Server:
     @property
     def most_requests(self) -> int:
         """Bytes of request arenas that there may be."""
-        return arena.TOTAL if self._room is None else min(arena.TOTAL, self._room.arenas * RequestArena.size)
+        return inbox.TOTAL if self._room is None else min(inbox.TOTAL, self._room.arenas * RequestArena.size)
 
     def _why_so_few(self) -> str:
         if self._room is None or self.places == self.config.max_connections:
@@ -262,10 +227,7 @@ class Server:
         return f", all that a limit of {self._room.limit} descriptors leaves room for"
 
     def make_room(self) -> bool:
-        """
-        Close the connection that has been idle for longest, a guest's before the owner's, so that the owner can always
-        connect.
-        """
+        """Close the longest idle connection, a guest's before the owner's, so that the owner can always connect."""
         now = self.reactor.now()
         if not self._idle and now > self._looked + _LOOK_S:  # a client that connects in a loop causes one search only
             self._looked = now
@@ -273,15 +235,15 @@ class Server:
             self._idle = sorted(idle, key=lambda connection: (connection.guest, connection.idle(now)))
         while self._idle:
             connection = self._idle.pop()
-            if connection.idle(now) and not connection.more():
+            if connection.idle(now) and not peers.asks(connection.sock):
                 connection.close("it made room for the owner")
                 return True
         return self.exchange is not None and self.exchange.make_room()
 
     def close_laziest(self, fd: int) -> bool:
         """
-        Close the connection whose client has left large results unread for longest, if that is for LAZY_S; never the
-        connection *fd*. Returns whether one was closed.
+        Close the connection but *fd* that left large results unread for longest, from LAZY_S on. Returns if there was
+        one.
         """
         now = self.reactor.now()
         if now <= self._looked_for_lazy + _LOOK_S:  # a client that asks in a loop causes one search only
@@ -305,22 +267,19 @@ class Server:
         """For the barrier: a callback of the server has failed. Repeat the steps that it may have left undone."""
         if not self._closed:
             self.reactor.after(_PAUSE_S, self._resume)
-            self._sweep_later()
+            self._sweep.start()
 
-    def _turn_away(self, client: WaitingClient, kind: str, message: str) -> None:
+    def _turn_away(self, client: peers.WaitingClient, kind: str, message: str) -> None:
         sock = client.sock
         sock.setblocking(False)
-        say_no(sock, kind, message)
+        peers.say_no(sock, kind, message)
         self.reactor.closer.close(sock)
         self.watcher.peer_refused(kind, client.uid, client.pid)
 
     def adopt(self, sock: socket.socket, user: int | None = None, reading: bool = True) -> Connection:
         """
-        Serve a connected client without checking its user. The socket belongs to the server from now on.
-
-        Args:
-            user: the peer's uid; the daemon's own if None.
-            reading: whether it is read from the start; otherwise from the end of `Connection.resume` on.
+        Serve a connected client, *user*'s or the daemon's own, unchecked; the socket is the server's from now on.
+        Without *reading* it is read from the end of `Connection.resume` on.
         """
         sock.setblocking(False)
         user = self.uid if user is None else user
@@ -331,8 +290,7 @@ class Server:
             self.part_from(share)
             raise
         self.connections[sock.fileno()] = connection
-        if self._sweep is None:
-            self._sweep_later()
+        self._sweep.start()
         return connection
 
     def join(self, user: int) -> Share:
@@ -347,7 +305,6 @@ class Server:
         return share
 
     def part_from(self, share: Share) -> None:
-        """One connection less of *share*'s user."""
         share.connections -= 1
         share.budget.connections -= 1
         if not share.connections:
@@ -364,10 +321,7 @@ class Server:
             lent.lend(result)
 
     def unread_results(self, share: Share) -> str:
-        """
-        Return a message that says which results have to be read before another job of *share*'s user may start; "" if
-        none.
-        """
+        """Return which results have to be read before another job of *share*'s user may start, as a message; "" if none."""
         most = self.most_results
         if self.arenas >= most:
             return f"{most} large results wait for clients that don't read them"
@@ -395,24 +349,14 @@ class Server:
         for share in self.shares.values():
             share.free = quotas.of(share.user) == NONE
         for connection in list(self.connections.values()):
-            connection.reconsider()
+            connection.watch()
 
-    def _sweep_later(self) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._sweep = self.reactor.after(SWEEP_S, self._look)
-
-    def _look(self) -> None:
-        self._sweep = None
-        if self.connections or self._lent:
-            self._sweep_later()
+    def _look(self) -> bool:
         self._look_at_lent()
         now = self.reactor.now()
         for connection in list(self.connections.values()):
-            try:
-                connection.look(now)
-            except Exception as error:
-                self.reactor.barrier.caught(connection.look, error)
+            self.reactor.barrier.call(connection.look, now)
+        return bool(self.connections or self._lent)
 
     @property
     def flushed(self) -> bool:
@@ -421,10 +365,8 @@ class Server:
 
     def part(self, all_of_them: bool = False) -> None:
         """
-        Accept no more connections, and close those of the clients, which then connect to the next daemon.
-
-        Args:
-            all_of_them: also clients that haven't sent a request yet, or are in the middle of a frame.
+        Accept no more connections, and close those of the clients, which then connect to the next daemon; *all_of_them*
+        also if they haven't sent a request yet, or half a frame.
         """
         self._parted, self._all_parted = True, all_of_them
         self.reactor.barrier.steps(self.stop_listening, *(
@@ -432,19 +374,12 @@ class Server:
             *(partial(self._serve, client) for client in self._waiting.clear()))
 
     def close(self) -> None:
-        """Close every connection; their jobs are cancelled."""
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        self._sweep.stop()
         self.reactor.barrier.steps(self.stop_listening, *(
             partial(connection.close, "the daemon ends") for connection in list(self.connections.values())),
             *(partial(self.reactor.closer.close, client.sock) for client in self._waiting.clear()), self.rounds.close,
             *(lent.close for lent in self._lent.values()), self.desk.close)
-
-    def most_sandboxes(self, user: int) -> int:
-        """Sandboxes that *user* may have at once, 0 for as many as there may be."""
-        return self.quotas.of(user).sandboxes
 
     def gone(self, fd: int) -> None:
         """For a connection: it is closed."""

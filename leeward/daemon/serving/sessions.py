@@ -1,37 +1,31 @@
 """
-The sessions of one connection.
-
-Runs in:   the daemon, on the reactor's one thread.
-Trust:     none in a client. A session is looked up among those of the connection that asks, so another's number
-           means nothing; it ends with the connection, and after a time without a job in any case.
+The sessions of one connection: another connection's number means nothing, and all end with it, or after a time without
+a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.daemon.serving import agent_home, host_view, narrowing
+from leeward.daemon.serving import profiles
 from leeward.daemon.serving.intake import NAME, job_of
+from leeward.daemon.serving.sandbox_calls import check_limits
+from leeward.daemon.serving.waiting import Later
 from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.pool.sessions import Cancellable, PoolSession, SessionState
 from leeward.run.report import Report
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
-from leeward.spec.limits import OVERFLOW, adjusted
+from leeward.spec.job import Functions, Job
+from leeward.spec.limits import adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset
 
 if TYPE_CHECKING:
     from leeward.daemon.serving.flight import Flight
-    from leeward.pool.pool import Pool
-
-#: The limits that a request can set for a job of a session.
-_ADJUSTABLE = ("time", "output", OVERFLOW)
 
 
 @dataclass(slots=True)
@@ -42,21 +36,11 @@ class _Held:
     waits: int = 0  # the request, an open or a reset, that waits for a worker
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
-    """A session that waits for its worker, as a ticket."""
-
-    give_up: Callable[[], None]
-
-    def cancel(self) -> None:
-        self.give_up()
-
-
 class Leases:
     """The sessions of one connection, by number. A number isn't used twice."""
 
-    def __init__(self, jobs: Pool, owner: Flight) -> None:
-        self._jobs, self._owner = jobs, owner
+    def __init__(self, owner: Flight) -> None:
+        self._owner = owner
         self._held: dict[int, _Held] = {}
         self._last = 0
 
@@ -89,25 +73,15 @@ class Leases:
         return held
 
     def open(self, request: SessionOpen) -> None:
-        """
-        Open a session; the answer comes later.
-
-        Raises:
-            Refused, BadRequest: it can't be done.
-        """
+        """Open a session; the answer comes later. Refused or BadRequest if it can't be done."""
         owner, config = self._owner, self._owner.server.config
         if len(self._held) >= config.connection_sessions:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
                        " (connection_sessions)")
         share = owner.share
-        if share.guest and share.sessions >= max(1, self._jobs.most_sessions // 4):
+        if share.guest and share.sessions >= max(1, owner.server.jobs.most_sessions // 4):
             raise Busy(f"user {owner.user} has {share.sessions} sessions open already, all that a guest may have")
-        jobs, limits, policy = self._jobs, config.limits, None
-        if request.environment or request.egress or request.profile or request.policy:
-            policy = narrowing.of_code(request.egress, request.policy,
-                                       agent_home.operators(request, owner.user, config))
-            place = owner.server.place(host_view.key_of(request))
-            jobs, limits = place.pool, place.settings.limits
+        jobs, limits, policy = profiles.place_of(owner.server, request, owner.user)
         limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
             raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")
@@ -130,7 +104,7 @@ class Leases:
         if at_once:
             self._opened(request.id, number, held, at_once[0])
         else:
-            owner.wait(request.id, _Opening(lambda: self._drop(number)))
+            owner.wait(request.id, Later(lambda: self._drop(number)))
 
     def _opened(self, request: int, number: int, held: _Held, why: Refused | None) -> None:
         held.waits = 0
@@ -142,7 +116,6 @@ class Leases:
             self._owner.refuse(request, why)
 
     def reset(self, request: SessionReset) -> None:
-        """Give a session another process; the answer comes later."""
         owner, held = self._owner, self._without_job(request.session)
 
         def opened(why: Refused | None) -> None:
@@ -156,23 +129,12 @@ class Leases:
         held.session.reset(opened, owner.server.config.queue_timeout)
         if SessionState.WAITING is held.session.state:
             held.waits = request.id
-            owner.wait(request.id, _Opening(held.session.give_up))
+            owner.wait(request.id, Later(held.session.give_up))
 
     def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
-        """
-        Run a job in its session; it may be answered before this returns.
-
-        Args:
-            functions: the client's functions that the job may call.
-
-        Raises:
-            SessionOver, Busy, ShuttingDown, BadRequest: it can't be run.
-        """
+        """Run a job in its session; it may be answered at once. SessionOver, Busy, ShuttingDown or BadRequest if it can't."""
         held = self._of(request.session)
-        for name in request.limits:
-            if name not in _ADJUSTABLE:
-                raise BadRequest(f"limit {name!r:.40} is the session's, asked for when it is opened; a job in it can"
-                                 f" ask for {', '.join(_ADJUSTABLE)}")
+        check_limits(request.limits, "session", "job")
         job = job_of(request, self._owner.server.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))
@@ -181,7 +143,6 @@ class Leases:
         return ticket
 
     def _job_over(self, number: int, request: int, report: Report) -> None:
-        """Answer *request*, whose job in the session *number* is over."""
         held = self._held.get(number)
         if held is not None:
             held.job = 0
@@ -197,7 +158,6 @@ class Leases:
             held.session.offer(ReplyAddress(self._owner.fd, number))
 
     def job_started(self, start: JobStart) -> Cancellable:
-        """Return the ticket of a session's job that the fast path has sent."""
         held = self._held[start.session]
         job = Job(code=start.code, name=NAME, limits=held.session.limits)
         ticket = held.session.job_started(job, partial(self._job_over, start.session, start.request), start)
@@ -206,7 +166,6 @@ class Leases:
         return ticket
 
     def ran(self, ran: Ran) -> None:
-        """Record a session's job that the fast path has sent and answered."""
         self._held[ran.session].session.ran(ran)
 
     def cancelled(self, request: int) -> None:
@@ -241,5 +200,4 @@ class Leases:
                     session.lose(f"it had no job for {held.idle:g} s")
 
     def end(self) -> None:
-        """End all sessions, because the connection has ended."""
         in_any_case(*(partial(self._drop, number) for number in list(self._held)))

@@ -1,17 +1,13 @@
 """
-The daemon's side of its shards: it starts them, deals connections to them, and takes connections back.
+The daemon's side of its shards: it starts them, deals connections to them, takes connections back, and ends them.
 
-Runs in:   the daemon, on the reactor's thread.
-Owns:      the shards' processes and channels.
-Waits:     never, but at the daemon's end, for a bounded time.
+Owns: the shards' processes and channels, and their places among the control groups.
 
 Theory of operation. Every connection is accepted, and its user checked, by the daemon, which counts it until it is
 closed: bounds and quotas on connections hold for all processes together. Only users without quotas are served by
-shards, so that quotas on jobs are counted in one process, the daemon. A connection that has begun with a fresh job
-goes to the process with the fewest of such connections. `serving/moving.py` has the move itself.
-
-A shard that dies takes its connections with it, and another one is started. While there is none the daemon serves
-every connection by itself.
+shards, so that quotas on jobs are counted in one process. A connection that has begun with a fresh job goes to the
+process with the fewest of such connections; `serving/moving.py` has the move. A shard that dies takes its connections
+with it, and another one is started; without any the daemon serves all by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,18 +25,123 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.channel import ShardChannel, taken
-from leeward.daemon.shards.departures import Departures
-from leeward.daemon.shards.gathering import Gathered, Gathering
-from leeward.daemon.shards.merge import added, of_shard
-from leeward.daemon.shards.messages import Message, PassConnection
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardCounts, added, of_shard, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import dataclass, field
 from leeward.errors import LeewardError, PeerError
-from leeward.loop.reactor import Reactor, Timer
+from leeward.loop.barrier import in_any_case, nothing
+from leeward.loop.reactor import Reactor, Repeating, Timer
 from leeward.spec.peers import credentials
 from leeward.worker import bare
+
+#: Seconds that the shards have for an answer.
+ANSWER_S = 0.5
+
+#: Takes the counters of the shards that have answered, by their numbers.
+Gathered = Callable[[dict[int, ShardCounts]], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    missing: set[int]
+    done: Gathered
+    timer: Timer
+    found: dict[int, ShardCounts] = field(default_factory=dict)
+
+
+class Gathering:
+    """All questions to the shards that aren't answered yet."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._asks: dict[int, _Question] = {}
+        self._last = 0
+
+    def ask(self, shards: Mapping[int, Callable[[int], object]], done: Gathered) -> Callable[[], None]:
+        """
+        Ask *shards*, by functions that send a question's number, and call *done* later with the answers that come in
+        time. Returns what cancels this.
+        """
+        self._last += 1
+        number = self._last
+        self._asks[number] = _Question(set(shards), done, self._reactor.after(ANSWER_S, partial(self._finish, number)))
+        for send in shards.values():
+            send(number)
+        self._reactor.soon(partial(self._look, number))
+        return partial(self._forget, number)
+
+    def answered(self, shard: int, counts: ShardCounts) -> None:
+        if counts.number in self._asks:
+            self._asks[counts.number].found[shard] = counts
+            self._expect_no_more(counts.number, shard)
+
+    def lost(self, shard: int) -> None:
+        """*shard* has ended, and answers nothing any more."""
+        for number in list(self._asks):
+            self._expect_no_more(number, shard)
+
+    def _expect_no_more(self, number: int, shard: int) -> None:
+        asked = self._asks.get(number)
+        if asked is not None and shard in asked.missing:
+            asked.missing.discard(shard)
+            self._look(number)
+
+    def _look(self, number: int) -> None:
+        if number in self._asks and not self._asks[number].missing:
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        asked = self._asks[number]
+        self._forget(number)
+        asked.done(asked.found)
+
+    def _forget(self, number: int) -> None:
+        asked = self._asks.pop(number, None)
+        if asked is not None:
+            asked.timer.cancel()
+
+
+#: Seconds that a shard has to end, and between two looks whether it has.
+END_S, _LOOK_S = 3.0, 0.05
+
+
+class Departures:
+    def __init__(self, reactor: Reactor) -> None:
+        self._reactor = reactor
+        self._leaving: dict[subprocess.Popen[bytes], Callable[[], None]] = {}
+        self._looks = Repeating(reactor, _LOOK_S, self._look)
+
+    def add(self, process: subprocess.Popen[bytes], leave: Callable[[], None]) -> None:
+        """Reap *process* when it has ended, or kill it after END_S; then call *leave*."""
+        self._leaving[process] = leave
+        self._reactor.after(END_S, partial(self._end, process))
+        self._look()
+        self._looks.start()
+
+    def _look(self) -> bool:
+        for process in list(self._leaving):
+            if process.poll() is not None:
+                self._end(process)
+        return bool(self._leaving)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        leave = self._leaving.pop(process, None)
+        if leave is not None:
+            if process.poll() is None:
+                log.warning("a shard doesn't end: it is killed", pid=process.pid)
+            in_any_case(process.kill, process.wait, leave)
+
+    def close(self) -> None:
+        """Wait for all of them, for END_S together."""
+        deadline = time.monotonic() + END_S
+        for process in list(self._leaving):
+            try:
+                process.wait(max(0.01, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass  # `_end` kills it
+            self._end(process)
+
 
 #: Seconds before another shard is started, doubled each time that it follows soon, up to the second.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
@@ -50,15 +152,8 @@ _SOON_S = 30.0
 @dataclass(slots=True, eq=False)
 class Shard:
     """
-    One shard, and its successors.
-
-    Attributes:
-        places: connections that it takes at once; 0 until it is ready.
-        users: its connections, by uid.
-        busy: a job runs or waits there.
-        counts: its last counters.
-        leave: removes its place among the control groups.
-        lives: how many of them were started.
+    One shard, and its successors: *lives* were started. It takes *places* connections, 0 until it is ready, and has
+    those of *users* by uid; *leave* removes its place among the control groups.
     """
 
     number: int
@@ -69,7 +164,7 @@ class Shard:
     requests: int = 0
     busy: bool = False
     counts: messages.ShardCounts | None = None
-    leave: Callable[[], None] = field(default_factory=lambda: _nothing)
+    leave: Callable[[], None] = nothing
     lives: int = 0
     since: float = 0.0
     pause: float = _AGAIN_S
@@ -80,20 +175,11 @@ class Shard:
         return self.users.total()
 
 
-def _nothing() -> None:
-    return
-
-
 class Dealer:
     """
-    Args:
-        annex: lets a process of the daemon, given its number and pid, make control groups of its own; returns the
-            function that removes their place.
-        journal: JOURNAL_STREAM of the daemon's environment.
-
-    Attributes:
-        shards: by number, from 1 on.
-        ended: counters of shards that have ended, as `ShardCounts.metrics`, as far as they are known.
+    The shards by number, from 1 on. *annex* lets a process, given its number and pid, make control groups, and returns
+    what removes their place. *ended* has the counters of ended shards, as `ShardCounts.metrics`, as far as they are
+    known.
     """
 
     costs = "shard"
@@ -111,7 +197,6 @@ class Dealer:
         self._ending = False
 
     def begin(self) -> None:
-        """Start the shards."""
         for shard in self.shards.values():
             self._start(shard)
 
@@ -220,7 +305,7 @@ class Dealer:
     def _dismiss(self, shard: Shard) -> None:
         """The shard's process is to end. Another one may be started meanwhile."""
         process, shard.process = shard.process, None
-        leave, shard.leave = shard.leave, _nothing
+        leave, shard.leave = shard.leave, nothing
         if process is not None:
             self._departures.add(process, leave)
 
@@ -277,18 +362,17 @@ class Dealer:
         shards = self.shards.values()
         return sum(shard.requests for shard in shards), any(shard.busy for shard in shards)
 
-    def govern(self, config: Config) -> None:
-        """Apply a changed configuration."""
-        self._config = config
+    def _tell(self, message: Message) -> None:
         for shard in self.shards.values():
             if shard.channel is not None:
-                shard.channel.send(messages.ShardGovern(of_shard(config)))
+                shard.channel.send(message)
+
+    def govern(self, config: Config) -> None:
+        self._config = config
+        self._tell(messages.ShardGovern(of_shard(config)))
 
     def gather(self, done: Gathered) -> Callable[[], None]:
-        """
-        Ask the shards for their counters, and call *done* later with those that came in time. Returns the function that
-        cancels this.
-        """
+        """Ask the shards for their counters, and call *done* later with those that came. Returns what cancels this."""
         return self._gathering.ask({shard.number: partial(_ask, shard.channel) for shard in self.shards.values()
                                     if shard.places and shard.channel is not None}, done)
 
@@ -309,7 +393,6 @@ class Dealer:
         done({**total, "shards": list(rows.values())})
 
     def _rows(self) -> list[Mapping[str, Any]]:
-        """A row of `leeward status` for each shard."""
         return [{"shard": shard.number, "pid": -1 if shard.process is None else shard.process.pid,
                  "state": "serving" if shard.places else "starting", "connections": shard.connections}
                 for shard in self.shards.values()]
@@ -320,8 +403,7 @@ class Dealer:
         for shard in self.shards.values():
             if shard.again is not None:
                 shard.again.cancel()
-            if shard.channel is not None:
-                shard.channel.send(messages.ShardDrain(seconds, part))
+        self._tell(messages.ShardDrain(seconds, part))
         self._reactor.soon(self._look_drained)
 
     def _look_drained(self) -> None:
@@ -330,10 +412,7 @@ class Dealer:
             done()
 
     def cut(self) -> None:
-        """End the jobs of a drain now."""
-        for shard in self.shards.values():
-            if shard.channel is not None:
-                shard.channel.send(messages.ShardCut())
+        self._tell(messages.ShardCut())
 
     def close(self) -> None:
         """End the shards, and wait for their processes for a bounded time."""
@@ -348,7 +427,6 @@ class Dealer:
         self._departures.close()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. Do what it may have left undone."""
         self._look_drained()
 
 
@@ -357,17 +435,11 @@ def _ask(channel: ShardChannel, number: int) -> None:
 
 
 def _entry(control: int) -> str:
-    """What the process runs, with its end of the channel."""
     return ("from leeward.daemon import memory\nmemory.prepare()\n"
             f"from leeward.daemon.shards.process import main\nmain({control})\n")
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """
-    Start the process of a shard, which waits for `ShardStart`. Returns it, and our end of its channel.
-
-    Raises:
-        OSError: it can't be started.
-    """
+    """Start the process of a shard, which waits for `ShardStart`, or OSError. Returns it, and our end of its channel."""
     places = [path for path in sys.path if path and os.path.isdir(os.path.join(path, "structlog"))]
     return bare.start(_entry, places, os.environ)

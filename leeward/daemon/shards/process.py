@@ -1,12 +1,9 @@
 """
 A shard: one more process of the daemon, with an event loop, a zygote and a part of the pool, for fresh jobs.
 
-Runs in:   a shard.
-Trust:     as the daemon: it decodes bytes of clients. It has no listener, and no other pool than that of fresh jobs.
-
 Theory of operation. The daemon passes connections, and gets back those that ask for anything else. The shard ends when
-the daemon tells it to drain, or when the channel ends with the daemon. It handles no signal: a service manager or
-terminal sends the same signal to the daemon.
+the daemon tells it to drain, or with the channel. It has no listener, and handles no signal: whoever sends one sends it
+to the daemon, too.
 """
 
 from __future__ import annotations
@@ -23,21 +20,19 @@ from typing import Any
 from leeward._native import heap
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config
-from leeward.daemon.ending import OVERDUE_S, see_off
+from leeward.daemon.ending import OVERDUE_S, Signals, see_off
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
-from leeward.daemon.shards.channel import ShardChannel, taken
-from leeward.daemon.shards.merge import own_part
-from leeward.daemon.shards.messages import Message, PassConnection, ShardStart, pack_map
-from leeward.daemon.signals import Signals
+from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardStart, own_part, pack_map, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.dataclass import replace
 from leeward.errors import LeewardError, PeerError
+from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Timer
+from leeward.loop.reactor import Repeating
 from leeward.pool import ticket
 from leeward.pool.begin import begin
 from leeward.pool.engine import Engine
@@ -58,13 +53,8 @@ _LARGE_BLOCK = 1 << 20
 
 
 class ShardProcess:
-    """
-    Args:
-        sock: the shard's end of its channel.
-        start: the first message.
-    """
+    """A shard, by its end of the channel and the first message."""
 
-    costs = "shard"
     in_shard = True
 
     def __init__(self, sock: socket.socket, start: ShardStart) -> None:
@@ -74,7 +64,7 @@ class ShardProcess:
         self._reactor = NativeReactor(config.io, fast_path=config.fast_path and config.results != "memfd")
         self._metrics = Metrics()
         self._observer = Observer(self._reactor, self._metrics, sink=self._record)
-        self._reporting: Timer | None = None
+        self._reports = Repeating(self._reactor, REPORT_S, self._report_again)
         self._reported = (0, False)
         self._sent: dict[int, int] = {}   # by user: the number of the last end that was sent
         self._users: dict[int, int] = {}  # by descriptor of a connection
@@ -83,12 +73,7 @@ class ShardProcess:
         self._channel: ShardChannel | None = None
 
     def run(self) -> None:
-        """
-        Serve until the daemon says otherwise, or is gone.
-
-        Raises:
-            LeewardError: the shard can't start; nothing of it is left.
-        """
+        """Serve until the daemon says otherwise, or is gone; LeewardError if it can't start, and nothing of it is left."""
         config = self._config
         ticket.interleave(self._number, config.shards, self._lives)
         bootstrap = begin(early.settings(own_part(config, self._number)))
@@ -128,7 +113,7 @@ class ShardProcess:
         try:
             self._send(messages.ShardReady(server.places))
             self._reactor.run(self._overdue)
-            self._reactor.barrier.steps(partial(see_off, self._reactor, server, self._stop_requested, _nothing))
+            self._reactor.barrier.steps(partial(see_off, self._reactor, server, self._stop_requested, nothing))
             self._report()
         finally:
             self._reactor.barrier.steps(signals.close, watchdog.stop, server.close)
@@ -185,8 +170,7 @@ class ShardProcess:
             log.warning("a connection can't be taken", shard=self._number, error=error.strerror)
             self._send(messages.ConnectionClosed(message.user))
             return
-        if self._reporting is None:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
+        self._reports.start()
         fd = sock.fileno()
         self._users[fd] = message.user
         try:
@@ -224,14 +208,11 @@ class ShardProcess:
     def _record(self, event: str, fields: dict[str, object]) -> None:
         self._send(messages.ShardRecord(event, pack_map(fields)))
 
-    def _look(self) -> None:
-        self._reporting = None
+    def _report_again(self) -> bool:
         self._report()
-        if self._server.connections:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
+        return bool(self._server.connections)
 
     def _report(self) -> None:
-        """Send what has happened since the last report."""
         pool = self._engine.main.pool
         now = self._metrics.requests, bool(pool.running or len(pool.queue))
         if now != self._reported:
@@ -244,11 +225,6 @@ class ShardProcess:
             for at in range(0, len(rows), _ROWS):
                 self._send(messages.ShardEnds(user, pack_map({"rows": rows[at:at + _ROWS]})))
 
-    def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. The next report follows as usual."""
-        if self._reporting is None:
-            self._reporting = self._reactor.after(REPORT_S, self._look)
-
     def _status(self) -> dict[str, Any]:
         return {**self._engine.main.pool.counts(), "faults": self._reactor.barrier.faults}
 
@@ -258,10 +234,6 @@ class ShardProcess:
             "workers": pool.workforce.states(), "recycles": pool.workforce.recycled, "queued": len(pool.queue),
             "memory": {str(worker.slot): memory_of(worker) for worker in pool.workforce.workers},
             "runners_made": pool.workforce.runners_made, "connections": len(self._server.connections)}}
-
-
-def _nothing() -> None:
-    return
 
 
 def main(control: int) -> None:

@@ -1,5 +1,5 @@
 """
 The daemon's reports about itself: log, security log, metrics and status.
 
-Runs in:   the daemon, on the reactor's thread.
+Runs in: the daemon, on the reactor's thread.
 """

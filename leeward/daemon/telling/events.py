@@ -1,12 +1,9 @@
 """
 The last ends of each user's jobs and sandboxes, for `leeward logs` and `leeward explain`.
 
-Runs in:   the daemon; pure: a function that is passed in gives the time.
-Trust:     none in a job, which chooses its title and how often a system call is denied to it; none in a client. The
-           number of events is bounded for each user and for all. A user gets only their own events, and each user's are
-           numbered separately.
-
-An ordinary end replaces an older ordinary one, so that many of them don't displace an unusual one.
+Trust: none in a job, which chooses its title and how often a system call is denied to it. The number of events is
+bounded for each user and for all. A user gets only their own events, which are numbered separately. An ordinary end
+replaces an older ordinary one, so that many of them don't displace an unusual one.
 """
 
 from __future__ import annotations
@@ -31,14 +28,7 @@ _ORDINARY = (Outcome.FINISHED, Outcome.RAISED)
 
 @dataclass(frozen=True, slots=True)
 class RememberedEnd:
-    """
-    The end of one job, program or sandbox.
-
-    Attributes:
-        number: of this user's ends, from 1 on.
-        when: seconds since the epoch.
-        about: the other fields, as on the wire.
-    """
+    """The end of one job, program or sandbox, in seconds since the epoch. Numbers are the user's, from 1 on."""
 
     number: int
     when: float
@@ -46,7 +36,6 @@ class RememberedEnd:
     result: tuple[Any, ...] | None = None
 
     def row(self) -> dict[str, Any]:
-        """The map that is sent on the wire."""
         row = {"number": self.number, "time": self.when, **self.about}
         if self.result is not None:
             outcome, exit_code, limit, duration, cpu_time, memory_peak, denied, error = self.result
@@ -79,7 +68,6 @@ class EventBook:
     # --- recording ------------------------------------------------------------------
 
     def job(self, user: int, number: int, label: str, result: Result) -> None:
-        """Record the end of a job, or of a job of a session."""
         self._result(user, {"kind": "job", "job": number, **({"title": label} if label else {})}, result)
 
     def process(self, user: int, sandbox: str, number: int, title: str, result: Result) -> None:
@@ -88,16 +76,7 @@ class EventBook:
         self._result(user, {**about, **({"title": title[:TEXT]} if title else {})}, result)
 
     def sandbox(self, user: int, name: str, reason: str, detail: str, used: Mapping[str, Any]) -> None:
-        """
-        Record the end of a sandbox.
-
-        Args:
-            user: the sandbox's owner.
-            name: the sandbox's id.
-            reason: for its end, in one word.
-            detail: the reason in a sentence; "" for none.
-            used: its use of resources and its refused calls, as in `sandbox_info`.
-        """
+        """Record the end of a sandbox: a *reason* in one word, a *detail* or "", and what it *used*, as in `sandbox_info`."""
         about = {"kind": "sandbox", "sandbox": name, "reason": reason, **({"detail": detail[:TEXT]} if detail else {}),
                  **used}
         self._add(user, about, None, reason not in ("killed", "idle", "shutdown"))
@@ -146,11 +125,9 @@ class EventBook:
 
     @property
     def users(self) -> list[int]:
-        """The users of whom ends are kept."""
         return list(self._books)
 
     def after(self, user: int, number: int) -> dict[str, Any]:
-        """Return the answer with *user*'s events after *number*."""
         book = self._books.get(user)
         if book is None:
             return {"events": [], "last": 0}

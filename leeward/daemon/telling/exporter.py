@@ -1,12 +1,10 @@
 """
-The metrics' endpoint: as much of HTTP as Prometheus needs, on a Unix socket or a loopback port. /healthz there
-says whether the daemon takes jobs.
+The metrics' endpoint: as much of HTTP as Prometheus needs, on a Unix socket or a loopback port; /healthz says whether
+the daemon takes jobs.
 
-Runs in:   the daemon, on the reactor's one thread. Off unless it is configured.
-Trust:     none. The numbers aren't secret, and a client can't delay others: a request has at most REQUEST bytes and
-           LIFE_S seconds, its answer included. There are CLIENTS places, and a client that comes when all are taken
-           replaces the oldest one. At most RATE clients a second are accepted, and the text is made once in
-           FRESH_S. All of that costs the loop, which serves jobs too, some hundredths of its time.
+Trust: none. The numbers aren't secret, and a client can't delay others: a request has at most REQUEST bytes and LIFE_S
+seconds, its answer included. A client that comes when all CLIENTS places are taken replaces the oldest one. At most
+RATE clients a second are accepted, and the text is made once in FRESH_S: some hundredths of the loop's time.
 
 A web page in a browser on this host can reach a loopback port, by a name of its own that resolves to 127.0.0.1 (DNS
 rebinding). Such a request has that name as its Host, and is refused.
@@ -38,12 +36,7 @@ METRICS, HEALTH = "/metrics", "/healthz"
 
 
 class Exporter:
-    """
-    Answers GET /metrics and GET /healthz on *listener*, which stays the caller's.
-
-    Args:
-        ailing: returns the reason why the daemon takes no jobs now, "" if it does.
-    """
+    """Answers GET /metrics and /healthz on *listener*, the caller's; *ailing* returns why no jobs are taken, or ""."""
 
     def __init__(self, reactor: Reactor, listener: socket.socket, collect: Collect,
                  ailing: Callable[[], str] = lambda: "") -> None:
@@ -74,13 +67,9 @@ class Exporter:
         self._text, self._collected = text, self.reactor.now()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
-            try:
-                done(text)
-            except Exception as error:
-                self.reactor.barrier.caught(done, error)
+            self.reactor.barrier.call(done, text)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback has failed. Accept the next client."""
         self.reactor.after(1.0, self._resume)
 
     def _accept(self, _: int) -> None:
@@ -178,7 +167,6 @@ class _Client:
             self.close()
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: a callback of this client has failed."""
         self.close()
 
     def close(self) -> None:
@@ -198,12 +186,7 @@ def verdict(data: bytes, *, local: bool) -> str | None:
 
 
 def answer(head: bytes, *, local: bool) -> str:
-    """
-    Return the code and reason of the status line that refuses the request in *head*; "" if the request is valid. Pure.
-
-    Args:
-        local: the request came over a Unix socket, where Host has no meaning.
-    """
+    """Return the status that refuses the request in *head*, "" for none. A *local* one, by a Unix socket, needs no Host."""
     first, *fields = head.decode("latin-1").split("\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -237,12 +220,7 @@ def is_here(host: str) -> bool:
 
 
 def bind(place: str) -> socket.socket:
-    """
-    Return a listening socket on the loopback address *place*, "127.0.0.1:9464" or "[::1]:9464".
-
-    Raises:
-        OSError: the address is in use.
-    """
+    """Return a listening socket on the loopback address *place*, such as "[::1]:9464"; OSError if it is in use."""
     host, _, port = place.rpartition(":")
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -257,12 +235,7 @@ def bind(place: str) -> socket.socket:
 
 
 def check_place(place: str) -> str:
-    """
-    Return *place* if the daemon may listen there: "", a socket's path, or a loopback address and port.
-
-    Raises:
-        ValueError: the daemon may not listen there.
-    """
+    """Return *place* if the daemon may listen there: "", a socket's path, or a loopback address and port; else ValueError."""
     why = 'must be "", a path, or a loopback address and port such as "127.0.0.1:9464" or "[::1]:9464"'
     if place == "" or (place.startswith("/") and "\0" not in place):
         return place

@@ -1,12 +1,12 @@
 """
-The daemon's log: as text or JSON, one line an event.
+The daemon's log: as text or JSON, one line an event, or with fields to systemd's journal.
 
-Runs in:   the daemon.
-Trust:     values may come from jobs and clients. Control characters are escaped, so that
-           no value can forge a line or drive a terminal, and every length is bounded.
-Waits:     never. If the reader stops reading, or the disk is full, lines are lost, and jobs go on. The lost lines are
-           counted, and the number is logged when writing works again.
-Library:   structlog makes the lines, with a wrapper class and processors of our own.
+Trust: values may come from jobs and clients. Control characters are escaped, so that no value can forge a line or drive
+a terminal, and every length is bounded.
+
+It never waits: if the reader stops reading, or the disk is full, lines are lost, and their number is logged later.
+structlog makes the lines, with a wrapper class and processors of our own. The journal's protocol is that of
+systemd.io/JOURNAL_NATIVE_PROTOCOL; `journalctl -u leeward LEEWARD_USER=1000` finds what a user was refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
+import struct
 import time
 import traceback
 from collections.abc import Mapping, MutableMapping
@@ -21,7 +23,64 @@ from typing import Any
 
 import structlog
 
-from leeward.daemon.telling import journal
+SOCKET = "/run/systemd/journal/socket"
+PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
+
+
+def is_ours(stream: str, fd: int) -> bool:
+    """Whether *fd* is the stream that JOURNAL_STREAM names as *stream*. It may have been redirected since."""
+    try:
+        about = os.fstat(fd)
+    except OSError:
+        return False
+    return f"{about.st_dev}:{about.st_ino}" == stream
+
+
+def packed(message: str, event: Mapping[str, Any]) -> bytes:
+    """Return one entry in the journal's format: *message*, which people read, and the fields of *event*."""
+    priority = PRIORITIES.get(str(event.get("level")), 6)
+    fields: dict[str, Any] = {"MESSAGE": message, "PRIORITY": priority, "SYSLOG_IDENTIFIER": "leeward"}
+    for name, value in event.items():
+        if name not in ("level", "timestamp"):
+            fields[f"LEEWARD_{_field_name(name)}"] = value
+    return b"".join(_field(name, str(value).encode("utf-8", "replace")) for name, value in fields.items())
+
+
+def _field_name(text: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in text.upper())[:48]
+
+
+def _field(name: str, value: bytes) -> bytes:
+    if b"\n" in value:
+        return name.encode() + b"\n" + struct.pack("<Q", len(value)) + value + b"\n"
+    return name.encode() + b"=" + value + b"\n"
+
+
+class JournalWriter:
+    """Sends entries and never waits; entries that couldn't be sent are counted, and their number is logged later."""
+
+    def __init__(self, path: str = SOCKET) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        self._lost = 0
+
+    def line(self, entry: bytes) -> None:
+        if self._lost and self._send(packed(f"{self._lost} lines of the log were lost before this one",
+                                            {"level": "warning", "event": "lines lost"})):
+            self._lost = 0
+        if not self._send(entry):
+            self._lost += 1
+
+    def _send(self, entry: bytes) -> bool:
+        try:
+            self._socket.sendto(entry, self._path)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
 
 #: Characters of one value, and of an event's name.
 MAX_VALUE = 500
@@ -55,7 +114,6 @@ def _bounded(value: Any) -> Any:
 
 
 def clean(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *event* with every value escaped and bounded."""
     return {escape(str(key), 80): _bounded(value) for key, value in list(event.items())[:MAX_VALUES]}
 
 
@@ -70,10 +128,6 @@ def as_text(event: Mapping[str, Any]) -> str:
     head = f"{event.get('timestamp', '')} {event.get('level', ''):7} {event.get('event', '')}"
     return " ".join([head, *(f"{key}={_quoted(value)}" for key, value in event.items()
                              if key not in _FIRST)])
-
-
-def as_json(event: Mapping[str, Any]) -> str:
-    return json.dumps(event)
 
 
 def _quoted(value: Any) -> str:
@@ -119,23 +173,17 @@ class Log:
 
     def __init__(self) -> None:
         self._lines = LineWriter(2)
-        self._journal: journal.JournalWriter | None = None
+        self._journal: JournalWriter | None = None
         self._logger = structlog.wrap_logger(_Sink(self), processors=[_in_order, _cleaned, self._rendered],
                                              wrapper_class=EventLogger).bind()
         self.adjust("info", as_json=False)
 
     def set_up(self, level: str = "info", as_json: bool = False, fd: int = 2, journal_stream: str = "") -> None:
-        """
-        Write to *fd*, from *level* on.
-
-        Args:
-            journal_stream: JOURNAL_STREAM of the environment; if *fd* is that stream, lines go to the
-                journal with their fields.
-        """
+        """Write to *fd*, from *level* on; to the journal with fields if *fd* is the *journal_stream* (JOURNAL_STREAM)."""
         self.adjust(level, as_json)
         if self._journal is not None:
             self._journal.close()
-        self._journal = journal.JournalWriter() if journal_stream and journal.is_ours(journal_stream, fd) else None
+        self._journal = JournalWriter() if journal_stream and is_ours(journal_stream, fd) else None
         self._lines = LineWriter(fd)
 
     def adjust(self, level: str, as_json: bool) -> None:
@@ -171,10 +219,10 @@ class Log:
 
     def _rendered(self, _logger: object, _level: str, row: MutableMapping[str, Any]) -> str | bytes:
         if self._journal is None:
-            return as_json(row) if self._as_json else as_text(row)
+            return json.dumps(row) if self._as_json else as_text(row)
         # The journal knows time and level by itself.
         text = as_text({name: value for name, value in row.items() if name not in ("timestamp", "level")})
-        return journal.packed(text.strip(), row)
+        return packed(text.strip(), row)
 
     def line(self, rendered: str | bytes) -> None:
         """For the sink: write a line that `_rendered` has made."""

@@ -1,10 +1,8 @@
 """
-The daemon's counters for Prometheus, and the text in which they are exposed.
+The daemon's counters for Prometheus, and the text format, version 0.0.4, in which they are exposed.
 
-Runs in:   the daemon; pure. `exporter` serves it, `observer` and the server count into it.
-Trust:     no client and no job chooses a label: the values are from fixed lists, so that
-           nobody can make the number of series grow.
-Source:    the text format, version 0.0.4, of prometheus.io/docs/instrumenting/exposition_formats
+No client and no job chooses a label: the values are from fixed lists, so that nobody can make the number of series
+grow.
 """
 
 from __future__ import annotations
@@ -75,15 +73,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """
-    Values that are read when the metrics are requested.
-
-    Attributes:
-        workers: the number of workers by state.
-        memory: bytes of memory by worker.
-        egress: the number of the record's rows by verdict.
-        egress_bytes: bytes from sandboxes ("sent") and to them ("received").
-    """
+    """Values that are read when the metrics are requested: workers by state, memory by worker, rows by verdict, and so on."""
 
     workers: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
@@ -138,7 +128,6 @@ class Metrics:
         return user
 
     def job_ended(self, result: Result, waited: float, cancelled: bool, user: int) -> None:
-        """Count an execution of *user*'s that has ended; its answer is on the way."""
         self.executions += 1
         his = self._user(user)
         his.executions += 1
@@ -154,7 +143,6 @@ class Metrics:
             self.limits[str(result.limit)] += 1
 
     def call_denied(self, syscall: str, count: int) -> None:
-        """Count a system call that was refused to a job *count* times."""
         if syscall.startswith("syscall_") or (syscall not in self.denied and len(self.denied) >= MOST_CALLS):
             syscall = OTHER
         self.denied[syscall] += count
@@ -167,7 +155,6 @@ class Metrics:
         self.peers[reason] += 1
 
     def callback_failed(self, cost: str) -> None:
-        """Count a callback's exception that has ended *cost*, one of COSTS."""
         self.faults[cost if cost in self.faults else "nothing"] += 1
 
     def counts(self) -> dict[str, Any]:
@@ -179,12 +166,7 @@ class Metrics:
 
     @classmethod
     def of(cls, counts: Mapping[str, Any]) -> Metrics:
-        """
-        The counters that `counts` returned, or the sums of several.
-
-        Raises:
-            KeyError, TypeError, ValueError: they aren't such counters.
-        """
+        """The counters that `counts` returned, or sums of several; KeyError, TypeError or ValueError if they aren't such."""
         made = cls()
         for name in _NUMBERS:
             setattr(made, name, counts[name])
@@ -197,7 +179,6 @@ class Metrics:
         return made
 
     def text(self, now: Now) -> str:
-        """Return all metrics, in the text format."""
         lines: list[str] = []
 
         def family(name: str, kind: str, about: str, samples: Iterable[str]) -> None:

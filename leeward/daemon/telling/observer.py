@@ -1,25 +1,156 @@
 """
-Counts and records what happens: metrics and the security log, put together.
+Counts and records what happens: metrics and the security log, which says what was denied, limited or refused to whom.
 
-Runs in:   the daemon. Engine and server call it, always after the client was answered.
+Trust: a job chooses how often it is denied what, a client how often it is refused. No record has a text of theirs, and
+their number is bounded. Of one call of one job there is a record for the first, the tenth, the hundredth time and so
+on, and one at its end for the rest: each denied call is counted in exactly one. Of one event, reason and user OWN_BURST
+records may come at once and OWN_RATE a second after that, so that one user's flood doesn't hide what others do; of all
+together BURST and RATE. Further ones are added up in a record `records left out` every SUMMARY_S.
+
+Engine and server call the observer always after the client was answered.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from collections.abc import Callable, Mapping
 
 from leeward.daemon.telling.events import EventBook
-from leeward.daemon.telling.log import LineWriter, as_json, clean, log, stamp
+from leeward.daemon.telling.log import LineWriter, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
-from leeward.daemon.telling.security import SUMMARY_S, Digest, Offender, Sink
-from leeward.dataclass import dataclass
+from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, quoted
 from leeward.loop.reactor import Reactor
 from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
 from leeward.spec.writers import cure, others_write
 from leeward.supervisor import Denied
+
+#: Called with the event and its fields.
+Sink = Callable[[str, dict[str, object]], None]
+
+#: Records, and records a second: of all kinds together, and of one event, reason and user.
+BURST, RATE = 500, 100.0
+OWN_BURST, OWN_RATE = 50, 5.0
+#: Seconds between two summaries of the records that were left out.
+SUMMARY_S = 1.0
+#: Kinds of left-out records that are told apart; further users are one.
+KINDS = 256
+#: Stands for users beyond the bound, who are counted together.
+SOMEBODY = -1
+
+
+class _Bucket:
+    """Gives a token for each record: *burst* at once, and *rate* a second."""
+
+    __slots__ = ("_burst", "_counted", "_rate", "_tokens")
+
+    def __init__(self, burst: int, rate: float) -> None:
+        self._burst, self._rate = float(burst), rate
+        self._tokens, self._counted = self._burst, 0.0
+
+    def has_one(self, now: float) -> bool:
+        self._tokens = min(self._burst, self._tokens + (now - self._counted) * self._rate)
+        self._counted = now
+        return self._tokens >= 1
+
+    def is_full(self, now: float) -> bool:
+        return self.has_one(now) and self._tokens >= self._burst
+
+    def take(self) -> None:
+        self._tokens -= 1
+
+
+class Digest:
+    """Passes records to *sink*, within the bounds."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self._all = _Bucket(BURST, RATE)
+        self._own: dict[tuple[str, str, int], _Bucket] = {}
+        self._left_out: dict[tuple[str, str, int], list[int]] = {}
+
+    def record(self, now: float, event: str, reason: str, user: int, fields: Mapping[str, object],
+               count: int = 1) -> None:
+        """Pass one record of *count* occurrences to the sink, or count it as left out."""
+        key = (event, reason, user)
+        own = self._bucket_of(key, now)
+        if own.has_one(now) and self._all.has_one(now):
+            own.take()
+            self._all.take()
+            self.sink(event, {"reason": reason, "user": user, **fields})
+            return
+        if key not in self._left_out and len(self._left_out) >= KINDS:
+            key = (event, reason, SOMEBODY)
+        sums = self._left_out.setdefault(key, [0, 0])
+        sums[0] += 1
+        sums[1] += count
+
+    def _bucket_of(self, key: tuple[str, str, int], now: float) -> _Bucket:
+        found = self._own.get(key)
+        if found is None:
+            if len(self._own) >= KINDS:  # a full bucket equals a missing one
+                self._own = {each: bucket for each, bucket in self._own.items() if not bucket.is_full(now)}
+            if len(self._own) >= KINDS:
+                key = (key[0], key[1], SOMEBODY)
+            found = self._own.setdefault(key, _Bucket(OWN_BURST, OWN_RATE))
+        return found
+
+    @property
+    def owes(self) -> bool:
+        """Whether records were left out since the last `summary`."""
+        return bool(self._left_out)
+
+    def summary(self) -> None:
+        left_out, self._left_out = self._left_out, {}
+        for (event, reason, user), (records, count) in left_out.items():
+            self.sink("records left out", {"reason": reason, "user": user, "of": event, "records": records,
+                                           "count": count})
+
+
+@dataclass(slots=True)
+class _Call:
+    """How often one job was denied one call: in all, and in records so far."""
+
+    total: int = 0
+    logged: int = 0
+    next: int = 1
+    pid: int = 0
+
+
+@dataclass(slots=True)
+class Offender:
+    """A job that was denied system calls, and its records, each of which has the fields *about*."""
+
+    user: int
+    about: dict[str, object]
+    calls: dict[tuple[str, str], _Call] = field(default_factory=dict)
+
+    def denied(self, digest: Digest, now: float, syscall: str, arch: str, pid: int, count: int) -> None:
+        """Record that *syscall* was denied to the job *count* times since the last call of this method."""
+        call = self.calls.setdefault((syscall, arch), _Call())
+        call.total += count
+        call.pid = pid or call.pid
+        if call.total >= call.next:
+            self._record(digest, now, syscall, arch, call)
+            while call.next <= call.total:
+                call.next *= 10
+
+    def over(self, digest: Digest, now: float) -> None:
+        """Record the rest: the job has ended."""
+        for (syscall, arch), call in self.calls.items():
+            if call.logged < call.total:
+                self._record(digest, now, syscall, arch, call)
+
+    def _record(self, digest: Digest, now: float, syscall: str, arch: str, call: _Call) -> None:
+        count = call.total - call.logged
+        call.logged = call.total
+        digest.record(now, "system call denied", "seccomp", self.user, {
+            **self.about, "syscall": syscall, "arch": arch, "pid": call.pid, "count": count, "total": call.total,
+        }, count)
+
 
 #: Jobs that have ended and whose denied calls between reply and end may still be reported, at most.
 ENDED = 256
@@ -45,17 +176,7 @@ def _sent(ticket: Ticket) -> _Sent:
 
 
 class Observer:
-    """
-    Counts events in the metrics, and records them in the security log.
-
-    Args:
-        metrics: the counters.
-        path: of the security log; "" for *sink*.
-        sink: takes the records if there is no security log; by default they go to the daemon's own log.
-
-    Raises:
-        BadRequest: the security log can't be written.
-    """
+    """Counts events, and records them in the security log at *path*; without one in *sink*, by default the daemon's log."""
 
     def __init__(self, reactor: Reactor, metrics: Metrics, path: str = "", sink: Sink | None = None) -> None:
         self.metrics = metrics
@@ -70,12 +191,7 @@ class Observer:
         self.open(path)
 
     def open(self, path: str) -> None:
-        """
-        Open *path*, and write to it from now on.
-
-        Raises:
-            BadRequest: it can't be written; nothing has changed.
-        """
+        """Write records to *path* from now on; BadRequest if it can't be written, and nothing has changed."""
         file = _File(path) if path else None
         if self._file is not None:
             self._file.close()
@@ -134,7 +250,6 @@ class Observer:
         self.metrics.callback_failed(cost)
 
     def broken(self, _error: Exception) -> None:
-        """For the barrier: the summary was not written. The next record asks for it again."""
         self._due = False
 
     # --- from the server ------------------------------------------------------
@@ -147,7 +262,6 @@ class Observer:
                 self._record("request refused", kind, user)
 
     def peer_refused(self, reason: str, user: int, pid: int) -> None:
-        """A connection of *user* was turned away, or cut off."""
         self.metrics.peer_refused(reason)
         self._record("peer refused", reason, user, pid=pid)
 
@@ -174,8 +288,6 @@ def to_log(event: str, fields: dict[str, object]) -> None:
 
 
 class _File:
-    """A file of records, one JSON object a line."""
-
     def __init__(self, path: str) -> None:
         try:
             # Not blocking: somebody may have put a FIFO there.
@@ -199,7 +311,7 @@ class _File:
 
     def record(self, event: str, fields: dict[str, object]) -> None:
         row = clean({"time": stamp(), "event": event, **fields})
-        self._writer.line(as_json(row))
+        self._writer.line(json.dumps(row))
 
     def close(self) -> None:
         os.close(self._fd)

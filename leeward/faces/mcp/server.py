@@ -1,7 +1,6 @@
 """
 The server of `leeward mcp`, by the protocol's own SDK, on standard input and output.
 
-Runs in:   the user's program, which an agent starts.
 Trust:     none in the messages. The SDK passes over a line that is no message, and refuses a wrong request.
 
 Theory of operation. The event loop reads, writes and answers; the calls of tools, which wait for the daemon, run in
@@ -45,10 +44,7 @@ BUSY = -32000
 
 
 class BoundedLines(anyio.AsyncFile[str]):
-    """
-    Lines of *file*, cut after MAX_MESSAGE characters. The sandbox is closed at their end, before the SDK gives up the
-    calls.
-    """
+    """Lines of *file*, cut after MAX_MESSAGE characters. At their end the sandbox is closed before the SDK gives up calls."""
 
     def __init__(self, file: TextIO, tools: SandboxTools) -> None:
         super().__init__(file)
@@ -78,12 +74,7 @@ class ToolServer:
         return ListToolsResult(tools=[Tool.model_validate(tool) for tool in TOOLS])
 
     async def call(self, _context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
-        """
-        Run a call. If it is cancelled, end what it runs.
-
-        Raises:
-            MCPError: there is no such tool, it has other arguments, or CALLS run already.
-        """
+        """Run a call, and end it if it is cancelled; MCPError for a wrong one, or if CALLS run already."""
         try:
             call = ToolCall(params.name, params.arguments or {})
         except WrongArguments as error:
@@ -120,12 +111,10 @@ class ToolServer:
 
 async def serve(tools: SandboxTools, version: str) -> None:
     """
-    Serve the client at standard input and output until the end of the input. SIGTERM, SIGHUP and SIGINT close the
-    sandbox and end the process. A thread that reads may be left: the process must be ended by `os._exit`.
+    Serve the client at standard input and output until the end of the input, or a signal that ends the process.
 
-    Raises:
-        OSError: the input can't be read.
-        ExceptionGroup: the same; or the client takes no answers.
+    A thread that reads may be left: the process must be ended by `os._exit`. Raises OSError, perhaps in an
+    ExceptionGroup, if the input can't be read or the client takes no answers.
     """
     # Never closed: that would wait for the thread that reads.
     stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115

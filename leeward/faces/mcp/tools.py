@@ -1,12 +1,11 @@
 """
 The tools of `leeward mcp`: a shell, Python and files in one live sandbox.
 
-Runs in:   the user's program, which an agent starts. Calls run in threads of their own.
 Trust:     none in the arguments, nor in what the sandbox returns, which is text for the model.
 
-Theory of operation. The first call opens the sandbox. If it has ended, for example when it was idle for too long, the
-call that meets this says so, and the next call opens another one. A call can be cancelled from another thread: its
-process or the code of its kernel is ended, and nothing is started for it afterwards.
+Theory of operation. Calls run in threads of their own. The first one opens the sandbox. If it has ended, for example
+when it was idle for too long, the call that meets this says so, and the next call opens another one. A call can be
+cancelled from another thread: its process or the code of its kernel is ended, and nothing is started for it afterwards.
 """
 
 from __future__ import annotations
@@ -59,12 +58,7 @@ class WrongArguments(Exception):
 
 
 class ToolCall:
-    """
-    One call of a tool.
-
-    Raises:
-        WrongArguments: there is no tool *name*, or it doesn't take *given*.
-    """
+    """One call of a tool; WrongArguments if there is no tool *name*, or it doesn't take *given*."""
 
     def __init__(self, name: object, given: object) -> None:
         schema = _SCHEMAS.get(name) if isinstance(name, str) else None
@@ -92,10 +86,9 @@ class ToolCall:
     @contextlib.contextmanager
     def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
         """
-        `cancel` calls *end* within the block. The block isn't left while *end* runs, so *end* can't hit the next call.
+        `cancel` calls *end* within the block, which isn't left while *end* runs, so *end* can't hit the next call.
 
-        Raises:
-            Cancelled: the call was cancelled before.
+        Raises Cancelled if the call was cancelled before.
         """
         with self._lock:
             if self._cancelled:
@@ -110,12 +103,9 @@ class ToolCall:
 
 class SandboxTools:
     """
-    The tools on one sandbox.
+    The tools on one sandbox, each of *timeout* seconds at most.
 
-    Args:
-        open_sandbox: makes a sandbox, without opening it, and what protects its folder, if anything does.
-        timeout: seconds that a command or Python code may take.
-        end: closes the sandbox when the tools are closed.
+    *open_sandbox* makes a sandbox, without opening it, and what protects its folder, if anything does; *end* closes it.
     """
 
     def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,
@@ -150,10 +140,7 @@ class SandboxTools:
         return cut(f"{text}\n{said}" if said else text), failed or bool(said)
 
     def _put_away(self, box: Sandbox | None) -> str:
-        """
-        Rename what the sandbox has made and programs on the host run at once. Returns a text about it for the model. If
-        that fails, the sandbox is ended.
-        """
+        """Rename what the host would run at once, and return a text about it for the model; else end the sandbox."""
         with self._lock:
             if self._guard is None or box is None or box is not self._box:
                 return ""

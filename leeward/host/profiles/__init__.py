@@ -2,14 +2,13 @@
 Profiles for engines and hosts whose defaults don't let leeward start: a seccomp profile for containers, an
 AppArmor profile for Ubuntu.
 
-Runs in:   the CLI, for `leeward doctor --profile`; and a developer's shell:
-           `./dev generate` writes seccomp.json.
+Runs in:   the CLI, for `leeward doctor --profile`; and a developer's shell: `./dev generate` writes seccomp.json.
 Source:    the OCI runtime specification (config-linux.md, seccomp); seccomp.json's other keys are those
            that Docker's and Podman's format shares with it
 
-The seccomp profile allows what engines allow by default, and the calls that make a sandbox inside the
-container. It is an allow-list: other calls, such as those of future kernels, get ENOSYS,
-on which C libraries fall back. It allows no 32-bit programs.
+The seccomp profile allows what engines allow by default, and the calls that make a sandbox inside the container. It is
+an allow-list: other calls, such as those of future kernels, get ENOSYS, on which C libraries fall back. It allows no
+32-bit programs.
 """
 
 from __future__ import annotations
@@ -54,15 +53,7 @@ _EPERM, _ENOSYS = 1, 38
 
 
 def text(name: str, program: str = _PROGRAM) -> str:
-    """
-    Return the text of the profile *name*, one of NAMES.
-
-    Args:
-        program: the absolute path of the program `leeward`, to which AppArmor attaches its profile.
-
-    Raises:
-        BadRequest: *program* can't be written into a profile.
-    """
+    """The profile *name*, one of NAMES; AppArmor attaches it to the absolute path *program*, else BadRequest."""
     if name == "apparmor":
         if not program.isprintable() or set(program) & set('"\\*?[]{}^@'):
             raise BadRequest(f"no AppArmor profile can name {program!r}: install leeward under a plain path")
@@ -71,7 +62,6 @@ def text(name: str, program: str = _PROGRAM) -> str:
 
 
 def seccomp() -> str:
-    """Return the text of seccomp.json."""
     needed = {name: why for why, names in NEEDED.items() for name in names.split()}
     refused = {name: why for why, names in REFUSED.items() for name in names.split()}
     rows: list[dict[str, object]] = [

@@ -1,8 +1,6 @@
 """
 The profile `agent`: an agent's command line on a project, with a home folder of its own and the caller's name.
 
-Runs in:   the daemon and clients; pure.
-
 A client gives the project and other folders of the host as mounts, at the same paths as on the host. The profile adds
 what no mount can give: the home folder, the entry in /etc/passwd, and names that are hidden or can't be written.
 """
@@ -18,11 +16,9 @@ from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder, within
 from leeward.spec.limits import GIB, MIB
-from leeward.spec.profile_names import AGENT
+from leeward.spec.pool_key import AGENT
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import SandboxSpec, View
-
-NAME = AGENT
 
 #: Limits: what an agent with a compiler, a test suite and a browser's engine in it takes. `time` and `output` are of
 #: each `run`; what is started on a terminal has neither.
@@ -44,44 +40,28 @@ _NOLOGIN = "/usr/sbin/nologin"
 
 @dataclass(frozen=True, slots=True)
 class HomePlan:
-    """
-    The home folder and the names that a sandbox of this profile has beside its mounts.
+    """The home folder and the names that a sandbox of this profile has beside its mounts."""
 
-    Attributes:
-        path: the home folder; "" for none.
-        texts: small files in place of the view's, by their paths.
-        hide: paths in the sandbox that aren't to be seen: a file there is empty and can't be read, a folder is empty.
-        protect: paths in the sandbox that can't be written.
-        pin: folders in the sandbox that can't be renamed, moved or removed.
-    """
-
-    path: str
-    texts: tuple[tuple[str, bytes], ...]
-    hide: tuple[str, ...]
-    protect: tuple[str, ...]
-    pin: tuple[str, ...] = ()
+    path: str  # the home folder; "" for none
+    texts: tuple[tuple[str, bytes], ...]  # small files in place of the view's, by their paths
+    hide: tuple[str, ...]  # paths in the sandbox: a file there is empty and can't be read, a folder is empty
+    protect: tuple[str, ...]  # paths in the sandbox that can't be written
+    pin: tuple[str, ...] = ()  # folders in the sandbox that can't be renamed, moved or removed
 
 
 def agent(spec: SandboxSpec) -> SandboxSpec:
     """Make the profile for one host from *spec*, the spec of the profile for Python."""
-    return replace(spec, profile=NAME, view=replace(
+    return replace(spec, profile=AGENT, view=replace(
         spec.view, scratch=replace(spec.view.scratch, inodes=_INODES)))
 
 
 def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str], mounts: Iterable[Folder], view: View,
               uid: int, pin: Sequence[str] = ()) -> HomePlan:
     """
-    Check the home folder and the names that a client asks for.
+    Check the home folder and the names that a client asks for; BadRequest if the home can't be there, or a name is
+    wrong.
 
-    Args:
-        path: the home folder.
-        user: the caller's name; "" for the name that other profiles have.
-        mounts: all mounts of the sandbox.
-        view: the view of the profile.
-        uid: the user id in the sandbox.
-
-    Raises:
-        BadRequest: the home can't be there, or a name isn't one, or names lie in no mount.
+    *user* is the caller's name, "" for that of other profiles; *mounts* are all of the sandbox; *uid* is inside.
     """
     mounts = tuple(mounts)
     user = user or "sandbox"
@@ -100,12 +80,7 @@ def home_plan(path: str, user: str, hide: Sequence[str], protect: Sequence[str],
 
 
 def without_home(protect: Sequence[str], pin: Sequence[str], mounts: Iterable[Folder]) -> HomePlan | None:
-    """
-    The plan of a sandbox without a home whose client asks for these names; None if it asks for none.
-
-    Raises:
-        BadRequest: a name isn't one, or lies in no mount.
-    """
+    """The plan of a sandbox without a home whose client asks for these names, which are checked; None without names."""
     if not protect and not pin:
         return None
     check_names((*protect, *pin), mounts)
@@ -113,10 +88,7 @@ def without_home(protect: Sequence[str], pin: Sequence[str], mounts: Iterable[Fo
 
 
 def check_names(names: Sequence[str], mounts: Iterable[Folder]) -> None:
-    """
-    Raises:
-        BadRequest: there are too many, one isn't a plain path, or lies in none of *mounts*.
-    """
+    """Raise BadRequest if there are too many, one isn't a plain path, or lies in none of *mounts*."""
     mounts = tuple(mounts)
     if len(names) > MOST_NAMES or sum(len(name.encode()) for name in names) > MOST_NAME_BYTES:
         raise BadRequest(f"{len(names)} names to hide, protect or pin; {MOST_NAMES} are the most, of {MOST_NAME_BYTES}"

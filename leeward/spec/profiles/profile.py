@@ -1,9 +1,4 @@
-"""
-A profile as data: the kind of a sandbox, and how an operator's profile differs from the built-in one that it is based
-on.
-
-Runs in:   the daemon and the CLI; pure.
-"""
+"""A profile as data: the kind of a sandbox, and how an operator's differs from the built-in one that it is based on."""
 
 from __future__ import annotations
 
@@ -16,27 +11,15 @@ from leeward.spec.sandbox import Bind, SandboxSpec
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """
-    Attributes:
-        base: the built-in profile that it is based on; "" for `python`.
-        about: a one-sentence description.
-        show: files and folders of the host that it shows beside those of its base, read-only, at the same paths.
-        variables: environment variables beside those of its base.
-        limits: the limits that differ from the daemon's.
-        loopback, terminal: as the configuration's keys of these names; None is the value of the configuration.
-        min: workers that are kept while the profile is in use.
-        max: the most workers.
-    """
-
-    base: str = ""
-    about: str = ""
-    show: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    loopback: bool | None = None
-    terminal: bool | None = None
-    min: int = 1
-    max: int = 4
+    base: str = ""  # the built-in profile that it is based on; "" for `python`
+    about: str = ""  # a one-sentence description
+    show: tuple[str, ...] = ()  # files and folders of the host beside those of its base, read-only, at the same paths
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables beside those of its base
+    limits: Mapping[str, Any] = field(default_factory=dict)  # the limits that differ from the daemon's
+    loopback: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
+    terminal: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
+    min: int = 1  # workers that are kept while the profile is in use
+    max: int = 4  # the most workers
 
 
 def extended(spec: SandboxSpec, name: str, binds: Iterable[Bind], variables: Mapping[str, str]) -> SandboxSpec:

@@ -1,8 +1,4 @@
-"""
-The profile `python`: Python code and the host's programs, private files, no network.
-
-Runs in:   the daemon; pure.
-"""
+"""The profile `python`: Python code and the host's programs, private files, no network."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from leeward.dataclass import dataclass
 from leeward.spec import libraries, stand_ins
 from leeward.spec import machine as made
+from leeward.spec.folders import outermost, within
 from leeward.spec.limits import Limits
 from leeward.spec.machine import Machine
 from leeward.spec.profiles.profile import Profile
@@ -45,24 +42,12 @@ _PROTOCOLS = (("ip", 0), ("icmp", 1), ("tcp", 6), ("udp", 17), ("ipv6", 41), ("i
 
 @dataclass(frozen=True, slots=True)
 class HostPython:
-    """
-    The interpreter that jobs get.
-
-    Attributes:
-        executable: the program that the zygote runs, and `sys.executable` of a job.
-        version: major and minor.
-        prefix: `sys.base_prefix`, the folder with the standard library.
-        env: a virtual environment whose packages jobs can import, or "".
-        shown: further folders that the interpreter needs, e.g. the targets of links.
-        backing: of an interpreter of another version than the daemon's: its own msgpack, a folder, and its own
-            _cffi_backend, a file. The zygote needs them; () where it imports the daemon's.
-    """
-
-    executable: str
-    version: tuple[int, int]
-    prefix: str
-    env: str = ""
-    shown: tuple[str, ...] = ()
+    executable: str  # the program that the zygote runs, and `sys.executable` of a job
+    version: tuple[int, int]  # major and minor
+    prefix: str  # `sys.base_prefix`, the folder with the standard library
+    env: str = ""  # a virtual environment whose packages jobs can import, or ""
+    shown: tuple[str, ...] = ()  # further folders that the interpreter needs, e.g. the targets of links.
+    #: its own msgpack, a folder, and _cffi_backend, a file, for the zygote; () for the daemon's version
     backing: tuple[str, ...] = ()
 
 
@@ -75,31 +60,18 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
     """
     The profile for Python code: /usr read-only, private /workspace and /tmp, no network.
 
-    Args:
-        host: the interpreter.
-        root_links: which of /bin, /sbin, /lib, /lib64 are links on this host, and their targets;
-            the others are bind-mounted if they exist.
-        limits: the limits of a job that sets none.
-        uid: the user and group id in the sandbox.
-        localtime: the target of /etc/localtime, below /usr.
-        preload: modules that the zygote imports, beside WARM.
-        memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it
-            is memory that no process's resident set shows once it is unmapped.
-        landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
-        warm: import WARM in the zygote.
-        machine: the host; jobs see as many processors and as much memory of it as their limits allow.
-        pinned: each worker has one processor.
-        configured: folders below /etc that programs below /usr have links into, such as Java's.
-        term: the value of TERM, or "".
-        loopback: jobs may use TCP and UDP among themselves.
-        terminal: jobs may make pseudo-terminals.
-        node: the program behind the name `node`, if it isn't the one in the host's /usr.
-        egress: ports of TCP on which a broker takes the jobs' connections.
-        resolver: the content of /etc/resolv.conf.
+    * root_links: which of /bin, /sbin, /lib, /lib64 are links on this host; the others are bind-mounted if they exist.
+    * localtime: the target of /etc/localtime, below /usr.
+    * memory_counted: a cgroup counts all memory. If not, jobs can't write to /dev/zero: a shared mapping of it is memory
+      that no process's resident set shows once it is unmapped.
+    * landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
+    * configured: folders below /etc that programs below /usr have links into, such as Java's.
+    * node: the program behind the name `node`, if it isn't the one in the host's /usr.
+    * egress: ports of TCP on which a broker takes the jobs' connections.
     """
     machine = machine or Machine()
     count = made.processors(machine, limits, pinned=pinned)
-    below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not _within(folder, "/usr")]
+    below_usr = [folder for folder in (host.prefix, host.env, *host.shown) if folder and not within(folder, "/usr")]
     path = "/usr/local/bin:/usr/bin:/bin"
     return SandboxSpec(
         profile="python",
@@ -140,7 +112,7 @@ def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counte
     return (
         Bind("/usr", "/usr"),                                           # every program, and Python's standard library
         *(Bind(root, root, optional=True) for root in roots if root not in root_links),
-        *(Bind(folder, folder) for folder in _outermost(below_usr)),
+        *(Bind(folder, folder) for folder in outermost(below_usr)),
         Bind("/etc/alternatives", "/etc/alternatives", optional=True),  # /usr/bin/awk and others are links into it
         Bind("/etc/ld.so.cache", "/etc/ld.so.cache", optional=True, file=True),  # the dynamic linker, ctypes.util
         Bind("/etc/ssl/certs", "/etc/ssl/certs", optional=True),        # the roots of trust, no private key
@@ -183,9 +155,9 @@ def _links(below_usr: list[str], root_links: Mapping[str, str], localtime: str) 
         Symlink("/dev/stderr", "/proc/self/fd/2"),
         Symlink("/etc/mtab", "/proc/self/mounts"),          # psutil.disk_partitions
         Symlink("/etc/os-release", "/usr/lib/os-release"),  # platform.freedesktop_os_release, installers
-        *(() if any(_within(folder, f"/home/{_USER}") for folder in below_usr) else
+        *(() if any(within(folder, f"/home/{_USER}") for folder in below_usr) else
           (Symlink(f"/home/{_USER}", "/workspace"),)),
-        *(() if any(_within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
+        *(() if any(within(folder, "/var/tmp") for folder in below_usr) else (Symlink("/var/tmp", "/tmp"),)),
         *((Symlink("/etc/localtime", localtime),) if localtime else ()),
     )
 
@@ -197,15 +169,4 @@ def _pythons(host: HostPython) -> tuple[Symlink, ...]:
 
 
 def _folder_of(node: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """Return the folder of *node*, unless a folder of *shown* contains it."""
-    return (posixpath.dirname(node),) if node and not any(_within(node, folder) for folder in shown) else ()
-
-
-def _within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def _outermost(folders: list[str]) -> list[str]:
-    """Return *folders* without those that are inside another one."""
-    unique = list(dict.fromkeys(folders))
-    return [folder for folder in unique if not any(other != folder and _within(folder, other) for other in unique)]
+    return (posixpath.dirname(node),) if node and not any(within(node, folder) for folder in shown) else ()

@@ -1,8 +1,4 @@
-"""
-The profile `shell`: the host's files, read-only, without secrets and sockets.
-
-Runs in:   the daemon and clients; pure.
-"""
+"""The profile `shell`: the host's files, read-only, without secrets and sockets."""
 
 from __future__ import annotations
 
@@ -10,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from leeward.dataclass import replace
-from leeward.spec.folders import within
-from leeward.spec.hidden_names import EXAMPLES, SECRET_FILES
-from leeward.spec.profile_names import SHELL
+from leeward.spec.folders import EXAMPLES, SECRET_FILES, within
+from leeward.spec.pool_key import SHELL
 from leeward.spec.profiles.profile import Profile
 from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink
-
-NAME = SHELL
 
 PROFILE = Profile(about="The whole host, read-only, without its secrets and sockets; /tmp, /var and /run of its own, no"
                         " network.", limits={"time": 60.0})
@@ -87,19 +80,12 @@ def never_shown(path: str) -> bool:
 
 
 def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *, uid: int) -> SandboxSpec:
-    """
-    Make the profile for one host from *spec*, the spec of the profile for Python.
-
-    Args:
-        binds: the bind mounts that show the host.
-        links: the links of the host that lie in no folder of *binds*.
-        uid: the user and group id in the sandbox.
-    """
+    """Make the profile for one host from *spec*, the one for Python, with *binds* of the host and its *links* elsewhere."""
     there = [*(bind.target for bind in binds), *(link.target for link in links)]
     view = spec.view
     more = [bind for bind in view.binds if bind.device or not any(within(bind.target, place) for place in there)]
     variables = tuple((name, value) for name, value in spec.environment if name not in _NOT_SET)
-    return replace(spec, profile=NAME, uid=uid, host=True, environment=variables, view=replace(
+    return replace(spec, profile=SHELL, uid=uid, host=True, environment=variables, view=replace(
         view,
         binds=(*binds, *more),
         texts=tuple(text for text in view.texts if within(text.target, "/sys")),

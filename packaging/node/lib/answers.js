@@ -39,4 +39,4 @@ function checked(op, ok) {
   return ok;
 }
 
-module.exports = { checked };
+module.exports = { checked, isMap };

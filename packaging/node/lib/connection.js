@@ -9,7 +9,10 @@
 const { encode, decode } = require('./msgpack.js');
 const { FrameReader, header } = require('./frames.js');
 const { connect, away } = require('./socket.js');
-const { BadReply, Cancelled, DaemonError, NoAnswer, PeerError, RequestRejected, refusal } = require('./errors.js');
+const errors = require('./errors.js');
+const { isMap } = require('./answers.js');
+
+const { BadReply, Cancelled, DaemonError, NoAnswer, PeerError, Refused, RequestRejected } = errors;
 
 const VERSION = 1;
 const MAX_ID = 2 ** 53 - 1;
@@ -197,10 +200,18 @@ class Connection {
   }
 }
 
+/** The class for each kind of refusal. */
+const BY_KIND = new Map(Object.values(errors).filter((one) => one.prototype instanceof Refused).map((one) => [one.kind, one]));
+
+/** The error for a refusal of the daemon's; of a kind that isn't known a Refused that may have run. */
+function refusal(error) {
+  const known = BY_KIND.get(error.kind);
+  if (known) return new known(error.message, error);
+  return Object.assign(new Refused(`${error.kind}: ${error.message}`, error), { kind: error.kind, mayHaveRun: true });
+}
+
 function parseReply(message) {
-  if (message === null || typeof message !== 'object' || Array.isArray(message) || Buffer.isBuffer(message)) {
-    throw new PeerError('a reply is no map');
-  }
+  if (!isMap(message)) throw new PeerError('a reply is no map');
   const { id } = message;
   if (!Number.isSafeInteger(id) || id < 0 || id > MAX_ID) throw new PeerError("a reply's id is out of range");
   if (message.error !== undefined) {
@@ -215,7 +226,7 @@ function parseReply(message) {
     return { id, ok: null, error, arenas: [] };
   }
   const { ok } = message;
-  if (ok === null || typeof ok !== 'object' || Array.isArray(ok) || Buffer.isBuffer(ok)) throw new PeerError('an answer is no map');
+  if (!isMap(ok)) throw new PeerError('an answer is no map');
   const arenas = ok.arenas === undefined ? [] : ok.arenas;
   if (!Array.isArray(arenas) || arenas.length > MAX_ARENAS
     || !arenas.every((size) => Number.isSafeInteger(size) && size > 0 && size <= 2 ** 40)) {

@@ -3,8 +3,6 @@
  * Every error that this package throws, by the names that Python's client has: leeward/errors.py says more of each.
  */
 
-const { getSystemErrorMap } = require('node:util');
-
 class LeewardError extends Error {
   constructor(message, options) {
     super(message, options);
@@ -173,37 +171,10 @@ class FetchFailed extends LeewardError {
   }
 }
 
-/** The class for each kind of refusal. */
-const BY_KIND = new Map([
-  Busy, QueueTimeout, ShuttingDown, VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed,
-  Forbidden,
-].map((error) => [error.kind, error]));
-
-const BY_CODE = new Map([
-  ['ENOENT', FileNotFoundError], ['EEXIST', FileExistsError], ['ENOTDIR', NotADirectoryError],
-  ['EISDIR', IsADirectoryError], ['EACCES', PermissionError], ['EPERM', PermissionError], ['ETIMEDOUT', TimeoutError],
-]);
-
-/** The error for a refusal of the daemon's; of a kind that isn't known a Refused that may have run. */
-function refusal(error) {
-  const known = BY_KIND.get(error.kind);
-  if (known) return new known(error.message, error);
-  const unknown = new Refused(`${error.kind}: ${error.message}`, error);
-  unknown.kind = error.kind;
-  unknown.mayHaveRun = true;
-  return unknown;
-}
-
-/** The error for an errno of a file call. */
-function systemError(errno, why, path) {
-  const [code, text] = getSystemErrorMap().get(-errno) || [`errno ${errno}`, `errno ${errno}`];
-  return new (BY_CODE.get(code) || OSError)(errno, code, why || text, path);
-}
-
 module.exports = {
   LeewardError, PeerError, DaemonError, DaemonAway, NoAnswer, BadReply, Refused, Busy, QueueTimeout, ShuttingDown,
   VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed, Forbidden, EditError, OSError,
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, TimeoutError,
   BrokenPipeError, WorkdirError, WorkdirRuntimeError, WorkdirIoError, PathTraversal, CommandNotFound, Timeout, Destroyed,
-  ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed, refusal, systemError,
+  ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed,
 };

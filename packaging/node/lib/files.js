@@ -4,8 +4,11 @@
  * same in Python. Names are bytes: they are given as text (UTF-8) or as Buffers, and come as text, with the bytes beside.
  */
 
-const { BadReply, EditError, LeewardError, RequestRejected, systemError, FileNotFoundError, NotADirectoryError } = require('./errors.js');
+const { getSystemErrorMap } = require('node:util');
+const errors = require('./errors.js');
 const { bytes, known } = require('./fields.js');
+
+const { BadReply, EditError, LeewardError, OSError, RequestRejected, FileNotFoundError, NotADirectoryError } = errors;
 
 const CHUNK = 1 << 20;
 const MAX_PATH = 4095;
@@ -17,6 +20,17 @@ const SEARCH_S = 10;
 const LONG_S = 120;
 const EFBIG = 27;
 const E2BIG = 7;
+
+const BY_CODE = {
+  ENOENT: FileNotFoundError, EEXIST: errors.FileExistsError, ENOTDIR: NotADirectoryError, EISDIR: errors.IsADirectoryError,
+  EACCES: errors.PermissionError, EPERM: errors.PermissionError, ETIMEDOUT: errors.TimeoutError,
+};
+
+/** The error for an errno of a file call. */
+function systemError(errno, why, path) {
+  const [code, text] = getSystemErrorMap().get(-errno) || [`errno ${errno}`, `errno ${errno}`];
+  return new (BY_CODE[code] || OSError)(errno, code, why || text, path);
+}
 
 /** `path` as it goes over the wire. */
 function raw(path) {

@@ -86,6 +86,22 @@ function openAll(mounts) {
   }
 }
 
+const socketOption = (socket) => (socket ? ['--socket', path.resolve(String(socket))] : []);
+
+/** What a command with --json has told by the name `field`, which `is` accepts; `what` it hasn't done else. */
+async function asked(command, args, options, field, is, what) {
+  const done = await run(commandOf(command), args, options);
+  let told = null;
+  try {
+    told = JSON.parse(done.stdout.toString('utf8'));
+  } catch {
+    // it has told nothing
+  }
+  if (told && told.error) throw toldError(told.error);
+  if (done.status === 0 && told && is(told[field])) return told[field];
+  throw new errors.LeewardError(`${what}: ${done.stderr || done.signal || `status ${done.status}`}`);
+}
+
 /**
  * Open a sandbox with folders of the host; resolves to its id.
  *
@@ -99,44 +115,23 @@ async function openSandbox({ command, socket, fields, mounts }) {
       // The child has them as descriptors from 3 on.
       mounts: folders.map(({ target, writable, overlay }, at) => ({ source: `/proc/self/fd/${3 + at}`, target, writable, overlay })),
     });
-    const args = ['sandbox', 'new', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : [])];
-    const done = await run(commandOf(command), args, { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS });
-    let told;
-    try {
-      told = JSON.parse(done.stdout.toString('utf8'));
-    } catch {
-      told = null;
-    }
-    if (told && told.error) throw toldError(told.error);
-    if (done.status !== 0 || !told || typeof told.sandbox !== 'string' || !/^[a-z2-7]{26}$/.test(told.sandbox)) {
-      throw new errors.LeewardError(`no sandbox could be opened: ${done.stderr || done.signal || `status ${done.status}`}`);
-    }
-    return told.sandbox;
+    const options = { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS };
+    const isId = (told) => typeof told === 'string' && /^[a-z2-7]{26}$/.test(told);
+    return await asked(command, ['sandbox', 'new', '--json', ...socketOption(socket)], options, 'sandbox', isId, 'no sandbox could be opened');
   } finally {
     for (const { fd } of folders) fs.closeSync(fd);
   }
 }
 
 /** The name of an environment of pip's `packages`, which is made where the daemon has none, by `leeward env ensure`. */
-async function ensure({ command, socket, packages }) {
-  const args = ['env', 'ensure', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : []), '--', ...packages];
-  const done = await run(commandOf(command), args, { milliseconds: INSTALL_MS });
-  let told;
-  try {
-    told = JSON.parse(done.stdout.toString('utf8'));
-  } catch {
-    told = null;
-  }
-  if (told && told.error) throw toldError(told.error);
-  if (done.status !== 0 || !told || typeof told.environment !== 'string') {
-    throw new errors.LeewardError(`no environment of these packages could be had: ${done.stderr || done.signal || `status ${done.status}`}`);
-  }
-  return told.environment;
+function ensure({ command, socket, packages }) {
+  return asked(command, ['env', 'ensure', '--json', ...socketOption(socket), '--', ...packages], { milliseconds: INSTALL_MS },
+    'environment', (told) => typeof told === 'string', 'no environment of these packages could be had');
 }
 
 /** What a sandbox has changed in its copy of a folder, sorted by path, by `leeward diff --json`. */
 async function diff({ command, socket, id, target }) {
-  const args = ['diff', '--json', ...(socket ? ['--socket', path.resolve(String(socket))] : []), ...(target ? ['--target', target] : []), id];
+  const args = ['diff', '--json', ...socketOption(socket), ...(target ? ['--target', target] : []), id];
   const done = await run(commandOf(command), args, { milliseconds: DIFF_MS });
   if (done.status !== 0) throw new errors.LeewardError(`the changes can't be told: ${done.stderr || done.signal}`);
   return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));

@@ -4,6 +4,7 @@
  * looked up by a name in it.
  */
 
+const { isMap } = require('./answers.js');
 const { BadReply, PeerError } = require('./errors.js');
 
 const OUTCOMES = new Set(['finished', 'raised', 'signalled', 'timed_out', 'out_of_memory', 'output_limit', 'internal']);
@@ -42,7 +43,6 @@ function fail(what) {
   throw new PeerError(`a result: ${what}`);
 }
 
-const isMap = (value) => value !== null && typeof value === 'object' && !Array.isArray(value) && !Buffer.isBuffer(value);
 const isCount = (value) => value >= 0 && (typeof value === 'bigint' ? value < 2n ** 63n : Number.isSafeInteger(value));
 const isText = (value) => typeof value === 'string';
 

@@ -72,7 +72,7 @@ const ANSWERS = {
   session_reset: {},
   shutdown: {},
   slot: RESULT,
-  status: {},
+  status: { 'json?': 'text', 'workers?': 'map', 'jobs?': 'map', 'runners_made?': 'int', 'runners_armed?': 'int', 'runners_arming?': 'int', 'runners_kept?': 'int', 'layers?': 'map', 'transport?': 'text', 'degraded?': 'array of text', 'pools?': 'array of map', 'environments?': 'map', 'uptime?': 'float', 'connections?': 'int', 'sessions?': 'int', 'sandboxes?': 'int', 'max_sessions?': 'int', 'max_connections?': 'int', 'fresh_layout?': 'bool', 'snapshot?': 'text', 'faults?': 'int', 'pid?': 'int', 'reloads?': 'array of int' },
 };
 
 module.exports = { ANSWERS, FAILURE };

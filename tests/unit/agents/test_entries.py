@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
+from leeward.spec.domains import SHARED_DOMAINS
 from leeward.spec.egress_rules import NAMES_V4
 from leeward.spec.hosts import parse_host
-from leeward.spec.shared_domains import SHARED_DOMAINS
 
 GOOD = [
     ("api.github.com", ["api.github.com"]),

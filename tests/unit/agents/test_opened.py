@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.agents.opened import OpenedMounts
-from leeward.agents.request import AgentRequest
+from leeward.agents.request import AgentRequest, OpenedMounts
 from leeward.client.mounts import Mount
 from leeward.errors import RequestRejected
 

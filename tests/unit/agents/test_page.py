@@ -13,7 +13,7 @@ from leeward.agents.definition import parse_definition
 from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
 from leeward.agents.settings import merged_settings
-from leeward.spec.hidden_names import SECRET_FILES
+from leeward.spec.folders import SECRET_FILES
 
 PAGE = (ROOT / "docs" / "agents-settings.md").read_text()
 DEFINITION, SETTINGS = (tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[:2])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from leeward.agents.programs import find, outermost
+from leeward.agents.programs import find
 from leeward.errors import RequestRejected
+from leeward.spec.folders import outermost
 
 
 def program(path: Path, text: str = "\x7fELF") -> Path:

@@ -10,10 +10,9 @@ import pytest
 from leeward.agents.definition import AgentDefinition, AgentSecret
 from leeward.agents.entries import parse_entry
 from leeward.agents.errors import SettingsError
-from leeward.agents.libraries import LibraryFolder
 from leeward.agents.programs import AgentProgram
 from leeward.agents.request import AgentOptions, AgentRequest, request_of
-from leeward.agents.settings import AgentSettings
+from leeward.agents.settings import AgentSettings, LibraryFolder
 from leeward.errors import RequestRejected
 from leeward.spec.egress import AGENT, narrow, parse_policy
 

@@ -7,10 +7,9 @@ import os
 import pytest
 
 from leeward.agents.definition import AgentDefinition
-from leeward.agents.libraries import LibraryFolder
 from leeward.agents.request import AgentOptions, request_of
 from leeward.agents.request import _small_file as small_file
-from leeward.agents.settings import AgentSettings
+from leeward.agents.settings import AgentSettings, LibraryFolder
 from leeward.errors import RequestRejected
 
 

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.agents.errors import SettingsError
-from leeward.agents.grants import KINDS, Grant
-from leeward.agents.merging import merge_tables
 from leeward.agents.reading import MAX_FILE, parse_settings, read_project_file, read_user_file
-from leeward.agents.settings import KEYS, load_settings, merged_settings
+from leeward.agents.settings import KEYS, KINDS, Grant, load_settings, merge_tables, merged_settings
 from leeward.spec import writers
 
 MINE, THEIRS = "/home/me/.config/leeward/agents.toml", "/p/.leeward/agent.toml"

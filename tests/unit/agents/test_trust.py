@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.agents.errors import printable
-from leeward.agents.grants import KINDS, Grant
+from leeward.agents.settings import KINDS, Grant
 from leeward.agents.trust import MAX_GRANTS, NotTrusted, TrustStore, digest, question, require_trust
 from leeward.errors import Unsupported
 

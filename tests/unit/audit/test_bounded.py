@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from leeward.audit.bounded import BURST, EACH_MINUTE, MOST_KINDS, MOST_SANDBOXES, BoundedJournal
 from leeward.audit.journal import Journal, read
+from leeward.audit.record import BURST, EACH_MINUTE, MOST_KINDS, MOST_SANDBOXES, BoundedJournal
 from leeward.audit.rows import AuditRow
 
 

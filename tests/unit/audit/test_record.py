@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leeward.audit.bounded import BoundedJournal
 from leeward.audit.journal import FILE, HEAD, Journal
-from leeward.audit.record import DECISIONS, AuditRecord, RowSink, read_record, verify_record
+from leeward.audit.record import DECISIONS, AuditRecord, BoundedJournal, RowSink, read_record, verify_record
 from leeward.audit.rows import AuditRow
 from leeward.errors import Busy
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench import figures as table
-from bench.figures import memory, processor
-from bench.figures.row import FigureSettings, Row, missing, times
-from bench.figures.turns import in_turn, quotient
+from bench.figures import processes
+from bench.figures.row import FigureSettings, Row, in_turn, missing, quotient, times
 
 
 @pytest.mark.parametrize(("value", "target", "at_most", "met"), [
@@ -24,7 +23,7 @@ def test_a_figure_meets_its_target(value, target, at_most, met):
 
 
 def test_the_text_says_value_target_and_verdict():
-    rows = [Row("good", 1.25, "x", 1.5, measured=[times("us", 0.005, [[0.001, 0.002], [0.003]])], note="a remark"),
+    rows = [Row("good", 1.25, "x", 1.5, measured=[times("us", [[0.001, 0.002], [0.003]], 0.005)], note="a remark"),
             Row("bad", 0.3, "x", 0.6, at_most=False), missing("absent", 2, "no bwrap on the PATH")]
     found = {"leeward": "1", "date": "today", "noise": {"steal": 0.01, "others": 0.2, "noisy": True},
              "machine": {"kernel": "6", "arch": "x86_64", "processors": 2, "python": "3.11", "root": True},
@@ -90,7 +89,7 @@ python   7 cpu-clock:
 
 
 def test_samples_belong_to_a_process_and_a_step():
-    counted = processor.count(SCRIPT, {7: "daemon", 10: "zygote", 20: "keeper"})
+    counted = processes.count(SCRIPT, {7: "daemon", 10: "zygote", 20: "keeper"})
 
     assert {"runner: page faults": 1, "keeper: clone3(2)": 1, "daemon: its own code": 1} == counted
 
@@ -98,6 +97,6 @@ def test_samples_belong_to_a_process_and_a_step():
 def test_own_memory_is_read():
     import os
 
-    proportional, private = memory.rollup(os.getpid())
+    proportional, private = processes.rollup(os.getpid())
 
     assert 0 < private <= proportional

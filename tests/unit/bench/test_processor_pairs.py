@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bench.processor_pairs import ProcessorTime, compared, interval
+from bench.processor_pairs import compared, interval
+from leeward_cli.bench.spent import Spent
 
 
 def test_the_interval_is_of_the_values_own_order() -> None:
@@ -23,13 +24,13 @@ def test_more_rounds_make_it_narrower() -> None:
 
 def test_a_ratio_is_a_rounds_own() -> None:
     """A machine that is slow for a round slows both sides of it, and the ratio stays."""
-    pairs = [(ProcessorTime(load * 1e-3, load * 3e-3), ProcessorTime(load * 2e-3, load * 3e-3))
+    pairs = [(Spent(load * 1e-3, 0.0, load * 3e-3), Spent(load * 2e-3, 0.0, load * 3e-3))
              for load in (1.0, 5.0, 2.0)]
-    daemon, workers, both = compared(pairs)
+    daemon, workers, both = compared(pairs, 1)
     assert (2.0, 1.0, 1.25) == (daemon["ratio"], workers["ratio"], both["ratio"])
     assert (2000, 4000) == (daemon["tree_us"], daemon["other_us"])
 
 
 def test_workers_that_no_group_counts_have_no_row() -> None:
     """Neither they, nor the sum with them."""
-    assert ["daemon"] == [row["part"] for row in compared([(ProcessorTime(1e-3, None), ProcessorTime(1e-3, None))])]
+    assert ["daemon"] == [row["part"] for row in compared([(Spent(1e-3, 0.0, None), Spent(1e-3, 0.0, None))], 1)]

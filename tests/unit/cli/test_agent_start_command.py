@@ -96,7 +96,7 @@ def test_ctrl_c_ends_the_command_by_its_signal(monkeypatch: pytest.MonkeyPatch) 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(agent_start, "start", start)
-    monkeypatch.setattr("leeward_cli.groups.die_by", lambda name: (name, 130)[1])
+    monkeypatch.setattr("leeward_cli.click_options.die_by", lambda name: (name, 130)[1])
     assert 130 == main(["agent", "start", "claude"])
 
 

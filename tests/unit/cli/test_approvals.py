@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from leeward.approvals.link import OperatorLink
 from leeward_cli import approvals as approvals_command
-from leeward_cli import approvals_config, approvals_watch
-from leeward_cli.approvals_text import MOST_LINES, line_of, lines_of
-from leeward_cli.approvals_watch import WatchDesk, WatchState, paired
+from leeward_cli import approvals_watch
+from leeward_cli.approvals_watch import MOST_LINES, WatchDesk, WatchState, line_of, lines_of, paired
 from leeward_cli.approved_sandboxes import note_lines
 from leeward_cli.full import cli
 
@@ -179,8 +178,7 @@ class Routes:
 
 def said(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], *words: str) -> tuple[int, str, Routes]:
     routes = Routes(answers)
-    for module in (approvals_config, approvals_command):
-        monkeypatch.setattr(module, "OperatorLink", routes)
+    monkeypatch.setattr(approvals_command, "OperatorLink", routes)
     result = CliRunner().invoke(cli, ["approvals", *words])
     return result.exit_code, result.output, routes
 

@@ -9,9 +9,9 @@ import pytest
 
 from kit.fake_daemon import FakeDaemon
 from leeward.errors import DaemonAway, LeewardError
-from leeward_cli import control
-from leeward_cli.control import Running, arguments_of, logs, restart, unit_of
+from leeward_cli import daemon_commands as control
 from leeward_cli.daemon import log_file
+from leeward_cli.daemon_commands import Running, arguments_of, logs, restart, unit_of
 
 
 @pytest.mark.parametrize(("text", "unit"), [

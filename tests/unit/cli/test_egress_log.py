@@ -115,7 +115,7 @@ def _denied(request: Request, decision: Decision) -> dict[str, Any]:
 
 def test_names_are_written_through_no_link_of_a_sandboxs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file may lie in the project, which the agent has written."""
-    monkeypatch.setattr(egress_log.DecisionLog, "rows", lambda self: [])
+    monkeypatch.setattr(egress_log.RowLog, "rows", lambda self: [])
     victim, link, fifo, file = (tmp_path / name for name in ("victim", "link", "fifo", "file"))
     victim.write_text("mine")
     link.symlink_to(victim)

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from leeward.errors import BadRequest
 from leeward.isolation.seccomp.syscalls import NUMBERS
-from leeward_cli.explain import explain
 from leeward_cli.full import cli
+from leeward_cli.logs import explained_name as explain
 
 
 @pytest.mark.parametrize(("name", "says"), [

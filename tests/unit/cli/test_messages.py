@@ -20,8 +20,8 @@ from leeward.errors import quoted
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward_cli import main as module
-from leeward_cli.groups import run_alone
-from leeward_cli.messages import EscapedStream, cut, escape
+from leeward_cli.click_options import run_alone
+from leeward_cli.messages import EscapedStream, escape
 
 PLACES = os.pathsep.join(str(Path(package.__path__[0]).parent) for package in (leeward, leeward_cli))
 
@@ -211,5 +211,12 @@ def test_raw_and_pipes_get_it_as_it_is(terminal: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("data", "count"), [
     (b"", 0), (b"a", 0), ("é".encode(), 0), (b"a\xc3", 1), (b"\xe2\x80", 2), (b"\xf0\x9f\x8e", 3), (b"\x80\x80\x80", 0),
     (b"\xff", 0), (b"\xe2\x80\xae", 0), (b"\xf0\x9f\x8e\x89", 0)])
-def test_a_partial_character_at_the_end_is_held_back(data: bytes, count: int) -> None:
-    assert count == cut(data)
+def test_a_partial_character_at_the_end_is_held_back(terminal: tuple[int, int], data: bytes, count: int) -> None:
+    master, slave = terminal
+    stream = EscapedStream(slave, raw=False)
+    stream.write(data)
+    os.write(slave, b"|")
+    stream.close()
+
+    shown = escape(data[:len(data) - count]) + b"|" + escape(data[len(data) - count:])
+    assert shown == taken(master, len(shown))

@@ -11,7 +11,7 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
-from leeward_cli.opening import MOST
+from leeward_cli.sandboxes import MOST
 from unit.cli.test_sandboxes import run
 
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 from kit.c_client import CLIENT
 from leeward import AsyncClient, AsyncSession, Client, Session
 from leeward.client import options
-from leeward.daemon.config import Config
-from leeward.daemon.config_egress import EGRESS
+from leeward.daemon.config import EGRESS, Config
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, RENAMED, TABLES, USERS
 from leeward.spec.limits import ADJUSTABLE, OVERFLOW
 from leeward.wire.requests import Execute, SessionOpen

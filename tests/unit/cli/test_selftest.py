@@ -15,12 +15,22 @@ from kit.features import ROOT
 from kit.locks import BUILT_IN, LOCKS
 from leeward.host.findings import Feature, Support
 from leeward.outcome import JobError, Outcome, Result
-from leeward_cli.selftest import report
-from leeward_cli.selftest.attack import Attack, did, secret_read, seen_of
-from leeward_cli.selftest.attacks_kernel import OWN, RIGHTS
+from leeward_cli.selftest import trial
+from leeward_cli.selftest.attacks import ATTACKS, OWN, RIGHTS
 from leeward_cli.selftest.canaries import Canaries, wait
 from leeward_cli.selftest.command import environment_of, lacks_of
-from leeward_cli.selftest.trial import ATTACKS, HELD, MISSING, OPEN, UNTRIED, Finding, attempt
+from leeward_cli.selftest.trial import (
+    HELD,
+    MISSING,
+    OPEN,
+    UNTRIED,
+    Attack,
+    Finding,
+    attempt,
+    did,
+    secret_read,
+    seen_of,
+)
 
 #: What isn't one of the tests' locks and holds a row all the same.
 IN_WORDS = {"the daemon's clock", "a process for each job"}
@@ -139,15 +149,15 @@ def test_the_report_gives_states_locks_and_cures() -> None:
     limits = replace(ROW, locks=("limits",), area="limits", name="take memory")
     findings = [Finding(ROW, HELD, "ENOENT"), Finding(ROW, OPEN, "read"), Finding(limits, MISSING, "none"),
                 Finding(limits, UNTRIED, "busy")]
-    text = report.as_text(findings, FEATURES)
-    shown = report.as_object(findings, FEATURES, {"private": True})
+    text = trial.as_text(findings, FEATURES)
+    shown = trial.as_object(findings, FEATURES, {"private": True})
 
     assert "  held    c012  read a file  by mounts (ENOENT)\n" in text.replace("read a file  ", "read a file ").replace(
         "read a file ", "read a file  ")
     assert "cure: delegate some" in text
     assert "1 of 4 attacks were held" in text
-    assert ["", report._HOLE, "delegate some", ""] == [row["cure"] for row in shown["rows"]]
+    assert ["", trial._HOLE, "delegate some", ""] == [row["cure"] for row in shown["rows"]]
     assert (False, ["cgroup"]) == (shown["held"], [feature["name"] for feature in shown["missing"]])
-    assert report.holds(findings[:1])
-    assert not report.holds(findings[2:3])
-    assert not report.holds(findings[3:])
+    assert trial.holds(findings[:1])
+    assert not trial.holds(findings[2:3])
+    assert not trial.holds(findings[3:])

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kit.configured import written
 from leeward.errors import BadRequest
-from leeward.spec.paths import client_socket
-from leeward.spec.socket_key import USER_FILE, named_in
+from leeward.spec.paths import USER_FILE, client_socket, named_in
 from leeward.spec.writers import others_write
 from unit.client.test_c_wire import SHARED
 from unit.spec.test_socket_key import PLAIN, REFUSED

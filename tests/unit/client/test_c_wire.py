@@ -260,7 +260,7 @@ def test_the_bounds_are_those_of_python() -> None:
 
 def test_the_bounds_of_a_search_are_the_daemons() -> None:
     """And of the folders of a sandbox."""
-    search, mount = ((CLIENT / name).read_text() for name in ("search.c", "mount.h"))
+    search, mount = ((CLIENT / name).read_text() for name in ("file.c", "sandbox.h"))
 
     assert f"#define MAX_PATTERN {file_requests.MAX_PATTERN}\n" in search
     assert f"#define MAX_ROWS {file_answers.MAX_ROWS}\n" in search

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -652,7 +653,8 @@ def test_c104_a_strangers_socket_is_not_talked_to(path: Path, monkeypatch: pytes
         assert connected is not None  # control
         connected.close()
         own = os.geteuid()
-        monkeypatch.setattr("leeward.client.connecting.struct.unpack", lambda *_: (1, own + 1, own))
+        # In this module alone: the daemon beside this test unpacks as well.
+        monkeypatch.setattr(connecting, "struct", SimpleNamespace(unpack=lambda *_: (1, own + 1, own), pack=struct.pack))
         monkeypatch.setattr("leeward.client.connecting.os.geteuid", lambda: own or 4711)
         for named in ("", str(own), f" {own + 1}", f"{own + 1},0", "nobody"):
             monkeypatch.setenv("LEEWARD_TRUSTED_UID", named)

@@ -17,7 +17,7 @@ from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, finished
 from kit.waiting import poll_until
 from leeward.client.conversation import Conversation
 from leeward.client.slots import LARGE, Slots, bulk
-from leeward.daemon.serving import arena
+from leeward.daemon.serving import inbox
 from leeward.errors import Busy, NoAnswer
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode
@@ -37,13 +37,13 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The slots that the daemon reads, in order."""
     seen: list[int] = []
-    take = arena.RequestArena.take
+    take = inbox.RequestArena.take
 
-    def look(self: arena.RequestArena, slot: int, size: int) -> memoryview:
+    def look(self: inbox.RequestArena, slot: int, size: int) -> memoryview:
         seen.append(slot)
         return take(self, slot, size)
 
-    monkeypatch.setattr(arena.RequestArena, "take", look)
+    monkeypatch.setattr(inbox.RequestArena, "take", look)
     return seen
 
 
@@ -64,7 +64,7 @@ def test_large_fields_are_counted(op: str, fields: dict[str, Any], size: int):
 
 
 @pytest.mark.parametrize(("size", "slots"), [
-    (LARGE - 1, 0), (LARGE, 1), (arena.SLOT - 100, 1), (arena.SLOT, 0)])
+    (LARGE - 1, 0), (LARGE, 1), (inbox.SLOT - 100, 1), (inbox.SLOT, 0)])
 def test_a_request_goes_by_a_slot_if_it_is_large_and_fits(daemon: FakeDaemon, taken: list[int], size: int, slots: int):
     with leeward.Client(daemon.path) as client:
         for _ in range(3):
@@ -88,7 +88,7 @@ def test_many_at_once_have_a_slot_each_and_the_others_the_socket(tmp_path: Path,
             calls = [asyncio.create_task(client.execute(bytes([number]) * LARGE)) for number in range(6)]
             while len(held) < 6:
                 await client.ping()
-            assert set(range(arena.SLOTS)) == set(taken)
+            assert set(range(inbox.SLOTS)) == set(taken)
             assert sorted(bytes([number]) * LARGE for number in range(6)) == sorted(job.code or b"" for job in held)
             for call in calls:
                 call.cancel()
@@ -101,12 +101,12 @@ def test_many_at_once_have_a_slot_each_and_the_others_the_socket(tmp_path: Path,
 
     with FakeDaemon(tmp_path / "s", hold) as daemon:
         asyncio.run(run(daemon.path))
-    assert arena.SLOTS + 1 == len(taken)
+    assert inbox.SLOTS + 1 == len(taken)
 
 
 def test_without_an_arena_it_goes_by_the_socket(daemon: FakeDaemon, taken: list[int], monkeypatch: pytest.MonkeyPatch):
     """And isn't asked for again by this connection."""
-    monkeypatch.setattr(arena, "TOTAL", 0)
+    monkeypatch.setattr(inbox, "TOTAL", 0)
 
     async def run() -> None:
         async with leeward.AsyncClient(daemon.path) as client:
@@ -123,11 +123,11 @@ def test_without_an_arena_it_goes_by_the_socket(daemon: FakeDaemon, taken: list[
 
 def test_a_refused_request_gives_its_slot_back(daemon: FakeDaemon, taken: list[int]):
     with leeward.Client(daemon.path) as client:
-        for _ in range(2 * arena.SLOTS):
+        for _ in range(2 * inbox.SLOTS):
             with pytest.raises(leeward.RequestRejected):
                 client.execute(bytes(LARGE), output=-1)
 
-    assert 2 * arena.SLOTS == len(taken)
+    assert 2 * inbox.SLOTS == len(taken)
 
 
 def test_a_new_connection_has_an_arena_of_its_own(tmp_path: Path, taken: list[int]):

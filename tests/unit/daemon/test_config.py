@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kit.configured import loaded, written
-from leeward.daemon.config import Config, live, quotas
-from leeward.daemon.config_egress import EGRESS
+from leeward.daemon.config import EGRESS, Config, live, quotas
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, LIMIT_KEYS, PROFILES, TABLES, USERS
 from leeward.errors import BadRequest
 from leeward.spec.limits import Limits

@@ -7,10 +7,9 @@ import tomllib
 from pathlib import Path
 
 from kit.configured import loaded, written
-from leeward.daemon.config import Config
-from leeward.daemon.config_egress import EGRESS
+from leeward.daemon.config import EGRESS, Config
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, LIMIT_KEYS, PROFILES, TABLES, USERS
-from leeward.daemon.config_print import print_config
+from leeward.daemon.config_sources import print_config
 
 GIB = 1 << 30
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.serving import folders
-from leeward.daemon.serving.folders import MOST_DOCKS, Docks
+from leeward.daemon.serving import sandbox_calls
+from leeward.daemon.serving.sandbox_calls import MOST_DOCKS, Docks
 from leeward.errors import BadRequest, Busy, Forbidden
 from leeward.loop.reactor import Reactor
 from leeward.sandboxes.terms import Launch, SandboxTerms
@@ -50,8 +50,8 @@ def test_another_users_folders_are_roots_daemons_alone(monkeypatch: pytest.Monke
     there.close()
     monkeypatch.setattr(os, "geteuid", lambda: daemon)
 
-    def opening() -> folders.FolderOpening:
-        return folders.FolderOpening(desk, dock, [Folder("/a", "/data")], (client, client),  # type: ignore[arg-type]  # a fake
+    def opening() -> sandbox_calls.FolderOpening:
+        return sandbox_calls.FolderOpening(desk, dock, [Folder("/a", "/data")], (client, client),  # type: ignore[arg-type]  # a fake
                                      lambda _mounts: lambda: None, lambda _why: None)
 
     if served:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon.idle import LOOKS, Idle
+from leeward.daemon.ending import LOOKS, Idle
 
 
 class Clock:

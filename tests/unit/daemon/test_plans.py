@@ -11,8 +11,8 @@ from leeward.daemon.plans import Plans
 from leeward.dataclass import names, replace
 from leeward.pool.begin import Settings
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB, Limits
+from leeward.spec.pool_key import APPROVED
 from leeward.spec.profiles import OURS, Profile
-from leeward.spec.profiles.approved import NAME as APPROVED
 
 FEW = replace(CEILINGS, memory=300 * MIB, processes=40, time=40.0, output=20 * MIB)
 

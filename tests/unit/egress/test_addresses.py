@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.egress.addresses import RANGES, InvalidHost, opened, parse_url, range_of, refused
+from leeward.egress.addresses import RANGES, opened, parse_url, range_of
+from leeward.egress.policy import Request, decide
 from leeward.spec.egress import Policy, narrow, parse_policy
+from leeward.spec.hosts import Address, InvalidHost
+
+ANY = parse_policy({"allow": ["*"]})
+
+
+def refused(address: Address, policy: Policy) -> str:
+    """Why no name may lead to *address*; "" if one may."""
+    return decide(policy, Request("a.example", address, 443)).reason
 
 
 @pytest.mark.parametrize(("address", "what"), [
@@ -33,7 +43,7 @@ def test_every_refused_range_is_refused_by_name(address: str, what: str) -> None
 
     assert found is not None
     assert what in found.what
-    assert (refused(ip_address(address), Policy()) or "").endswith(f"{found.what} ({found.network})")
+    assert refused(ip_address(address), ANY).endswith(f"{found.what} ({found.network})")
 
 
 @pytest.mark.parametrize("address", [
@@ -44,7 +54,7 @@ def test_every_refused_range_is_refused_by_name(address: str, what: str) -> None
 def test_addresses_beside_the_ranges_are_public(address: str) -> None:
     """What lies beside the ranges is public."""
     assert range_of(ip_address(address)) is None
-    assert refused(ip_address(address), Policy()) is None
+    assert "" == refused(ip_address(address), ANY)
 
 
 @given(st.integers(0, 2**32 - 1).map(ip_address) | st.integers(0, 2**128 - 1).map(ip_address))
@@ -64,19 +74,19 @@ def test_addresses_that_python_calls_special_are_refused(address: object) -> Non
 ])
 def test_a_range_is_opened_by_its_name(by: str, address: str, opens: bool) -> None:
     """By a range within the one that is refused; a larger one means the internet."""
-    policy = Policy(addresses=(ip_network(by),))
+    policy = replace(ANY, addresses=(ip_network(by),))
 
-    assert opens == (refused(ip_address(address), policy) is None)
+    assert opens == (refused(ip_address(address), policy) == "")
 
 
 def test_every_policy_has_to_open_a_range() -> None:
     """A client can't open what its operator hasn't."""
-    client, operator = (parse_policy({"addresses": each}) for each in (["10.0.0.0/8"], ["10.1.0.0/16"]))
+    client, operator = (parse_policy({"allow": ["*"], "addresses": each}) for each in (["10.0.0.0/8"], ["10.1.0.0/16"]))
     policy = narrow(operator, client)
 
-    assert refused(ip_address("10.1.0.1"), policy) is None
-    assert refused(ip_address("10.2.0.1"), policy) == "10.2.0.1 is private (10.0.0.0/8)"
-    assert refused(ip_address("10.1.0.1"), narrow(operator, Policy())) is not None
+    assert "" == refused(ip_address("10.1.0.1"), policy)
+    assert "private IP blocked: a.example leads to 10.2.0.1, private (10.0.0.0/8)" == refused(ip_address("10.2.0.1"), policy)
+    assert refused(ip_address("10.1.0.1"), narrow(operator, ANY))
 
 
 def test_versions_are_distinguished() -> None:

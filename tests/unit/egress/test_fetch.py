@@ -44,12 +44,17 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-def fetched(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> FetchResponse:
+def fetcher_of(allowed: Policy, **more: Any) -> Fetcher:
+    """One whose sandbox has no other connections."""
+    return Fetcher(allowed, Tenancy(1, NETWORK, bytes(32), lambda _: None), **more)
+
+
+def fetched(url: str, allowed: Policy, resolve: Any = HERE, **more: Any) -> FetchResponse:
     """A fetch to hosts that need not be there."""
-    return run(Fetcher(allowed, resolve=resolve).fetch(FetchRequest(url, **more)))
+    return run(fetcher_of(allowed, resolve=resolve).fetch(FetchRequest(url, **more)))
 
 
-def refused(url: str, allowed: Policy | None, resolve: Any = HERE, **more: Any) -> str:
+def refused(url: str, allowed: Policy, resolve: Any = HERE, **more: Any) -> str:
     """The error of one, of which no host has got anything."""
     with pytest.raises(FetchFailure) as caught:
         fetched(url, allowed, resolve, **more)
@@ -62,7 +67,7 @@ def test_a_request_and_its_response() -> None:
     """Status, fields of which several have one name, body, URL; the target goes as it was written."""
     async def do() -> tuple[FetchResponse, Host, int]:
         async with hosting(ok) as host:
-            fetcher = Fetcher(policy(host.port), resolve=HERE)
+            fetcher = fetcher_of(policy(host.port), resolve=HERE)
             url = f"http://Example.ORG.:{host.port}/a/../b?c=%7e#d"
             return await fetcher.fetch(FetchRequest(url, "POST", (("X-One", "1"),), b"body")), host, host.port
 
@@ -82,11 +87,11 @@ def test_tls_is_verified_by_the_name() -> None:
     async def do() -> tuple[FetchResponse, list[str]]:
         async with hosting(ok, tls=True) as host:
             allowed = parse_policy({"allow": ["example.org", "other.org"], "ports": [host.port], **LOCAL})
-            found = await Fetcher(allowed, resolve=HERE, trust=trusting()).fetch(FetchRequest(f"https://example.org:{host.port}/"))
+            found = await fetcher_of(allowed, resolve=HERE, trust=trusting()).fetch(FetchRequest(f"https://example.org:{host.port}/"))
             errors = []
             for name, trust in (("other.org", trusting()), ("example.org", None)):
                 with pytest.raises(FetchFailure) as caught:
-                    await Fetcher(allowed, resolve=HERE, trust=trust).fetch(FetchRequest(f"https://{name}:{host.port}/"))
+                    await fetcher_of(allowed, resolve=HERE, trust=trust).fetch(FetchRequest(f"https://{name}:{host.port}/"))
                 errors.append(str(caught.value))
             assert len(host.heads) == 1
             return found, errors
@@ -98,7 +103,6 @@ def test_tls_is_verified_by_the_name() -> None:
 
 
 @pytest.mark.parametrize(("url", "table", "text"), [
-    ("http://example.org/", None, "networking disabled: configure fetch_policy to enable"),
     ("http://example.org/", {}, "domain not in allowlist: example.org:80"),
     ("http://evilexample.org/", {"allow": ["example.org"]}, "domain not in allowlist: evilexample.org:80"),
     ("http://example.org/", {"allow": ["*"], "deny": ["example.org"]}, "domain is blocked: example.org:80"),
@@ -119,9 +123,9 @@ def test_tls_is_verified_by_the_name() -> None:
     ("http://exa mple.org/", {"allow": ["*"]}, "invalid URL: "), ("example.org", {"allow": ["*"]}, "invalid URL: "),
     ("http://example.org/", {"allow": ["*"], "limits": {"request": 3}}, "request body too large: 4 bytes"),
 ])
-def test_a_malformed_fetch_is_refused(url: str, table: dict[str, Any] | None, text: str) -> None:
+def test_a_malformed_fetch_is_refused(url: str, table: dict[str, Any], text: str) -> None:
     """Before anything is sent; each error begins as documented."""
-    allowed = None if table is None else parse_policy(table)
+    allowed = parse_policy(table)
     assert refused(url, allowed, body=b"body" if "request" in text else b"").startswith(text)
 
 
@@ -144,7 +148,7 @@ def test_the_address_that_was_checked_is_dialled() -> None:
     async def do() -> list[str]:
         async with hosting(ok) as host:
             allowed = parse_policy({"allow": ["example.org"], "ports": [host.port], "addresses": ["127.0.0.2"]})
-            turning = Fetcher(allowed, resolve=resolver(example_org=["127.0.0.1", "127.0.0.2"]))
+            turning = fetcher_of(allowed, resolve=resolver(example_org=["127.0.0.1", "127.0.0.2"]))
             said = []
             for _ in range(2):
                 try:
@@ -163,7 +167,7 @@ def test_every_address_of_an_answer_is_decided() -> None:
         rows: list[Decided] = []
         async with hosting(ok) as host:
             allowed = policy(host.port)
-            fetcher = Fetcher(allowed, budget=Tenancy(1, allowed, bytes(32), rows.append),
+            fetcher = Fetcher(allowed, Tenancy(1, allowed, bytes(32), rows.append),
                               resolve=resolver(example_org="10.0.0.1 ::ffff:127.0.0.1 127.0.0.1 ::1"))
             return await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/")), [
                 f"{row.verdict} {row.address}" for row in rows]
@@ -181,7 +185,7 @@ def test_a_sandboxs_own_connections_count() -> None:
         tenancy = Tenancy(1, allowed, bytes(32), lambda _: None)
         assert not tenancy.over_rate()
         with pytest.raises(FetchFailure) as caught:
-            await Fetcher(allowed, budget=tenancy, resolve=HERE).fetch(FetchRequest("http://example.org/"))
+            await Fetcher(allowed, tenancy, resolve=HERE).fetch(FetchRequest("http://example.org/"))
         return str(caught.value)
 
     assert run(do()) == "rate limit exceeded: 1 in a minute"
@@ -202,7 +206,7 @@ def test_redirects_are_followed(status: int, method: str, then: bytes, body: byt
         async with hosting(answer) as host:
             request = FetchRequest(f"http://example.org:{host.port}/a", method, (("Authorization", "x"),),
                                    body and b"abc")
-            return await Fetcher(policy(host.port), resolve=HERE).fetch(request), host
+            return await fetcher_of(policy(host.port), resolve=HERE).fetch(request), host
 
     found, host = run(do())
 
@@ -217,7 +221,7 @@ def test_credentials_are_dropped_across_hosts() -> None:
     async def do() -> Host:
         async with hosting(ok) as second, hosting(lambda *_: redirect(f"http://other.org:{second.port}/")) as first:
             allowed = parse_policy({"allow": ["*"], "ports": [first.port, second.port], **LOCAL})
-            await Fetcher(allowed, resolve=HERE).fetch(FetchRequest(f"http://example.org:{first.port}/", fields=(
+            await fetcher_of(allowed, resolve=HERE).fetch(FetchRequest(f"http://example.org:{first.port}/", fields=(
                 ("Authorization", "secret"), ("Cookie", "secret"), ("X-Api-Key", "secret"), ("Accept", "text/plain"))))
             assert first.heads[0].count(b"secret") == 3
             return second
@@ -242,14 +246,14 @@ def test_redirects_are_decided_anew(location: str, text: str) -> None:
         async with hosting(lambda *_: redirect(location)) as host:
             allowed = parse_policy({"allow": [f"example.org:{host.port}", "*", "*:1"], "deny": ["blocked.org"],
                 "addresses": ["127.0.0.9"]})
-            fetcher = Fetcher(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
+            fetcher = fetcher_of(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
                                                         public_org="1.1.1.1"))
             with pytest.raises(FetchFailure) as caught:
                 await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/"))
             assert str(caught.value).startswith("private IP blocked: ")  # 127.0.0.1 isn't named
             allowed = parse_policy({"allow": [f"example.org:{host.port}", f"127.0.0.1:{host.port}", "*", "*:1"],
                                     "deny": ["blocked.org"]})
-            fetcher = Fetcher(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
+            fetcher = fetcher_of(allowed, resolve=resolver(example_org="127.0.0.1", inside_org="10.0.0.1",
                                                         public_org="1.1.1.1"))
             with pytest.raises(FetchFailure) as caught:
                 await fetcher.fetch(FetchRequest(f"http://example.org:{host.port}/"))
@@ -263,7 +267,7 @@ def test_redirects_have_a_limit() -> None:
     async def do(most: int) -> tuple[str, int]:
         async with hosting(lambda *_: redirect("/again")) as host:
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(host.port, limits={"redirects": most}), resolve=HERE).fetch(
+                await fetcher_of(policy(host.port, limits={"redirects": most}), resolve=HERE).fetch(
                     FetchRequest(f"http://example.org:{host.port}/"))
             assert caught.value.sent
             return str(caught.value), len(host.heads)
@@ -282,7 +286,7 @@ def test_responses_have_a_limit(answer: bytes) -> None:
     async def do() -> str:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(host.port, limits={"response": 10}), resolve=HERE).fetch(
+                await fetcher_of(policy(host.port, limits={"response": 10}), resolve=HERE).fetch(
                     FetchRequest(f"http://example.org:{host.port}/"))
             return str(caught.value)
 
@@ -296,7 +300,7 @@ def test_a_compressed_body_stays_compressed() -> None:
 
     async def do() -> FetchResponse:
         async with hosting(lambda *_: answer) as host:
-            return await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
+            return await fetcher_of(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
 
     assert run(do()).body == bomb
 
@@ -308,7 +312,7 @@ def test_hosts_that_break_the_protocol(answer: bytes) -> None:
     async def do() -> str:
         async with hosting(lambda *_: answer) as host:
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
+                await fetcher_of(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))
             assert caught.value.sent
             return caught.value.cause
 
@@ -321,7 +325,7 @@ def test_rates_have_a_limit() -> None:
 
     async def do() -> list[str]:
         async with hosting(lambda head, body: redirect("/b") if head.split()[1] == b"/a" else ok(head, body)) as host:
-            fetcher = Fetcher(policy(host.port, limits={"per_minute": 3, "connections": 1}), resolve=HERE,
+            fetcher = fetcher_of(policy(host.port, limits={"per_minute": 3, "connections": 1}), resolve=HERE,
                               clock=lambda: now[0])
             said = []
             for target, passed in (("a", 0.0), ("b", 59.0), ("b", 0.9), ("b", 0.2)):
@@ -353,7 +357,7 @@ def test_a_host_that_never_answers() -> None:
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(FetchFailure) as caught:
-                await Fetcher(policy(port, limits={"total": 0.05}), resolve=HERE).fetch(FetchRequest(f"http://example.org:{port}/"))
+                await fetcher_of(policy(port, limits={"total": 0.05}), resolve=HERE).fetch(FetchRequest(f"http://example.org:{port}/"))
             await ended.wait()
             assert caught.value.sent
             return str(caught.value)
@@ -384,6 +388,6 @@ def test_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def do() -> int:
         async with hosting(ok) as host:
-            return (await Fetcher(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))).status
+            return (await fetcher_of(policy(host.port), resolve=HERE).fetch(FetchRequest(f"http://example.org:{host.port}/"))).status
 
     assert run(do()) == 200

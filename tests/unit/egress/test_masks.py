@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.egress.masks import MaskedStream, Masks
-from leeward.egress.spellings import LONGEST
+from leeward.egress.masks import LONGEST, MaskedStream, Masks
 
 VALUE, PLACEHOLDER = b"sk-live/+=&%\\\"<0 a?", b"leeward-0123456789abcdef"
 

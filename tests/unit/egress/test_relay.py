@@ -16,7 +16,7 @@ from kit.hellos import block, hello, records, server_name
 from leeward.egress import relay
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import ALLOW, Decision, Request
-from leeward.egress.relay import Goal
+from leeward.egress.requests import Goal
 from leeward.egress.tenancy import Tenancy
 from leeward.spec.egress import parse_policy
 

@@ -13,7 +13,7 @@ import pytest
 from leeward.egress import requests
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import ALLOW, Decision, Request
-from leeward.egress.requests import serve_requests
+from leeward.egress.requests import Goal, serve_requests
 from leeward.egress.tenancy import Tenancy
 from leeward.spec.egress import parse_policy
 
@@ -41,7 +41,7 @@ def test_a_kept_connection_does_not_depend_on_the_hosts(monkeypatch: pytest.Monk
     async def said() -> bytes:
         rows: list[Any] = []
         tenancy = Tenancy(1, parse_policy({"allow": ["http://web.example.org"]}), bytes(32), rows.append)
-        served = asyncio.create_task(serve_requests(tenancy, Pipe(inner), _nowhere, "web.example.org", None, 80))
+        served = asyncio.create_task(serve_requests(tenancy, Pipe(inner), _nowhere, Goal("web.example.org", None, 80)))
         got = b""
         for _ in range(3):
             await asyncio.get_running_loop().sock_sendall(job, GET)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from leeward.egress.addresses import refused
 from leeward.egress.policy import Request, decide
 from leeward.egress.short_form import parse_short_form
 from leeward.spec.egress import EgressLimits, PolicyError, parse_policy
@@ -34,10 +33,10 @@ def test_the_short_form_allows_no_host_by_default() -> None:
     assert decide(parse_short_form({"allowed_domains": ["*"]}), request).verdict == "need-address"
     closed, opened = (parse_short_form({"allowed_domains": ["*"], "deny_private_ips": each}) for each in (True, False))
     for address in ("10.0.0.1", "192.168.1.1", "127.0.0.1", "::1", "fd12::1", "169.254.1.1"):
-        assert refused(ip_address(address), closed) is not None
-        assert refused(ip_address(address), opened) is None
+        request = Request("example.org", ip_address(address), 443)
+        assert ["deny", "allow"] == [decide(each, request).verdict for each in (closed, opened)]
     for address in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "224.0.0.1", "0.0.0.0"):
-        assert refused(ip_address(address), opened) is not None
+        assert decide(opened, Request("example.org", ip_address(address), 443)).verdict == "deny"
 
 
 @pytest.mark.parametrize(("given", "place", "reason"), [

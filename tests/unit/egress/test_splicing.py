@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from leeward.egress.splicing import Splicing
+from leeward.egress.pipes import Splicing
 
 
 @contextmanager

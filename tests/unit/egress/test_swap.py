@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.egress.swap import Swap
+from leeward.egress.injection import Swap
 
 PAIRS = [(b"secret-value", b"placeholder"), (b"secret", b"p"), (b"aab", b"-")]
 

@@ -8,10 +8,9 @@ import ssl
 
 import pytest
 
-from leeward.egress.certificates import Certificates, towards_hosts
-from leeward.egress.pipes import Pipe
+from leeward.egress.pipes import Pipe, TlsPipe
+from leeward.egress.sealing import Certificates, towards_hosts
 from leeward.egress.tenancy import NotAllowed
-from leeward.egress.tls import TlsPipe
 from leeward.pool import seals
 from leeward.spec.egress_tls import LeaseSeal
 
@@ -123,7 +122,7 @@ def test_a_handshake_has_a_deadline_and_needs_tls() -> None:
 
 
 def test_contexts_are_kept_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leeward.egress.certificates._MOST", 2)
+    monkeypatch.setattr("leeward.egress.sealing._MOST_CONTEXTS", 2)
     made = certificates(seal())
     first = made.towards_sandboxes("a.example.org")
 

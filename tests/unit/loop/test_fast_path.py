@@ -30,7 +30,7 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.loop import fast_path
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.native import NativeReactor
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.run.execution import Execution
 from leeward.spec.job import Job
@@ -883,7 +883,7 @@ def job_side(runner: Runner, count: int) -> Iterator[None]:
 
 def test_an_answer_within_the_turn_that_started_its_job(box: Box) -> None:
     """The start and the end are reported together."""
-    box.reactor.linger(FOR_EVER, 0)
+    box.reactor._loop.linger(FOR_EVER, 0)
     runner = box.runner()
     with job_side(runner, 1):
         box.client.sendall(request(1))
@@ -907,7 +907,7 @@ def test_a_turn_doesnt_stay_with_a_job_that_goes_on(box: Box) -> None:
 
 def test_a_turn_doesnt_stay_while_something_else_waits(box: Box) -> None:
     """Its owner hears of it at once, with the start, and of the answer in a later turn."""
-    box.reactor.linger(FOR_EVER, FOR_EVER)
+    box.reactor._loop.linger(FOR_EVER, FOR_EVER)
     read, write = os.pipe()
     os.write(write, b"x")
     runner = box.runner()
@@ -920,7 +920,7 @@ def test_a_turn_doesnt_stay_while_something_else_waits(box: Box) -> None:
     assert heard
     assert not box.ends
     box.reactor.forget(read)
-    box.reactor.linger(0, 0)
+    box.reactor._loop.linger(0, 0)
     with job_side(runner, 1):
         while not box.ends:
             box.reactor.turn(60.0)
@@ -956,7 +956,7 @@ def asking(box: Box, *requests: bytes) -> Iterator[list[int]]:
 
 def test_the_next_request_within_the_same_turn(box: Box) -> None:
     """A client that asks again as soon as it is answered is served before the turn ends."""
-    box.reactor.linger(FOR_EVER, FOR_EVER)
+    box.reactor._loop.linger(FOR_EVER, FOR_EVER)
     runners = [box.runner(), box.runner()]
     with job_side(runners[0], 1), job_side(runners[1], 1), asking(box, request(1), request(2)) as heard:
         while not heard and not box.jobs:
@@ -969,7 +969,7 @@ def test_the_next_request_within_the_same_turn(box: Box) -> None:
 def test_a_session_goes_on_within_the_turn(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its next job needs nothing of Python's: a turn reports several, in order."""
     monkeypatch.setattr(fast_path, "_HELD_S", 3600.0)
-    box.reactor.linger(FOR_EVER, FOR_EVER)  # the client's next request may take a while
+    box.reactor._loop.linger(FOR_EVER, FOR_EVER)  # the client's next request may take a while
     runner = held(box)
     with job_side(runner, 3), asking(box, turn(1), turn(2), turn(3)) as heard:
         while not heard and not box.ends:

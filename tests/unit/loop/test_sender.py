@@ -82,7 +82,7 @@ def owner(reactor: Reactor) -> Iterator[Owner]:
 def fill(owner: Owner) -> int:
     """Send until a message has to wait; the number of messages."""
     count = 0
-    while not owner.sender.waits:
+    while not owner.sender._waiting:
         assert owner.sender.send(LARGE)
         count += 1
     return count
@@ -96,7 +96,7 @@ def test_a_message_is_sent_at_once_if_the_peer_has_room(owner: Owner) -> None:
     assert owner.sender.send(b"x")
 
     assert [(b"x", [])] == owner.received()
-    assert not owner.sender.waits
+    assert not owner.sender._waiting
 
 
 def test_what_waits_is_sent_in_order_with_copies_of_its_descriptors(owner: Owner, reactor: Reactor) -> None:
@@ -120,7 +120,7 @@ def test_what_waits_is_sent_in_order_with_copies_of_its_descriptors(owner: Owner
     os.set_blocking(reads, False)
     assert b"" == os.read(reads, 100)  # no other copy is open
     os.close(reads)
-    assert not owner.sender.waits
+    assert not owner.sender._waiting
 
 
 def test_a_peer_that_takes_nothing_for_too_long_has_failed(reactor: Reactor) -> None:
@@ -148,7 +148,7 @@ def test_a_peer_that_takes_messages_slowly_has_not_failed(owner: Owner, reactor:
         assert [] == owner.why
         owner.received()
         reactor.turn(0.0)
-        assert not owner.sender.waits
+        assert not owner.sender._waiting
 
 
 def test_messages_that_wait_have_a_bound(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +200,7 @@ def test_descriptors_that_cannot_be_copied_leave_none_behind(owner: Owner) -> No
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert before == open_fds()
-    assert not owner.sender.waits
+    assert not owner.sender._waiting
     assert owner.sender._stuck is None
 
 

@@ -240,7 +240,7 @@ def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink,
         seen.lease("worker", number, many)
     seen.stand("late", PLAN, fds)
     assert seen._sender is not None
-    assert seen._sender.waits
+    assert seen._sender._waiting
 
     got: list[Message] = []
     while len(got) < 13:
@@ -248,7 +248,7 @@ def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink,
         reactor.turn(0.0)
     assert list(range(10)) == [message.lease for message in got if isinstance(message, Leased)]
     assert Stand(2, [53, 3128, 80], 1) == got[-1]
-    assert not seen._sender.waits
+    assert not seen._sender._waiting
 
     monkeypatch.setattr(seen._sender, "_stuck_s", 0.01)
     for number in range(10):

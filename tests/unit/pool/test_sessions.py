@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leeward.errors import Bug, Busy, LeewardError, QueueTimeout, Refused, SessionOver
-from leeward.loop.stream import Ran
+from leeward.loop.reactor import Ran
 from leeward.outcome import Outcome, Result
 from leeward.pool.sessions import TABLE, PoolSession, SessionEvent, SessionState, sessions_of
 from leeward.run.report import Report

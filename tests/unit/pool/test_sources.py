@@ -14,8 +14,7 @@ from leeward.pool import seals, sources
 from leeward.pool.sources import OpenSeal
 from leeward.spec.egress import Secret, parse_policy
 from leeward.spec.egress_tls import Seal
-from leeward.spec.sandbox import Bind, SandboxSpec, Scratch, Symlink, Text, View
-from leeward.spec.trust import TRUST, has_trust
+from leeward.spec.sandbox import TRUST, Bind, SandboxSpec, Scratch, Symlink, Text, View, has_trust
 
 SEAL = Seal("", b"", b"", ("KEY",))
 

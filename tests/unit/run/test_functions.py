@@ -16,8 +16,7 @@ from leeward.loop.reactor import Reactor
 from leeward.outcome import Outcome
 from leeward.pool.watchdog import deadline
 from leeward.run.functions import Calling, execution_of
-from leeward.spec.functions import Functions
-from leeward.spec.job import Job
+from leeward.spec.job import Functions, Job
 from leeward.spec.limits import Limits
 from leeward.wire import functions as wire
 from leeward.wire.job import HEADER, NOTHING_FRAME

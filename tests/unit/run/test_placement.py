@@ -8,11 +8,11 @@ import re
 import pytest
 
 from kit.features import ROOT
-from leeward.daemon.serving import fetching
+from leeward.daemon.serving import sandbox_calls
 from leeward.run import output, placement
 from leeward.run.output import Output
 from leeward.run.placement import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
-from leeward.sandboxes.kept import KeptOutput
+from leeward.sandboxes.streams import KeptOutput
 from leeward_cli.options import DAEMON
 
 SHIM = ROOT / "leeward" / "_native" / "src"
@@ -25,7 +25,7 @@ def test_the_default_is_one_number() -> None:
     drained = inspect.signature(Output).parameters["inline"].default
     by_results = {inline_bytes("auto"), inline_bytes("auto", files=True)}
     assert {INLINE} == {SHORT_OUTPUT, LARGE_REPLY, kept, drained} | by_results
-    assert vars(fetching)["INLINE"] is INLINE
+    assert vars(sandbox_calls)["INLINE"] is INLINE
     assert output._READ >= INLINE  # all of a short job's by one
     [option] = [option for option in DAEMON if "--results" == option.name]
     assert isinstance(option.kind, tuple)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT, Chunks
+from leeward.sandboxes.streams import ROOM, STDERR, STDOUT, Chunks
 
 
 def test_chunks_come_until_they_are_forgotten() -> None:

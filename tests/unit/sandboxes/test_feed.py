@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from leeward.sandboxes.feed import TURN, Feed
+from leeward.sandboxes.streams import TURN, Feed
 
 
 def test_c350_a_process_that_reads_as_fast_as_the_daemon_writes_does_not_hold_the_loop(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from leeward.errors import Bug, Busy, LeewardError, SessionOver
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward.sandboxes.kernel import MOST_WAITING, KernelRequest, KernelStage, LiveKernel

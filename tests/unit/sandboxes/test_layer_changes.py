@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from leeward.errors import Busy, LeewardError
-from leeward.sandboxes.layer_changes import LayerChange, keep
-from leeward.sandboxes.mounting import Mounts
+from leeward.sandboxes.mounting import LayerChange, Mounts, keep
 from leeward.spec.folders import Folder
 
 
@@ -92,4 +91,4 @@ def test_a_change_that_could_not_begin_is_not_under_way(mounts: Mounts) -> None:
     box.fails = False
     keep(box, mounts, "/a", "", 100, told.append)
     assert "keep" == answer(box, {"ok": True})
-    assert ["1"] == mounts.names("/a")
+    assert ["1"] == mounts.kept["/a"]

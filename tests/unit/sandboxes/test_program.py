@@ -12,8 +12,8 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import Timer
 from leeward.run.launch import Exit
 from leeward.run.report import Report
-from leeward.sandboxes.chunks import ROOM, STDERR, STDOUT
 from leeward.sandboxes.program import LiveProgram, Order
+from leeward.sandboxes.streams import ROOM, STDERR, STDOUT
 
 
 class Clock:

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from leeward.errors import Busy, SandboxOver
-from leeward.sandboxes.registry import ENDED, ENDED_OF_ONE, MOST_OF_ONE, Registry, RegistryEntry
-from leeward.sandboxes.states import LIMITS, SAID, Reason
+from leeward.sandboxes.registry import ENDED, ENDED_OF_ONE, LIMITS, MOST_OF_ONE, SAID, Reason, Registry, RegistryEntry
 from leeward.wire import sandbox_fields
 
 
@@ -83,12 +82,12 @@ def test_the_memory_of_ends_is_bounded() -> None:
     for entry in mine:
         made.end(entry.name, Reason.KILLED, 1.0)
 
-    assert ENDED_OF_ONE + 1 == made.ended
+    assert ENDED_OF_ONE + 1 == len(made._ended)
     assert ("unknown", "killed", "idle") == (
         reason(made, mine[0].name), reason(made, mine[1].name), reason(made, kept.name, 7))
     for user in range(2000, 2000 + ENDED):
         made.end(add(made, user).name, Reason.KILLED, 1.0)
-    assert ENDED == made.ended
+    assert ENDED == len(made._ended)
     assert "unknown" == reason(made, kept.name, 7)
     assert 0 == len(made)
 

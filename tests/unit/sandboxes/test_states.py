@@ -10,7 +10,7 @@ import pytest
 
 from leeward.errors import Bug
 from leeward.run.states import after
-from leeward.sandboxes.states import PROCESS, SANDBOX, Event, Life, Moment, State
+from leeward.sandboxes.registry import PROCESS, SANDBOX, Event, Life, Moment, State
 
 
 @pytest.mark.parametrize(("table", "start", "end"), [(SANDBOX, State.OPENING, State.OVER),

@@ -10,9 +10,8 @@ import pytest
 
 from kit.configured import written
 from leeward.errors import BadRequest
-from leeward.spec import paths, socket_key
-from leeward.spec.paths import OwnSocket, client_socket
-from leeward.spec.socket_key import configured, named_in
+from leeward.spec import paths
+from leeward.spec.paths import OwnSocket, client_socket, configured, named_in
 
 #: Files that the daemon takes, each with the path that clients must find in it.
 PLAIN = (
@@ -67,7 +66,7 @@ def test_the_socket_is_named_by_the_first_source_that_has_it(tmp_path: Path, mon
 
 def test_only_trusted_configuration_files_are_read(tmp_path: Path) -> None:
     """Not one that others can write, a link, or one in another user's home."""
-    file = written(tmp_path / socket_key.USER_FILE, 'socket = "/user"\n', 0o666)
+    file = written(tmp_path / paths.USER_FILE, 'socket = "/user"\n', 0o666)
     with pytest.raises(BadRequest, match="lets others write it; chmod go-w /"):
         configured(str(tmp_path), os.geteuid(), "/none")
     file.chmod(0o600)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leeward.wire.code_alone import MOST, code_alone
 from leeward.wire.frames import HEADER, decode
+from leeward.wire.outline import MOST, code_alone
 from leeward.wire.requests import Execute, Ping, encode_request, parse_request
 from leeward.wire.schema import MAX_ID, ClientRequest
 

@@ -11,14 +11,14 @@ from leeward.client import slots, throttle
 from leeward.client.retry import BUSY_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
-from leeward.daemon.serving import arena, connection, inbox
+from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
 from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
 from leeward.run.placement import LARGE_REPLY, PLACEMENTS
-from leeward.sandboxes import chunks, feed, kernel, program, registry, sandbox
 from leeward.sandboxes import files as sandbox_files
-from leeward.sandboxes.states import Reason
+from leeward.sandboxes import kernel, program, registry, sandbox, streams
+from leeward.sandboxes.registry import Reason
 from leeward.wire import (
     answers,
     bundles,
@@ -125,15 +125,15 @@ def test_every_bound_is_as_the_code_has_it(page: str) -> None:
         f"`session_lifetime`, {Config().session_lifetime:,.0f} s", f"`session_grace`, {Config().session_grace:.0f} s",
         f"connections together | {inbox.INPUT >> 20} MiB", f"for their clients | {RESULTS},",
         f"replies above {LARGE_REPLY >> 10} KiB", f"output above {PLACEMENTS['auto'].output >> 10} KiB",
-        f"{arena.SLOTS} now", f"{arena.SLOT >> 20} MiB now", f"connections together | {arena.TOTAL >> 30} GiB",
+        f"{inbox.SLOTS} now", f"{inbox.SLOT >> 20} MiB now", f"connections together | {inbox.TOTAL >> 30} GiB",
         f"of {slots.LARGE >> 20} MiB or more",
         f"`sandbox_idle`, {Config().sandbox_idle:.0f} s", f"`sandbox_lifetime`, {Config().sandbox_lifetime:,.0f} s",
         f"The id has {sandbox_ids.ID_LENGTH} characters", (f"at most {sandbox_fields.MAX_METADATA} entries,"
         f" {sandbox_fields.MAX_METADATA_TOTAL:,} characters"), (f"the last {registry.ENDED:,} sandboxes,"
         f" {registry.ENDED_OF_ONE} of one user"), f"at most {sandbox_fields.MAX_ARGUMENT:,} characters",
         f"at most {sandbox_fields.MAX_PATH:,} characters", f"the newest {sandbox.REMEMBERED} are",
-        f"at most {sandbox_fields.MAX_WAIT:,.0f}", f"While {chunks.ROOM >> 10} KiB wait",
-        f"at most {sandbox_fields.MAX_WRITE >> 20} MiB", f"while {feed.MOST >> 20} MiB wait",
+        f"at most {sandbox_fields.MAX_WAIT:,.0f}", f"While {streams.ROOM >> 10} KiB wait",
+        f"at most {sandbox_fields.MAX_WRITE >> 20} MiB", f"while {streams.MOST_INPUT >> 20} MiB wait",
         f"{kernel.MOST_WAITING} may wait", f"A sandbox has {sandbox.MOST_KERNELS} kernels",
         f"At most {program.MOST_WAITING} requests wait", f"at most {sandbox_fields.MAX_ARGV:,}, of at most",
         f"collected files above {PLACEMENTS['auto'].files >> 20} MiB",

@@ -6,9 +6,8 @@ import pytest
 
 from leeward.errors import BadRequest
 from leeward.wire.egress_asks import MAX_MESSAGE, check_ask, message
-from leeward.wire.egress_requests import EgressAnswer
 from leeward.wire.frames import VERSION
-from leeward.wire.requests import parse_request
+from leeward.wire.requests import EgressAnswer, parse_request
 
 
 def test_only_its_own_fields_are_kept() -> None:

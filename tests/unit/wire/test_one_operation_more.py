@@ -24,13 +24,12 @@ class KernelList(SandboxRequest):
 
 '''},
     "leeward/daemon/serving/sandboxes.py": {
-        "    KernelReset,\n": "    KernelList,\n",
         "    def close_kernel(self": '''\
-    def list_kernels(self, request: KernelList, entry: RegistryEntry[Held]) -> Mapping[str, Any]:
+    def list_kernels(self, request: wire.KernelList, entry: SandboxEntry) -> Mapping[str, Any]:
         return {"kernels": sorted(entry.sandbox.sandbox.kernels)[:request.most]}
 
 ''',
-        "    KernelClose: Sandboxes.close_kernel,\n": "    KernelList: Sandboxes.list_kernels,\n"},
+        "    wire.KernelClose: Sandboxes.close_kernel,\n": "    wire.KernelList: Sandboxes.list_kernels,\n"},
     "leeward/client/aio_sandbox.py": {"    async def processes(self)": '''\
     async def kernels(self) -> list[int]:
         """The numbers of its kernels."""

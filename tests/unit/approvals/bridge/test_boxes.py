@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -98,12 +98,14 @@ def test_those_that_are_being_opened_count(tmp_path: Path, box: Attached, monkey
 
 def test_none_is_left_that_was_being_opened_when_the_service_ended(tmp_path: Path, box: Attached,
                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    service = asking(tmp_path)
+    service, stop = asking(tmp_path), boxes.AskingBox.stop
 
     def meanwhile(*_what: object) -> Any:
         service.close_all()
         bridge = SimpleNamespace(close=lambda: box.told.append("bridge closed"))
-        return SimpleNamespace(box=box, hiding=None, sync=None, bridge=bridge, note=lambda: NOTE)
+        made = SimpleNamespace(box=box, hiding=None, sync=None, bridge=bridge, note=lambda: NOTE)
+        made.stop = lambda: stop(cast("boxes.AskingBox", made))
+        return made
 
     monkeypatch.setattr(boxes, "AskingBox", meanwhile)
     for _ in range(2):

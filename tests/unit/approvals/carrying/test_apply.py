@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from leeward.approvals.carrying.apply import Project, carry_out, recover
-from leeward.approvals.carrying.files import (
+from leeward.approvals.carrying.orders import (
     NOTHING,
     FileOrder,
     FileState,

@@ -13,16 +13,14 @@ import pytest
 
 from kit.waiting import poll_until
 from leeward.approvals.carrying import carrying
-from leeward.approvals.carrying.apply import Project
-from leeward.approvals.carrying.carrying import OrderCarrier
+from leeward.approvals.carrying.apply import OpenProjects, Project, in_project
+from leeward.approvals.carrying.asking import command_request, config_request, parse_request
+from leeward.approvals.carrying.carrying import OrderCarrier, RunBook
 from leeward.approvals.carrying.orders import command_order, pack_order, push_order
-from leeward.approvals.carrying.projects import OpenProjects
-from leeward.approvals.carrying.runs import RunBook
-from leeward.approvals.queue.asking import command_request, config_request, in_project, parse_request
+from leeward.approvals.carrying.settings import ServiceSettings
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import ApprovalRequest, NewRequest
 from leeward.approvals.queue.subjects import branch
-from leeward.approvals.settings import ServiceSettings
 from leeward.errors import LeewardError
 
 #: Nothing is recorded.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.carrying import files
-from leeward.approvals.carrying.files import (
+from leeward.approvals.carrying import orders
+from leeward.approvals.carrying.orders import (
     NOTHING,
     FileOrder,
     FileState,
@@ -64,7 +64,7 @@ def test_an_order_that_changes_nothing_is_refused() -> None:
                  lambda: edit_order("a", NOTHING, b"", b"x", b""), lambda: delete_order("a", NOTHING),
                  lambda: write_order("a", FileState("folder", 0o755), b""),
                  lambda: write_order("a", FileState("link", link="b"), b""),
-                 lambda: write_order("a", NOTHING, b"x" * (files.MOST_CONTENT + 1)),
+                 lambda: write_order("a", NOTHING, b"x" * (orders.MOST_CONTENT + 1)),
                  lambda: change_order(FolderChange("a", "created", "special"), NOTHING),
                  lambda: change_order(FolderChange("a", "created", "link", link="../x"), NOTHING),
                  lambda: change_order(FolderChange("a", "created", "link", link="/etc"), NOTHING),

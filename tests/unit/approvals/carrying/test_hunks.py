@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.carrying import hunks as hunks_module
-from leeward.approvals.carrying.hunks import file_hunks, split_lines, take_hunks
+from leeward.approvals.carrying import detail as hunks_module
+from leeward.approvals.carrying.detail import file_hunks, split_lines, take_hunks
 from leeward.errors import BadRequest
 
 TEXTS = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\r\n", b"\xff\n", b"\n", b"d"]), max_size=30).map(b"".join)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from leeward.approvals.carrying.runs import KEPT_OUTPUT, MOST_RUNS, RunBook
+from leeward.approvals.carrying.carrying import KEPT_OUTPUT, MOST_RUNS, RunBook
 
 
 def test_the_output_of_a_command_is_reported_while_it_runs() -> None:

@@ -6,7 +6,7 @@ import functools
 import threading
 
 from kit.waiting import poll_until
-from leeward.approvals.carrying.turns import TurnPool
+from leeward.approvals.carrying.carrying import TurnPool
 
 PATIENCE = 30.0
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from kit.waiting import poll_until
+from leeward.approvals.bridge.pushes import needed_commits
 from leeward.approvals.carrying.orders import pack_order, push_order
-from leeward.approvals.git import git_store
-from leeward.approvals.git.git_host import GitFailed, GitIntake, git
-from leeward.approvals.git.git_store import GitStore
-from leeward.approvals.git.pushes import needed_commits
+from leeward.approvals.git import git_host
+from leeward.approvals.git.git_host import GitFailed, GitIntake, GitStore, git
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import NewRequest
 from leeward.approvals.queue.subjects import branch, endpoint
@@ -123,7 +122,7 @@ def test_a_commit_that_is_needed_stays_where_its_name_cannot_be_written(
             raise GitFailed("git update-ref: no space left on device")
         return git(*argv, folder=folder)
 
-    monkeypatch.setattr(git_store, "git", full)
+    monkeypatch.setattr(git_host, "git", full)
     pushed.store.prune()
     assert pushed.has(asked)
 
@@ -166,7 +165,7 @@ def test_c376_cannot_fill_the_disk_by_pushes(pushed: Pushed, monkeypatch: pytest
         pushed.push(f"box{number}", f"b{number}")
     assert pushed.store.size() > 3 << 16
 
-    monkeypatch.setattr(git_store, "MOST_STORED", 3 << 16)
+    monkeypatch.setattr(git_host, "MOST_STORED", 3 << 16)
     with pytest.raises(Busy, match="decide what waits"):
         pushed.push("box4", "b4")
     pushed.store.prune()  # they are over, and nobody needs it

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.approvals.queue.generating import generate_rule
-from leeward.approvals.queue.rules import parse_rule
+from leeward.approvals.queue.rules import generate_rule, parse_rule
 from leeward.approvals.queue.subjects import (
     RuleSubject,
     branch,
@@ -21,8 +20,7 @@ from leeward.approvals.queue.subjects import (
 )
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec import domains
-from leeward.spec.domains import registrable
-from leeward.spec.shared_domains import shared_below
+from leeward.spec.domains import registrable, shared_below
 
 ROWS: tuple[tuple[RuleSubject, str], ...] = (
     (endpoint("a.example.co.uk", 443), "network(*.example.co.uk)"),

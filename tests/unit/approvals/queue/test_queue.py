@@ -12,16 +12,7 @@ import pytest
 
 from leeward.approvals.queue import queue as queue_module
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import (
-    ApprovalRequest,
-    IntakeBounds,
-    IntakeRate,
-    NewRequest,
-    checked,
-    collapsed,
-    subject_of,
-    subject_text,
-)
+from leeward.approvals.queue.requests import ApprovalRequest, IntakeBounds, IntakeRate, NewRequest, checked, collapsed
 from leeward.approvals.queue.rules import DEFAULT_DENY, parse_rule
 from leeward.approvals.queue.store import COPY, FILE, RequestStore, StoreDamaged, recover
 from leeward.approvals.queue.subjects import (
@@ -32,6 +23,8 @@ from leeward.approvals.queue.subjects import (
     package,
     project_path,
     sandbox_action,
+    subject_of,
+    subject_text,
 )
 from leeward.errors import BadRequest, Busy, ShuttingDown, Unsupported
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leeward.approvals.queue.patterns import MOST, spellings
 from leeward.approvals.queue.rules import RuleSet, decide_subject, parse_rule
-from leeward.approvals.queue.spellings import MOST, spellings
 from leeward.approvals.queue.subjects import Invocation, invocation
 
 LINES = [

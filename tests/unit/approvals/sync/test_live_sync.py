@@ -10,10 +10,9 @@ from typing import Any, cast
 import pytest
 
 from leeward.approvals.carrying.apply import Project
-from leeward.approvals.carrying.files import FileState, digest
+from leeward.approvals.carrying.orders import FileState, digest
 from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.sync.host_names import names_below, sign_at
-from leeward.approvals.sync.live_sync import LiveSync, begin_sync
+from leeward.approvals.sync.live_sync import LiveSync, begin_sync, names_below, sign_at
 from leeward.approvals.sync.syncing import is_skipped
 from leeward.audit.journal import Journal
 from leeward.client.changes import UpperRow
@@ -211,7 +210,7 @@ def test_a_hidden_file_of_the_host_does_not_flow_in(stand: Stand) -> None:
 
 
 def test_deletions_beyond_a_bound_are_asked_for(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leeward.approvals.sync.sync_moves.MOST_DELETED", 1)
+    monkeypatch.setattr("leeward.approvals.sync.live_sync.MOST_DELETED", 1)
     stand.box.upper.update({"a": None, "b": None, "own": b"x"})
     stand.round()
     stand.box.upper["own"] = None  # not the project's

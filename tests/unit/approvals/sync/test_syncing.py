@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.carrying.files import NOTHING, FileState, digest
+from leeward.approvals.carrying.orders import NOTHING, FileState, digest
 from leeward.approvals.sync.syncing import (
     BURST_BYTES,
     BURST_FILES,

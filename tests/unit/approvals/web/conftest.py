@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from kit.approvals_page import PageService, as_caller, page_service
 from leeward.approvals.web.application import application
-from leeward.approvals.web.credentials import Operator
+from leeward.approvals.web.gate import Operator
 
 
 @pytest.fixture

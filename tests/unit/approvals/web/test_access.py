@@ -6,7 +6,7 @@ import pytest
 from starlette.applications import Starlette
 
 from kit.approvals_page import BASE, browser, tcp_client
-from leeward.approvals.web.access import (
+from leeward.approvals.web.gate import (
     IDLE_LASTS,
     LINK_LASTS,
     MOST_LINKS,

@@ -18,7 +18,7 @@ from leeward.approvals.sync.changes import SyncOutcome
 from leeward.approvals.web.application import application
 from leeward.approvals.web.bodies import MOST_BODY
 from leeward.approvals.web.calls import MOST_CALLS
-from leeward.approvals.web.credentials import AskingSandbox, Operator
+from leeward.approvals.web.gate import AskingSandbox, Operator
 from leeward.errors import BadRequest, Busy
 
 

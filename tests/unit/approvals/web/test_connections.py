@@ -10,7 +10,7 @@ import pytest
 
 from kit.approvals_browser import ServedPage
 from kit.approvals_page import PageService
-from leeward.approvals.web import connections, listening, peers
+from leeward.approvals.web import listening
 
 ASK = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
 
@@ -27,7 +27,7 @@ def is_over(made: socket.socket) -> bool:
 
 
 def test_a_connection_beyond_the_bound_is_closed(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(listening, "MOST_CONNECTIONS", 3)
     served = ServedPage(service)
     try:
         held = [connected(served) for _ in range(3)]
@@ -43,7 +43,7 @@ def test_a_connection_beyond_the_bound_is_closed(service: PageService, monkeypat
 
 def test_a_connection_without_a_request_makes_room(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that has had none for longest."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(listening, "MOST_CONNECTIONS", 3)
     served = ServedPage(service)
     try:
         held = [connected(served) for _ in range(3)]
@@ -90,7 +90,7 @@ def test_an_answer_says_for_how_long_its_connection_stays_open(service: PageServ
 
 
 def test_a_silent_connection_is_closed(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.1)
+    monkeypatch.setattr(listening, "HEAD_S", 0.1)
     served = ServedPage(service)
     try:
         with connected(served) as silent, connected(served) as slow:
@@ -112,7 +112,7 @@ def is_answered(made: socket.socket) -> bool:
 
 
 class Users:
-    """Connects as other users, whom the service sees by the ports of their connections."""
+    """Connects as other users, whom the service sees by the ports of their listening."""
 
     def __init__(self) -> None:
         self._by_port: dict[int, int | None] = {}
@@ -140,7 +140,7 @@ class Users:
 @pytest.fixture
 def users(monkeypatch: pytest.MonkeyPatch) -> Users:
     made = Users()
-    monkeypatch.setattr(connections, "peer_uid", made.of)
+    monkeypatch.setattr(listening, "peer_uid", made.of)
     return made
 
 
@@ -153,8 +153,8 @@ def served(service: PageService) -> Iterator[ServedPage]:
 
 def test_another_user_keeps_nobody_away(served: ServedPage, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the operator, nor one with a token whose id is a third one; the other's own oldest connections make room."""
-    monkeypatch.setattr(connections, "MOST_STRANGERS", 4)
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(listening, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(listening, "MOST_CONNECTIONS", 4)
     token = b"Authorization: Bearer %s\r\n" % served.app.state.parts.access.program_token().encode()
     held = [users.connected(served, 4711) for _ in range(12)]
 
@@ -167,7 +167,7 @@ def test_another_user_keeps_nobody_away(served: ServedPage, users: Users, monkey
 
 def test_a_stranger_has_a_short_time(served: ServedPage, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it asks for something or not, also by a WebSocket; one that has shown a token has more."""
-    monkeypatch.setattr(connections, "STRANGER_S", 0.5)
+    monkeypatch.setattr(listening, "STRANGER_S", 0.5)
     token = served.app.state.parts.access.program_token().encode()
     upgrade = (b"GET /api/live HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
@@ -192,5 +192,5 @@ def test_the_owner_of_a_connection_is_known_while_it_is_open() -> None:
         made, _ = server.accept()
         with made:
             with client:
-                assert os.geteuid() == peers.peer_uid(made)
-            assert peers.peer_uid(made) is None
+                assert os.geteuid() == listening.peer_uid(made)
+            assert listening.peer_uid(made) is None

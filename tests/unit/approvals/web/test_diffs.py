@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.approvals.carrying.hunks import file_hunks
-from leeward.approvals.web.colours import coloured
-from leeward.approvals.web.diffs import MOST_LINES, MOST_WIDTH, DiffHunk, hunks_of
+from leeward.approvals.carrying.detail import file_hunks
+from leeward.approvals.web.drawing import MOST_LINES, MOST_WIDTH, DiffHunk, coloured, hunks_of
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "d = 1", "\u202e", "<b>"]), max_size=12).map(
     lambda lines: "".join(f"{line}\n" for line in lines))

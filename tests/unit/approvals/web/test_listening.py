@@ -20,7 +20,7 @@ from starlette.routing import Route
 from leeward.approvals.bridge.bridge import BridgeRequest
 from leeward.approvals.link import ApprovalsAway, OperatorLink
 from leeward.approvals.web import listening
-from leeward.approvals.web.credentials import AskingSandbox, Operator, credential_of
+from leeward.approvals.web.gate import AskingSandbox, Operator, credential_of
 from leeward.approvals.web.listening import MOST_RECORDS, WINDOW_S, BoundedRecords, bound_logs
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Stale, Unsupported
 

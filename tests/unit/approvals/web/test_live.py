@@ -14,8 +14,8 @@ from kit.approvals_page import PageService, as_caller, browser
 from leeward.approvals.queue.queue import ApprovalQueue
 from leeward.approvals.queue.requests import NewRequest
 from leeward.approvals.queue.subjects import branch
-from leeward.approvals.web.credentials import Operator
 from leeward.approvals.web.feed import MOST_BEGUN, MOST_VIEWERS, MOST_WAITING, LiveFeed
+from leeward.approvals.web.gate import Operator
 from leeward.errors import Busy
 
 URL = "ws://127.0.0.1:3700/api/live"

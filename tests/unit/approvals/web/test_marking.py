@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from leeward.approvals.web.marking import marked, pieces, plain
+from leeward.approvals.web.drawing import marked, pieces, plain
 from leeward.spec.unseen import is_hidden
 
 

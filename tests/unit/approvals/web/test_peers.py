@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.approvals.web import peers
+from leeward.approvals.web import listening
 from leeward.spec import peers as processes
 
 
@@ -25,7 +25,7 @@ def test_a_process_of_the_same_namespaces_is_the_hosts(listener: socket.socket) 
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.getsockname())
         with listener.accept()[0] as made:
-            assert peers.is_hosts(made)
+            assert listening.is_hosts(made)
 
 
 @pytest.mark.parametrize("kind", ["pid", "net"])
@@ -36,7 +36,7 @@ def test_one_of_another_namespace_is_not(listener: socket.socket, kind: str, mon
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.getsockname())
         with listener.accept()[0] as made:
-            assert not peers.is_hosts(made)
+            assert not listening.is_hosts(made)
 
 
 def test_one_of_another_user_is_not(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_one_of_another_user_is_not(listener: socket.socket, monkeypatch: pytest
         client.connect(listener.getsockname())
         with listener.accept()[0] as made:
             monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-            assert not peers.is_hosts(made)
+            assert not listening.is_hosts(made)
 
 
 def test_one_that_has_gone_is_not(listener: socket.socket) -> None:
@@ -57,7 +57,7 @@ def test_one_that_has_gone_is_not(listener: socket.socket) -> None:
             os._exit(0)
         os.waitpid(child, 0)
         with listener.accept()[0] as made:
-            assert not peers.is_hosts(made)
+            assert not listening.is_hosts(made)
 
 
 def test_without_pidfds_of_peers_the_process_with_the_pid_counts(listener: socket.socket,
@@ -67,4 +67,4 @@ def test_without_pidfds_of_peers_the_process_with_the_pid_counts(listener: socke
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(listener.getsockname())
         with listener.accept()[0] as made:
-            assert peers.is_hosts(made)
+            assert listening.is_hosts(made)

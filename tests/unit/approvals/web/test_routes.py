@@ -12,10 +12,9 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from kit.approvals_page import BASE, PageService, as_caller, browser, tcp_client
-from leeward.approvals.queue.asking import COMMON, OWN, parse_request
-from leeward.approvals.web.application import ROUTES
-from leeward.approvals.web.credentials import AskingSandbox, Operator
-from leeward.approvals.web.openapi import document
+from leeward.approvals.carrying.asking import COMMON, OWN, parse_request
+from leeward.approvals.web.application import ROUTES, document
+from leeward.approvals.web.gate import AskingSandbox, Operator
 from leeward.approvals.web.problems import WebProblem
 from leeward.approvals.web.routes import WebRoute
 from leeward.dataclass import MISSING

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from leeward.daemon.config import Config
-from leeward.daemon.serving import agent_home
+from leeward.daemon.serving import profiles
 from leeward.errors import BadRequest, Forbidden
 from leeward.spec.egress import AGENT, NETWORK, parse_policy
 from leeward.spec.folders import Folder
@@ -21,71 +21,71 @@ AGENTS = SandboxOpen(1, profile="agent", egress="agent")
 
 
 def test_the_daemons_own_user_has_a_home_without_a_configuration() -> None:
-    assert AGENT == agent_home.operators(AGENTS, ME, Config())["agent"]
+    assert AGENT == profiles.operators(AGENTS, ME, Config())["agent"]
 
 
 def test_another_user_has_a_home_only_by_the_operator() -> None:
     with pytest.raises(Forbidden, match="allow_network"):
-        agent_home.operators(AGENTS, ME + 1, Config())
+        profiles.operators(AGENTS, ME + 1, Config())
 
 
 def test_another_user_gets_the_policy_of_allow_network_by_name() -> None:
     """No private addresses, none of the host's loopback, and not the pool's own policy, which has them."""
     asked = SandboxOpen(1, profile="agent", egress="agent", policy={"allow": ["127.0.0.1"]})
-    assert NETWORK == agent_home.operators(asked, ME + 1, Config(allow_network=True))["agent"]
+    assert NETWORK == profiles.operators(asked, ME + 1, Config(allow_network=True))["agent"]
     with pytest.raises(Forbidden, match="by a policy"):
-        agent_home.operators(AGENTS, ME + 1, Config(allow_network=True))
+        profiles.operators(AGENTS, ME + 1, Config(allow_network=True))
     fewer = parse_policy({"allow": ["a.example"]}, name="network")
     with pytest.raises(Forbidden, match="without"):
-        agent_home.operators(asked, ME + 1, Config(allow_network=True, egress={"network": fewer}))
+        profiles.operators(asked, ME + 1, Config(allow_network=True, egress={"network": fewer}))
 
 
 @pytest.mark.parametrize("request_", [Execute(1, code=b"", profile="agent", egress="agent"),
                                       SessionOpen(1, profile="agent", egress="agent")])
 def test_jobs_and_sessions_have_no_more(request_: Execute | SessionOpen) -> None:
-    assert AGENT == agent_home.operators(request_, ME, Config())["agent"]
+    assert AGENT == profiles.operators(request_, ME, Config())["agent"]
     with pytest.raises(Forbidden, match="allow_network"):
-        agent_home.operators(request_, ME + 1, Config())
+        profiles.operators(request_, ME + 1, Config())
 
 
 def test_the_operators_own_takes_its_place() -> None:
     own = parse_policy({"allow": []}, name="agent")
     for user in (ME, ME + 1):
-        assert own == agent_home.operators(AGENTS, user, Config(egress={"agent": own}))["agent"]
+        assert own == profiles.operators(AGENTS, user, Config(egress={"agent": own}))["agent"]
 
 
 @pytest.mark.parametrize("request_", [SandboxOpen(1, egress="agent"), SandboxOpen(1, profile="workdir", egress="agent"),
                                       SandboxOpen(1, profile="agent", egress="web")])
 def test_the_agents_policy_is_for_its_profile_alone(request_: SandboxOpen) -> None:
-    assert {} == agent_home.operators(request_, ME, Config())
+    assert {} == profiles.operators(request_, ME, Config())
 
 
 def test_the_agents_policy_is_for_profiles_with_a_home_as_well() -> None:
     own = Config(profiles={"own": Profile(base="agent")})
     for name in ("approved", "own"):
         asked = SandboxOpen(1, profile=name, egress="agent", policy={"allow": ["a.example"]})
-        assert AGENT == agent_home.operators(asked, ME, own)["agent"]
+        assert AGENT == profiles.operators(asked, ME, own)["agent"]
         with pytest.raises(Forbidden, match="allow_network"):
-            agent_home.operators(asked, ME + 1, own)
+            profiles.operators(asked, ME + 1, own)
 
 
 def test_a_home_is_asked_for() -> None:
-    assert agent_home.plan(SandboxOpen(1, profile="approved"), None, Config()) is None
+    assert profiles.home_of(SandboxOpen(1, profile="approved"), None, Config()) is None
 
 
 def test_fields_of_other_profiles() -> None:
-    assert agent_home.plan(SandboxOpen(1), None, Config()) is None
+    assert profiles.home_of(SandboxOpen(1), None, Config()) is None
     for request in (SandboxOpen(1, user="a"), SandboxOpen(1, hide=("/x",))):
         with pytest.raises(BadRequest, match="are of the profile 'agent'"):
-            agent_home.plan(request, None, Config())
+            profiles.home_of(request, None, Config())
 
 
 @pytest.mark.parametrize("profile", ["python", "workdir", "approved"])
 def test_names_are_protected_without_a_home(profile: str) -> None:
     folder = Folder("/p", "/workspace", writable=True)
-    found = agent_home.plan(SandboxOpen(1, profile=profile, mounts=(folder,), protect=("/workspace/a",),
+    found = profiles.home_of(SandboxOpen(1, profile=profile, mounts=(folder,), protect=("/workspace/a",),
                                         pin=("/workspace/b",)), None, Config())
     assert HomePlan("", (), (), ("/workspace/a",), ("/workspace/b",)) == found
     for name in ("/x", "/workspace/../x", "/"):
         with pytest.raises(BadRequest, match="lies in no mount"):
-            agent_home.plan(SandboxOpen(1, profile=profile, mounts=(folder,), protect=(name,)), None, Config())
+            profiles.home_of(SandboxOpen(1, profile=profile, mounts=(folder,), protect=(name,)), None, Config())

@@ -12,13 +12,13 @@ import pytest
 
 from kit import reactors
 from leeward.daemon.config import Config
-from leeward.daemon.serving import arena
+from leeward.daemon.serving import inbox
 from leeward.daemon.serving.peers import ServedUsers
+from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
-from leeward.daemon.serving.share import GUEST_SHARE
 from leeward.errors import Busy
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.stream import JobStart
+from leeward.loop.reactor import JobStart
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Report
 from leeward.spec.job import Job
@@ -121,7 +121,7 @@ class Peer:
     def put(self, slot: int, /, **message: Any) -> int:
         """Write a request into a slot; its length."""
         payload = encode({"v": 1, **message})[4:]
-        assert len(payload) == os.pwrite(self.fd, payload, slot * arena.SLOT)
+        assert len(payload) == os.pwrite(self.fd, payload, slot * inbox.SLOT)
         return len(payload)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ def box(request: pytest.FixtureRequest) -> Iterator[Box]:
 def peer(box: Box) -> Peer:
     peer = box.peer()
     assert peer.ask(id=1, op="arena")["ok"] == {
-        "slots": arena.SLOTS, "size": arena.SLOT, "arenas": [arena.SLOTS * arena.SLOT]}
+        "slots": inbox.SLOTS, "size": inbox.SLOT, "arenas": [inbox.SLOTS * inbox.SLOT]}
     return peer
 
 
@@ -169,19 +169,19 @@ def test_a_request_lies_in_a_slot(box: Box, peer: Peer):
 
 
 def test_a_slot_is_taken_to_its_last_byte(box: Box, peer: Peer):
-    code = bytes(arena.SLOT - 40)
-    length = peer.put(arena.SLOTS - 1, id=2, op="execute", code=code)
-    assert arena.SLOT - 20 < length <= arena.SLOT
+    code = bytes(inbox.SLOT - 40)
+    length = peer.put(inbox.SLOTS - 1, id=2, op="execute", code=code)
+    assert inbox.SLOT - 20 < length <= inbox.SLOT
 
-    assert "ok" in peer.ask(id=2, op="slot", slot=arena.SLOTS - 1, length=length)
+    assert "ok" in peer.ask(id=2, op="slot", slot=inbox.SLOTS - 1, length=length)
     assert code == box.jobs[0].code
 
 
 def test_the_file_is_sealed_and_named(peer: Peer):
     assert os.readlink(f"/proc/self/fd/{peer.fd}").startswith(NAME)
-    assert arena.SEALS == arena.SEALS & fcntl.fcntl(peer.fd, fcntl.F_GET_SEALS)
+    assert inbox.SEALS == inbox.SEALS & fcntl.fcntl(peer.fd, fcntl.F_GET_SEALS)
     assert not fcntl.fcntl(peer.fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_WRITE
-    assert arena.SLOTS * arena.SLOT == os.fstat(peer.fd).st_size
+    assert inbox.SLOTS * inbox.SLOT == os.fstat(peer.fd).st_size
 
 
 def test_the_daemons_own_descriptor_cannot_write(box: Box, peer: Peer):
@@ -205,8 +205,8 @@ def test_only_an_execute_lies_in_a_slot(box: Box, peer: Peer):
 
 
 def test_arenas_are_bounded_over_all_and_freed(box: Box, monkeypatch: pytest.MonkeyPatch):
-    size = arena.RequestArena.size
-    monkeypatch.setattr(arena, "TOTAL", 3 * size)
+    size = inbox.RequestArena.size
+    monkeypatch.setattr(inbox, "TOTAL", 3 * size)
     before = ours()
     peers = [box.peer() for _ in range(4)]
     answers = [peer.ask(id=1, op="arena") for peer in peers]
@@ -230,7 +230,7 @@ def test_arenas_are_bounded_over_all_and_freed(box: Box, monkeypatch: pytest.Mon
 
 
 def test_a_guest_has_a_share_of_arenas(box: Box, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arena, "TOTAL", GUEST_SHARE * arena.RequestArena.size)
+    monkeypatch.setattr(inbox, "TOTAL", GUEST_SHARE * inbox.RequestArena.size)
     guests = [box.peer(4711) for _ in range(2)]
 
     assert "ok" in guests[0].ask(id=1, op="arena")
@@ -242,7 +242,7 @@ def test_a_daemon_that_cannot_make_an_arena_answers_busy(box: Box, monkeypatch: 
     def refuse(name: str) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(arena, "memory_file", refuse)
+    monkeypatch.setattr(inbox, "memory_file", refuse)
     peer = box.peer()
 
     assert "busy: no arena can be made: Too many open files" == peer.refusal(id=1, op="arena")
@@ -270,7 +270,7 @@ def test_a_turn_takes_few_large_requests_out_of_the_arena(box: Box, peer: Peer):
 
 
 def test_a_full_connection_is_refused_before_the_copy(box: Box, peer: Peer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arena.RequestArena, "take", lambda *_: pytest.fail("it was copied"))
+    monkeypatch.setattr(inbox.RequestArena, "take", lambda *_: pytest.fail("it was copied"))
     monkeypatch.setattr(box.server, "arenas", 1 << 20)
 
     assert peer.refusal(id=2, op="slot", slot=0, length=10).startswith("busy")
@@ -280,13 +280,13 @@ def test_a_job_that_would_wait_for_too_long_is_refused_in_the_arena(peer: Peer, 
                                                                     monkeypatch: pytest.MonkeyPatch):
     """Fifteen megabytes aren't copied to be refused; a session's job and another connection's slot aren't concerned."""
     copied: list[int] = []
-    take = arena.RequestArena.take
+    take = inbox.RequestArena.take
 
-    def noted(self: arena.RequestArena, slot: int, length: int) -> memoryview:
+    def noted(self: inbox.RequestArena, slot: int, length: int) -> memoryview:
         copied.append(length)
         return take(self, slot, length)
 
-    monkeypatch.setattr(arena.RequestArena, "take", noted)
+    monkeypatch.setattr(inbox.RequestArena, "take", noted)
     box.crowded, box.late = True, Busy("later")
     length = peer.put(0, id=5, op="execute", code=b"", stdin=bytes(15 << 20))
     assert "busy: later" == peer.refusal(id=5, op="slot", slot=0, length=length)

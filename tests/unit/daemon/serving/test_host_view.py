@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from leeward.daemon import owner
 from leeward.daemon.config import Config
-from leeward.daemon.serving.host_view import check, hiding
+from leeward.daemon.serving import profiles
+from leeward.daemon.serving.profiles import check_view, hiding
 from leeward.errors import BadRequest, Forbidden
 from leeward.sandboxes.mounting import Mounts
 from leeward.spec.folders import Folder
@@ -29,35 +29,35 @@ def opening(**fields: Any) -> SandboxOpen:
 @pytest.mark.parametrize("fields", [{}, {"cwd": "/srv", "home": "/home/a"}, {"cwd": "/tmp/a", "mounts": (HERE,)},
                                     {"show_secrets": True}])
 def test_the_daemons_own_user_has_a_host_view(fields: dict[str, Any]) -> None:
-    assert check(opening(**fields), ME, Config())
+    assert check_view(opening(**fields), ME, Config())
 
 
 @pytest.mark.parametrize("profile", ["python", "workdir", "own"])
 def test_other_profiles_have_no_host_view(profile: str) -> None:
-    assert not check(opening(profile=profile), ME, Config())
-    assert not check(opening(profile=profile), ME + 1, NO_SECRETS)
+    assert not check_view(opening(profile=profile), ME, Config())
+    assert not check_view(opening(profile=profile), ME + 1, NO_SECRETS)
     own = Config(profiles={"own": Profile(base="workdir")})
     for fields in ({"cwd": "/srv"}, {"home": "/home/a"}, {"show_secrets": True}):
         with pytest.raises(BadRequest, match="of the profile"):
-            check(opening(profile=profile, **fields), ME, own)
+            check_view(opening(profile=profile, **fields), ME, own)
 
 
 @pytest.mark.parametrize("profile", ["agent", "approved", "own"])
 def test_profiles_with_a_home_accept_one(profile: str) -> None:
-    assert not check(opening(profile=profile, home="/home/a"), ME, Config(profiles={"own": Profile(base="agent")}))
+    assert not check_view(opening(profile=profile, home="/home/a"), ME, Config(profiles={"own": Profile(base="agent")}))
 
 
 @pytest.mark.parametrize("user", [ME + 1, 0 if ME else 1000])
 def test_another_user_is_refused(user: int) -> None:
     """Root too, by the daemon of another one."""
     with pytest.raises(Forbidden, match="with other rights than that user has"):
-        check(opening(), user, Config())
+        check_view(opening(), user, Config())
 
 
 def test_an_operator_can_forbid_to_show_secrets() -> None:
-    assert check(opening(), ME, NO_SECRETS)
+    assert check_view(opening(), ME, NO_SECRETS)
     with pytest.raises(Forbidden, match="show_secrets = false"):
-        check(opening(show_secrets=True), ME, NO_SECRETS)
+        check_view(opening(show_secrets=True), ME, NO_SECRETS)
 
 
 @pytest.mark.parametrize(("fields", "why"), [
@@ -71,12 +71,12 @@ def test_an_operator_can_forbid_to_show_secrets() -> None:
 ])
 def test_an_unsuitable_host_view_is_refused(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(BadRequest, match=why):
-        check(opening(**fields), ME, Config())
+        check_view(opening(**fields), ME, Config())
 
 
 def test_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the account and by the client's own list, and in the current folder. Mounts of the profile stay."""
-    monkeypatch.setattr(owner, "home", lambda: "/home/a")
+    monkeypatch.setattr(profiles, "owners_home", lambda: "/home/a")
     there = Mounts((HERE,), [], (ME, ME), [], 0, [])
 
     for mounts in (None, there):

@@ -14,7 +14,7 @@ from leeward.daemon.descriptors import RESULTS
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving.connection import OUTPUT
 from leeward.daemon.serving.parcel import seal
-from leeward.daemon.serving.share import CONNECTION_SHARE, GUEST_SHARE
+from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_SHARE
 from leeward.outcome import Outcome, Result
 from leeward.run.report import Arena, Report
 from leeward.wire.fields import MAX_PIECE

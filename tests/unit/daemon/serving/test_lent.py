@@ -14,9 +14,8 @@ import pytest
 from kit import reactors
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
-from leeward.daemon.serving import lent
-from leeward.daemon.serving.lent import LentFiles
-from leeward.daemon.serving.parcel import SEALS, seal
+from leeward.daemon.serving import parcel
+from leeward.daemon.serving.parcel import SEALS, LentFiles, seal
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.outcome import Outcome, Result
@@ -148,8 +147,8 @@ class House:
 
 @pytest.fixture(params=reactors.ALL)
 def house(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    monkeypatch.setattr(lent, "MOST", 4 * SIZE)
-    monkeypatch.setattr(lent, "_LOOK_S", 0.0)
+    monkeypatch.setattr(parcel, "MOST_LENT", 4 * SIZE)
+    monkeypatch.setattr(parcel, "_LENT_LOOK_S", 0.0)
     house = House(request.param)
     yield house
     house.close()
@@ -193,7 +192,7 @@ def test_memory_is_given_back_without_another_request(house: House) -> None:
 
 
 def test_files_are_bounded_by_number_as_well(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lent, "EACH", 2)
+    monkeypatch.setattr(parcel, "MOST_FILES", 2)
     guest = house.client(GUEST)
 
     assert ["ok", "ok", "busy"] == [house.run(guest) for _ in range(3)]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from leeward.daemon.serving.live_output import LiveOutput
+from leeward.daemon.serving.waiting import LiveOutput
 from leeward.errors import BadRequest
 from leeward.pool.sessions import Cancellable
 from leeward.pool.ticket import Ticket

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leeward.daemon.serving.outbox import Outbox
-from leeward.daemon.serving.parcel import Parcel
+from leeward.daemon.serving.parcel import Outbox, Parcel
 from leeward.run.placement import LARGE_REPLY as LARGE
 
 

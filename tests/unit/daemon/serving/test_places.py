@@ -17,7 +17,7 @@ import pytest
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
-from leeward.daemon.serving import connection, places, server
+from leeward.daemon.serving import connection, peers, server
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.loop.reactor import Reactor
@@ -205,7 +205,7 @@ def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> 
     idle = door.connect()
     door.says(idle, id=1, op="ping")
     door.age(connection.IDLE_S + 0.1)
-    for _ in range(8 + places.SEATS):
+    for _ in range(8 + peers.SEATS):
         door.connect()
 
     assert closed(idle)
@@ -215,11 +215,11 @@ def test_the_owner_waits_while_silent_connections_may_still_send(door: Door) -> 
 
 def test_a_waiting_connection_that_has_sent_keeps_its_seat(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hasn't is refused first; where all have, the last to come is."""
-    monkeypatch.setattr(places, "WAIT_S", 60.0)
+    monkeypatch.setattr(peers, "WAIT_S", 60.0)
     for sock in [door.connect() for _ in range(8)]:
         door.says(sock, id=1, op="ping")
     silent = door.connect()
-    asking = [door.connect() for _ in range(places.SEATS)]
+    asking = [door.connect() for _ in range(peers.SEATS)]
     assert "8 connections" in door.says(silent)["error"]["message"]
 
     for number, sock in enumerate(asking):

@@ -19,16 +19,18 @@ class Asked(FileTicket):
 
     def __init__(self) -> None:
         self.desk: Any = Mock()
-        super().__init__(self.desk, Mock())
-        self.taken_back = Mock()
-        self._fd, self._take_back = os.memfd_create("x"), self.taken_back
+        super().__init__(self.desk, Mock(), 1, Mock())
+
+    def _begin(self) -> Any:
+        self._fd = os.memfd_create("x")
+        return Mock()
 
     @property
     def fd(self) -> int:
         return self._fd
 
     def answered(self) -> int:
-        return self._take_file() if self._end() else -1
+        return self._take_file() if self.end() else -1
 
 
 def is_open(fd: int) -> bool:

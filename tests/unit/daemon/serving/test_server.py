@@ -24,14 +24,13 @@ from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving import inbox, operations, server
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.daemon.serving.peers import ServedUsers, admitted
+from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
-from leeward.daemon.serving.share import GUEST_SHARE
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
 from leeward.errors import Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import READ
-from leeward.loop.stream import JobStart, Ran
+from leeward.loop.reactor import READ, JobStart, Ran
 from leeward.outcome import Outcome, Result
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import PoolSession
@@ -761,7 +760,7 @@ def test_c104_only_the_own_user_and_root_are_served() -> None:
 def test_c104_a_foreign_user_is_refused_and_closed(listening: str, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel says who it is, not the peer."""
     box.server.uid = os.geteuid() + 1
-    monkeypatch.setattr(server, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
+    monkeypatch.setattr(server.peers, "admitted", lambda peer, own, *_: peer == own)  # root would be served by anybody's
     client = connected(box, listening)
 
     assert [(0, "forbidden")] == [(reply["id"], reply["error"]["kind"]) for reply in client.take()]
@@ -785,7 +784,7 @@ def test_c104_the_kernel_tells_the_groups(listening: str, box: Box, monkeypatch:
     """Those that the peer's process had when it connected, its first one too."""
     asked: list[tuple[int, ...]] = []
     box.server.group = 7
-    monkeypatch.setattr(server, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
+    monkeypatch.setattr(server.peers, "admitted", lambda peer, own, group, groups: not asked.append(groups()))
     connected(box, listening)
 
     assert [sorted({os.getegid(), *os.getgroups()})] == [sorted(set(groups)) for groups in asked]

@@ -110,7 +110,8 @@ def pool() -> Pool:
 @pytest.fixture
 def owner(pool: Pool) -> Owner:
     made = Owner()
-    made.leases = Leases(pool, made)
+    made.server = SimpleNamespace(config=Config(), jobs=pool)
+    made.leases = Leases(made)
     return made
 
 

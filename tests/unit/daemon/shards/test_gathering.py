@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.daemon.shards.gathering import ANSWER_S, Gathering
+from leeward.daemon.shards.dealer import ANSWER_S, Gathering
 from leeward.daemon.shards.messages import ShardCounts
 from leeward.loop.reactor import Reactor
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.daemon.config import Config
-from leeward.daemon.shards.merge import added, of_shard, own_part, part
+from leeward.daemon.shards.messages import added, of_shard, own_part, part
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.errors import PeerError
 from leeward.outcome import Limit, Outcome, Result

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.daemon.telling import journal
-from leeward.daemon.telling.journal import JournalWriter, is_ours, packed
-from leeward.daemon.telling.log import log
+from leeward.daemon.telling.log import JournalWriter, is_ours, log, packed
 
 
 def fields(entry: bytes) -> dict[str, str]:
@@ -70,7 +68,7 @@ def test_the_log_goes_to_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
     os.set_blocking(read, False)
     about = os.fstat(written)
     path = str(tmp_path / "journal")
-    monkeypatch.setattr(journal.JournalWriter.__init__, "__defaults__", (path,))
+    monkeypatch.setattr(JournalWriter.__init__, "__defaults__", (path,))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(path)
         heard.settimeout(5)

@@ -12,8 +12,17 @@ from typing import Any
 import pytest
 
 from leeward.daemon.telling.metrics import Metrics
-from leeward.daemon.telling.observer import Observer
-from leeward.daemon.telling.security import BURST, KINDS, OWN_BURST, OWN_RATE, RATE, SOMEBODY, Digest, Offender
+from leeward.daemon.telling.observer import (
+    BURST,
+    KINDS,
+    OWN_BURST,
+    OWN_RATE,
+    RATE,
+    SOMEBODY,
+    Digest,
+    Observer,
+    Offender,
+)
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit, Outcome, Result
