@@ -1,5 +1,5 @@
 """
-Builds the C shim: leeward/_native/src/*.c, and what Python sees of it: HEADERS and kernel.cdef.h.
+Builds the C shim: leeward/_native/src/*.c, and what Python sees of it: HEADERS, and the kernel's names that it uses.
 
     python build_ffi.py            compile in place, as leeward/_native/_shim.abi3.so
     python build_ffi.py FOLDER     put it into FOLDER instead (sanitizer builds)
@@ -41,8 +41,8 @@ GLUE_WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-conversion",
 
 
 #: The headers that Python sees, each behind those that it includes.
-HEADERS = ("hot", "begin", "steps", "start", "spawn", "snapshot", "fork", "job", "keeper", "landlock", "mounts",
-           "privileges", "scout", "seccomp", "supervisor", "loop", "arenas", "arguments", "heap", "host", "threads")
+HEADERS = ("snapshot", "job", "steps", "spawn", "keeper", "privileges", "scout", "supervisor", "loop", "arguments",
+           "heap", "threads")
 
 
 def declarations(header: str) -> str:
@@ -57,6 +57,12 @@ def declarations(header: str) -> str:
             lines.append(line)
         before = line.strip()
     return "\n".join(lines)
+
+
+def kernel_names() -> str:
+    """The declarations of the constants of kernel headers that Python uses."""
+    used = {name for module in NATIVE.glob("*.py") for name in re.findall(r"\blib\.([A-Z]\w+)", module.read_text())}
+    return "".join(f"#define {name} ...\n" for name in sorted(used) if not name.startswith("LW_"))
 
 
 def compiler() -> list[str]:
@@ -112,7 +118,7 @@ def ffibuilder(headers: Path | None = None) -> FFI:
     flags, libraries = uring()
     for header in HEADERS:
         ffi.cdef(declarations((NATIVE / "src" / f"{header}.h").read_text()))
-    ffi.cdef((NATIVE / "kernel.cdef.h").read_text())
+    ffi.cdef(kernel_names())
     ffi.set_source(
         MODULE,
         "".join(f'#include "{header.name}"\n' for header in sorted(NATIVE.glob("src/*.h"))),

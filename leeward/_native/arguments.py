@@ -1,10 +1,4 @@
-"""
-The kernel's constants that a syscall filter is made of, by the kernel's names.
-
-Runs in:   the daemon; not imported by the crossing.
-Source:    the kernel's headers, through the compiler; `src/arguments.c` has the few
-           that those of Debian 12 lack.
-"""
+"""The kernel's constants that a syscall filter is made of, by the kernel's names. The crossing doesn't import it."""
 
 from __future__ import annotations
 
@@ -13,12 +7,7 @@ from leeward.errors import Bug
 
 
 def value(name: str) -> int:
-    """
-    The low 32 bits of *name*, e.g. "PR_SET_NAME".
-
-    Raises:
-        Bug: `src/arguments.c` doesn't list the name.
-    """
+    """The low 32 bits of *name*, e.g. "PR_SET_NAME"; Bug if `src/arguments.c` doesn't list it."""
     found = ffi.new("uint32_t *")
     if lib.lw_argument_value(name.encode(), found):
         raise Bug(f"{name} is missing in _native/src/arguments.c")

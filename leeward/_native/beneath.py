@@ -1,16 +1,11 @@
-"""
-Opens files below a folder, and none outside of it.
-
-Runs in:   porter and client.
-Source:    openat2(2), Linux 5.6
-"""
+"""Opens files below a folder, and none outside of it, by openat2(2), Linux 5.6. In porter and client."""
 
 from __future__ import annotations
 
 import os
 import struct
 
-from leeward._native.steps import Block, Call, Cell, Table, gives
+from leeward._native.steps import Block, Call, result_of
 
 #: RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH.
 _NO_SYMLINKS = 0x04
@@ -19,26 +14,13 @@ _RESOLVE = 0x01 | 0x02 | _NO_SYMLINKS | 0x08
 
 def open_beneath(folder: int, path: bytes, flags: int, mode: int = 0, *, links: bool = False) -> int:
     """
-    Open *path* in *folder*: no link is followed, no mount crossed, and no `..` leads out.
-
-    Args:
-        folder: a descriptor.
-        path: relative.
-        flags: of open(2).
-        mode: the permissions of a file that is made; 0 if none is.
-        links: links are followed as long as they stay in *folder*.
-
-    Returns:
-        A close-on-exec descriptor of the caller's.
-
-    Raises:
-        OSError: with the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of *folder*.
+    Open the relative *path* in *folder*: no mount is crossed, no `..` leads out, and no link is followed, or with
+    *links* only those that stay in *folder*. *mode* is for a file that is made. The caller owns the descriptor, which
+    is close-on-exec. OSError has the errno of openat2(2): ELOOP for a link, EXDEV for a path that leads out of
+    *folder*.
     """
-    cell = Cell("found")
     how = Block(struct.pack("QQQ", flags | os.O_CLOEXEC, mode, _RESOLVE & ~_NO_SYMLINKS if links else _RESOLVE))
-    table = Table([gives(cell, Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)])
-    table.run()
-    found = table.value(cell)
+    found = result_of(Call.OPENAT2, folder, os.fsdecode(path), how, len(how.data), optional=True)
     if found < 0:
         raise OSError(-found, os.strerror(-found), os.fsdecode(path))
     return found

@@ -1,9 +1,4 @@
-"""
-A job's end of its two pipes: one call reads the frame, one sends the reply.
-
-Runs in:   the job's process.
-Source:    read(2), statvfs(3), pause(2)
-"""
+"""A job's end of its two pipes, in the job's process: one call reads the frame, one sends the reply."""
 
 from __future__ import annotations
 
@@ -21,7 +16,6 @@ class Pipes:
     Reads the job's frame from one pipe, and sends the reply without details on the other. One object in a process.
 
     Args:
-        job, reply: the descriptors of the pipes.
         lone: the first byte of a frame that is the last one on its pipe, which is closed after it.
         workspace: a folder; if its file system is full, the reply needs details.
         nothing: the reply without details.
@@ -38,10 +32,8 @@ class Pipes:
 
     def take(self) -> bytes | None:
         """
-        Wait for a frame. Returns its payload, or None if the writer is gone.
-
-        Raises:
-            MemoryError: there is no memory for the payload. The job must not end as if it had run.
+        Wait for a frame. Returns its payload, or None if the writer is gone. MemoryError if there is no memory for the
+        payload: the job must not end as if it had run.
         """
         size = _take()
         if size >= 0:

@@ -1,9 +1,4 @@
-"""
-The loop of a keeper, in C. The keeper calls it once; in each job, which is a clone of the keeper, the call returns.
-
-Runs in:   the keeper, and its jobs when the loop returns in them.
-Needs:     one thread. Linux 5.9 (close_range).
-"""
+"""The loop of a keeper, in C. The keeper calls it once; in each job, a clone of the keeper, the call returns."""
 
 from __future__ import annotations
 
@@ -20,42 +15,22 @@ from leeward.errors import KernelRefusal
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """
-    How far a new process has come with its steps.
-
-    Attributes:
-        join_error: 0, or the errno with which it could not join its cgroups. Then no step was taken.
-        affinity_error: 0, or the errno with which its affinity could not be set to the one processor that it may use.
-        done: how many steps had an allowed result.
-        result: the result of the next step.
-        hurried: a request waits for this runner.
-        beside: 0 for a runner's first process; else the control.Kind of the process.
-        begun: it has sent the message that it is ready, and read its job's frame.
-    """
-
-    join_error: int
-    affinity_error: int
-    done: int
-    result: int
-    hurried: bool = False
-    beside: int = 0
-    begun: bool = False
+    join_error: int        # 0, or the errno with which it could not join its cgroups; then no step was taken
+    affinity_error: int    # 0, or the errno with which its one processor could not be set
+    done: int              # how many steps had an allowed result
+    result: int            # the result of the next step
+    hurried: bool = False  # a request waits for this runner
+    beside: int = 0        # 0 for a runner's first process; else the control.Kind of the process
+    begun: bool = False    # it has sent the message that it is ready, and read its job's frame
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """
-    The steps that every process of one kind takes up to its last lock.
-
-    Attributes:
-        table: the steps.
-        ends: the cells of *table* for the descriptors that come with the order, as keeper.h lists them (LW_ENDS).
-        layers: for each step, the number of its layer in control.LAYERS.
-    """
+    """The steps that every process of one kind takes up to its last lock."""
 
     table: Table
-    ends: Sequence[Cell]
-    layers: Sequence[int] = ()
+    ends: Sequence[Cell]        # for the descriptors that come with the order, as keeper.h lists them (LW_ENDS)
+    layers: Sequence[int] = ()  # for each step, the number of its layer in control.LAYERS
 
 
 class Kept:
@@ -89,29 +64,21 @@ class Kept:
                 path.layers = self._layers[-1]
         self.born = ffi.new("struct lw_born *")
         self.paths[0].once = once
-        self._beginning: Any = None
+        self.beginning: Any = None  # a struct lw_beginning * for jobs that begin in C
         self.snapshot: Snapshot | None = None
         self.begun = Born(0, 0, self.paths[0].count, 0, hurried=True, begun=True)
         self.sound = [Born(0, 0, self.paths[0].count, 0, hurried) for hurried in (False, True)]
 
     def copy_at_once(self, pages: Sequence[tuple[int, int]]) -> None:
-        """
-        Have *pages* copied for each new job in one go (Linux 5.14).
-
-        Args:
-            pages: address and bytes of memory that each job will write.
-        """
+        """Have *pages* (address and bytes), which each job will write, copied for it in one go (Linux 5.14)."""
         self._pages = ffi.new("struct lw_range[]", list(pages))
         for path in (self.paths[0], self.paths[3]):  # LW_FIRST, LW_COPY
             path.pages, path.page_count = self._pages, len(pages)
 
     def copy_by_clone(self, pages: Sequence[tuple[int, int]]) -> None:
         """
-        Have *pages* copied by the call that makes a runner, from a keeper's first job on for which a request waits,
-        if the kernel lets the keeper pin so many pages.
-
-        Args:
-            pages: address and bytes of memory that each such job will write.
+        Have *pages* (address and bytes) copied by the call that makes a runner, from a keeper's first job on for which
+        a request waits, if the kernel lets the keeper pin so many pages.
         """
         self._hot = ffi.new("struct lw_range[]", list(pages))
         self.paths[0].hot, self.paths[0].hot_count = self._hot, len(pages)
@@ -124,16 +91,10 @@ class Kept:
         self.snapshot = snapshot
         self.paths[0].taken = snapshot.taken
 
-    @property
-    def beginning(self) -> Any:
-        """A struct lw_beginning * for jobs that begin in C; None if none does."""
-        return self._beginning
-
     def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
         """
-        Have runners for which a request waits take the steps between the last lock and the job in C.
-
-        The job's pipes must have been set by then: see `job.Pipes`.
+        Have runners for which a request waits take the steps between the last lock and the job in C. The job's pipes
+        must have been set by then: see `job.Pipes`.
 
         Args:
             birth: the channel by which a runner reports that it is ready.
@@ -142,29 +103,19 @@ class Kept:
                 since bytecode costs pages. If it raises, the runner isn't begun in C.
         """
         self._ready, self._renew = ffi.from_buffer(ready), renew
-        self._beginning = ffi.new("struct lw_beginning *", {
+        self.beginning = ffi.new("struct lw_beginning *", {
             "ready": self._ready, "size": len(ready), "birth": birth, "renew": ffi.cast("void *", id(renew))})
-        self.paths[0].beginning = self._beginning
+        self.paths[0].beginning = self.beginning
 
 
 def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
     """
-    Make runners for the daemon until it is gone.
+    Make runners for the daemon until it is gone (None), under a Landlock *ruleset* for the inits, or -1. In a job: how
+    far it has come. KernelRefusal if *channel* broke, or brought a message that the daemon never sends (EPROTO).
 
     CPython's functions around a fork (PyOS_BeforeFork, PyOS_AfterFork_Child) aren't called. They handle threads that
-    the child lacks, and the locks that such threads may hold; the keeper has only one thread, which is
-    outside of the interpreter while it is in this call. `inside.hooks` runs the hooks of os.register_at_fork.
-    docs/decisions/0010
-
-    Args:
-        channel: the keeper's end of its control channel.
-        ruleset: a Landlock ruleset that is enforced on the inits, or -1.
-
-    Returns:
-        In a job: how far it has come. In the keeper: None, once the daemon is gone.
-
-    Raises:
-        KernelRefusal: the channel broke, or brought a message that the daemon never sends (EPROTO).
+    the child lacks, and the locks that such threads may hold; the keeper has only one thread, which is outside of the
+    interpreter while it is in this call. `inside.fresh` runs the hooks of os.register_at_fork. docs/decisions/0010
     """
     kept.how.ruleset = ruleset
     ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)

@@ -1,8 +1,6 @@
 """
-Landlock's three system calls, and the kernel's names for what they restrict.
-
-Runs in:   anywhere; the steps are taken in the runner.
-Source:    landlock(7), landlock_create_ruleset(2), <linux/landlock.h> of Linux 7.3
+Landlock's three system calls, and the kernel's names for what they restrict: landlock(7). The numbers are those of
+<linux/landlock.h> of Linux 7.3; the build system's own header may be older.
 """
 
 from __future__ import annotations
@@ -12,97 +10,84 @@ import errno
 import os
 import struct
 
-from leeward._native._shim import ffi, lib
-from leeward._native.steps import Block, Call, Cell, Step, gives, returns
+from leeward._native.steps import AT_FDCWD as AT_FDCWD
+from leeward._native.steps import Block, Call, Cell, Step, gives, result_of, returns
 from leeward.errors import KernelRefusal
 
-AT_FDCWD = -100
 _PATH_BENEATH, _NET_PORT = 1, 2  # enum landlock_rule_type
+_VERSION = 1 << 0  # LANDLOCK_CREATE_RULESET_VERSION
 
 
 class FsAccess(enum.IntFlag):
     """LANDLOCK_ACCESS_FS_*: what may be done with files and folders."""
 
-    EXECUTE = lib.LANDLOCK_ACCESS_FS_EXECUTE
-    WRITE_FILE = lib.LANDLOCK_ACCESS_FS_WRITE_FILE
-    READ_FILE = lib.LANDLOCK_ACCESS_FS_READ_FILE
-    READ_DIR = lib.LANDLOCK_ACCESS_FS_READ_DIR
-    REMOVE_DIR = lib.LANDLOCK_ACCESS_FS_REMOVE_DIR
-    REMOVE_FILE = lib.LANDLOCK_ACCESS_FS_REMOVE_FILE
-    MAKE_CHAR = lib.LANDLOCK_ACCESS_FS_MAKE_CHAR
-    MAKE_DIR = lib.LANDLOCK_ACCESS_FS_MAKE_DIR
-    MAKE_REG = lib.LANDLOCK_ACCESS_FS_MAKE_REG
-    MAKE_SOCK = lib.LANDLOCK_ACCESS_FS_MAKE_SOCK
-    MAKE_FIFO = lib.LANDLOCK_ACCESS_FS_MAKE_FIFO
-    MAKE_BLOCK = lib.LANDLOCK_ACCESS_FS_MAKE_BLOCK
-    MAKE_SYM = lib.LANDLOCK_ACCESS_FS_MAKE_SYM
-    REFER = lib.LANDLOCK_ACCESS_FS_REFER
-    TRUNCATE = lib.LANDLOCK_ACCESS_FS_TRUNCATE
-    IOCTL_DEV = lib.LANDLOCK_ACCESS_FS_IOCTL_DEV
-    RESOLVE_UNIX = lib.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+    RESOLVE_UNIX = 1 << 16
 
 
 class NetAccess(enum.IntFlag):
     """LANDLOCK_ACCESS_NET_*: what may be done with ports."""
 
-    BIND_TCP = lib.LANDLOCK_ACCESS_NET_BIND_TCP
-    CONNECT_TCP = lib.LANDLOCK_ACCESS_NET_CONNECT_TCP
-    BIND_UDP = lib.LANDLOCK_ACCESS_NET_BIND_UDP
-    CONNECT_SEND_UDP = lib.LANDLOCK_ACCESS_NET_CONNECT_SEND_UDP
+    BIND_TCP = 1 << 0
+    CONNECT_TCP = 1 << 1
+    BIND_UDP = 1 << 2
+    CONNECT_SEND_UDP = 1 << 3
 
 
 class Scope(enum.IntFlag):
     """LANDLOCK_SCOPE_*: what may not cross the border of the domain."""
 
-    ABSTRACT_UNIX_SOCKET = lib.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
-    SIGNAL = lib.LANDLOCK_SCOPE_SIGNAL
+    ABSTRACT_UNIX_SOCKET = 1 << 0
+    SIGNAL = 1 << 1
 
 
 class RestrictSelf(enum.IntFlag):
     """LANDLOCK_RESTRICT_SELF_*: which denials are written to the host's audit log."""
 
-    LOG_SAME_EXEC_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF
-    LOG_SUBDOMAINS_OFF = lib.LANDLOCK_RESTRICT_SELF_LOG_SUBDOMAINS_OFF
+    LOG_SAME_EXEC_OFF = 1 << 0
+    LOG_SUBDOMAINS_OFF = 1 << 2
 
 
 def abi() -> int:
-    """
-    The version of the Landlock ABI of the running kernel; 0 if it has no Landlock.
-
-    Raises:
-        KernelRefusal: the call failed for another reason.
-    """
-    ret_abi = ffi.new("int *")
-    error = -lib.lw_landlock_abi(ret_abi)
-    if error in (errno.ENOSYS, errno.EOPNOTSUPP):
-        return 0
-    if error:
-        raise KernelRefusal("landlock_create_ruleset", "flags=LANDLOCK_CREATE_RULESET_VERSION", error)
-    return int(ret_abi[0])
+    """The version of the kernel's Landlock ABI; 0 if it has no Landlock; KernelRefusal if the call fails otherwise."""
+    version = result_of(Call.LANDLOCK_CREATE_RULESET, 0, 0, _VERSION, optional=True)
+    if version < 0 and -version not in (errno.ENOSYS, errno.EOPNOTSUPP):
+        raise KernelRefusal("landlock_create_ruleset", "flags=LANDLOCK_CREATE_RULESET_VERSION", -version)
+    return max(version, 0)
 
 
 def absence() -> int:
     """Why the kernel has no Landlock: EOPNOTSUPP if it isn't switched on, ENOSYS if it wasn't built in; 0 if it has it."""
-    error = -int(lib.lw_landlock_abi(ffi.new("int *")))
-    return max(error, 0)
+    return max(-result_of(Call.LANDLOCK_CREATE_RULESET, 0, 0, _VERSION, optional=True), 0)
 
 
 def ruleset_step(ruleset: Cell, fs: int, net: int, scoped: int) -> Step:
     """
-    Make a ruleset, into *ruleset*, that denies the rights *fs*, *net* and *scoped* until rules allow parts of them.
-
-    Linux 5.13; *net* from 6.7, *scoped* from 6.12; E2BIG or EINVAL if the kernel doesn't know a right.
+    Make a ruleset, into *ruleset*, that denies the rights *fs*, *net* (Linux 6.7) and *scoped* (6.12) until rules allow
+    parts of them. E2BIG or EINVAL if the kernel doesn't know a right.
     """
     return gives(ruleset, Call.LANDLOCK_CREATE_RULESET, Block(struct.pack("QQQ", fs, net, scoped)), 24, 0)
 
 
 def path_steps(ruleset: Cell, path: str, access: int, *, optional: bool = False) -> list[Step]:
     """
-    Allow *access* on *path* and, if it is a folder, beneath it. Links are followed.
-
-    Args:
-        optional: it is no error if *path* doesn't exist, or if it is a file while *access* has rights on a folder's
-            entries (EINVAL); then no rule is added.
+    Allow *access* on *path* and, if it is a folder, beneath it. Links are followed. If *optional*, no rule is added
+    where *path* doesn't exist, or is a file while *access* has rights on a folder's entries (EINVAL).
     """
     beneath = Cell(path)
     rule = Block(struct.pack("=Qi", access, -1), cells={8: beneath})  # struct landlock_path_beneath_attr
@@ -122,7 +107,6 @@ def held_step(ruleset: Cell, descriptor: int, access: int, *, optional: bool = F
 
 
 def port_step(ruleset: Cell, port: int, access: int) -> Step:
-    """Allow *access* on *port*. Linux 6.7."""
     rule = Block(struct.pack("QQ", access, port))  # struct landlock_net_port_attr
     return returns(Call.LANDLOCK_ADD_RULE, ruleset, _NET_PORT, rule, 0)
 
@@ -130,8 +114,7 @@ def port_step(ruleset: Cell, port: int, access: int) -> Step:
 def restrict_step(ruleset: Cell | int, flags: int) -> Step:
     """
     Enforce the ruleset on the thread that takes this step and on all threads and processes that it starts afterwards.
-
-    Irreversible; EPERM without no_new_privs. E2BIG if 16 rulesets are enforced already. Linux 5.13, *flags* from 6.15.
+    Irreversible. *flags* from Linux 6.15.
     """
     hints = {errno.E2BIG: "16 rulesets are already stacked", errno.EPERM: "no_new_privs is not set"}
     return Step(Call.LANDLOCK_RESTRICT_SELF, (ruleset, flags), hints=hints)

@@ -1,18 +1,15 @@
-"""
-The event loop in C: epoll or io_uring, and the fast path of short jobs.
-
-Runs in:   the daemon; a loop belongs to the thread that made it.
-Needs:     for IO_URING Linux 5.19, and a build with liburing.
-"""
+"""The event loop in C: epoll or io_uring (Linux 5.19, and a build with liburing), and the fast path of short jobs."""
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
+from leeward._native.steps import Call, result_of
 from leeward.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
@@ -76,50 +73,35 @@ class Gauge:
 @dataclass(frozen=True, slots=True)
 class Offer:
     """
-    A runner to which the fast path may give the next job, and what the fast path needs to make the answer.
-
-    Attributes:
-        number: the runner's number.
-        job, reply, out, err: the daemon's ends of the runner's pipes.
-        time, peak, oom, forks: where to read its processor time (in units of *time_unit* seconds), its peak of memory,
-            and how often it reached the limits on memory and on processes. *time_before*, *oom_before* and
-            *forks_before* are the values before the job.
-        session, stream: 0 and -1; or the session, and the stream, for which the runner is reserved.
-        shows: jobs of the session may display things.
-        supervisor, denials: the supervisor's handle, and the slot in which it counts the runner's refused calls.
-            *denials_before* is their number before the job.
+    A runner to which the fast path may give the next job, and what the fast path needs to make the answer. What ends
+    with `_before` is the value before the job.
     """
 
     number: int
-    job: int
+    job: int          # the daemon's ends of the runner's pipes
     reply: int
     out: int
     err: int
-    time: Gauge
-    peak: Gauge
-    oom: Gauge
-    forks: Gauge
+    time: Gauge       # its processor time, in units of `time_unit` seconds
+    peak: Gauge       # of its memory
+    oom: Gauge        # how often it reached the limits on memory,
+    forks: Gauge      # and on processes
     time_unit: float
     time_before: float
     oom_before: int
     forks_before: int
-    supervisor: Any
-    denials: int
+    supervisor: Any   # the supervisor's handle,
+    denials: int      # and the slot in which it counts the runner's refused calls
     denials_before: int
-    session: int = 0
-    stream: int = -1
-    shows: bool = False
+    session: int = 0  # or the session,
+    stream: int = -1  # and the stream, for which the runner is reserved
+    shows: bool = False  # jobs of the session may display things
 
 
 class Loop:
     """
     An event loop. The caller still owns the descriptors that it passes; it must `forget` one before it closes it.
-
-    Args:
-        io: EPOLL or IO_URING.
-
-    Raises:
-        KernelRefusal: ENOSYS or EPERM: io_uring is missing or forbidden.
+    KernelRefusal, ENOSYS or EPERM, if io_uring is missing or forbidden.
     """
 
     def __init__(self, io: int) -> None:
@@ -151,10 +133,8 @@ class Loop:
 
     def watch(self, fd: int, events: int) -> None:
         """
-        Report READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error.
-
-        Raises:
-            OSError: *fd* is in the loop already, or can't be waited for.
+        Report READY whenever *fd* has one of *events* (EPOLL*), a hang-up or an error; OSError if it can't be waited
+        for.
         """
         _check(lib.lw_loop_watch(self._handle, fd, events))
 
@@ -171,9 +151,8 @@ class Loop:
 
     def stream(self, fd: int, number: int, *, guarded: bool = False, reading: bool = True) -> None:
         """
-        Serve the connection *fd*: report DATA for input, from the start or once `read` turns that on. Each SENT has
-        *number*. If *guarded*, descriptors may come with the input; if some come with the next bytes, DATA reports
-        -EPERM, and nothing is received.
+        Serve the connection *fd*: report DATA for input, once it is `read`. Each SENT has *number*. If *guarded*, and
+        descriptors come with the next bytes, DATA reports -EPERM, and nothing is received.
         """
         _check(lib.lw_loop_stream(self._handle, fd, number, guarded, reading))
 
@@ -187,12 +166,8 @@ class Loop:
 
     def send(self, fd: int, data: memoryview, fds: Sequence[int] = ()) -> int | None:
         """
-        Send *data* and *fds*. Returns the number of bytes sent; or None if SENT will report it: then *data* must not
-        change until SENT.
-
-        Raises:
-            BlockingIOError: nothing was sent. ROOM is reported when there is room.
-            OSError: the stream is broken.
+        Send *data* and *fds*. Returns the number of bytes sent; or None: *data* must not change until SENT reports it.
+        BlockingIOError: nothing was sent, and ROOM is reported when there is room. OSError: the stream is broken.
         """
         sent: int = lib.lw_stream_send(self._handle, fd, ffi.from_buffer(data), len(data), list(fds), len(fds))
         if sent == -_EINPROGRESS:
@@ -207,7 +182,6 @@ class Loop:
         return max(0, int(lib.lw_stream_backlog(self._handle, fd)))
 
     def set_templates(self, templates: MessageTemplates) -> None:
-        """Set the templates of the fast path, once."""
         kept = {name: ffi.from_buffer(getattr(templates, name)) for name in MessageTemplates.__slots__}
         given = ffi.new("struct lw_templates *")
         for name, data in kept.items():
@@ -220,21 +194,11 @@ class Loop:
         lib.lw_fast_path_linger(self._handle, after_start_ns, after_answer_ns)
 
     def offer(self, offer: Offer) -> None:
-        """
-        Let the fast path give this runner to the next request that fits.
-
-        Raises:
-            OSError: the runner can't be offered.
-        """
+        """Let the fast path give this runner to the next request that fits; OSError if it can't be offered."""
         _check(lib.lw_fast_path_offer(self._handle, _given(offer)))
 
     def adopt(self, offer: Offer, fd: int, identity: int, started: float) -> None:
-        """
-        Let the fast path answer the request *identity* of stream *fd*, whose job this runner has had since *started*.
-
-        Raises:
-            OSError: the fast path can't do so.
-        """
+        """Let the fast path answer the request *identity* of stream *fd*, whose job this runner has had since *started*."""
         _check(lib.lw_fast_path_adopt(self._handle, _given(offer), fd, identity, started))
 
     def withdraw(self, number: int) -> bool:
@@ -243,10 +207,8 @@ class Loop:
 
     def refusal(self, before: bytes, behind: bytes) -> None:
         """
-        Set the refusal that `shed` streams get: its bytes before and behind the request's id.
-
-        Raises:
-            OSError: the bytes are too many, or there is no memory.
+        Set the refusal that `shed` streams get: its bytes before and behind the request's id. OSError if they are too
+        many.
         """
         _check(lib.lw_fast_path_refusal(self._handle, ffi.from_buffer(before), len(before), ffi.from_buffer(behind),
                                         len(behind)))
@@ -263,8 +225,13 @@ class Loop:
         lib.lw_loop_close(self._handle)
 
 
+def io_uring_refusal() -> int:
+    """The errno with which io_uring_setup(2), Linux 5.1, is refused here; 0 where without parameters it says EFAULT."""
+    refusal = -result_of(Call.IO_URING_SETUP, 1, 0, optional=True)
+    return 0 if refusal == errno.EFAULT else refusal
+
+
 def data_of(event: Any, size: int) -> bytes:
-    """A copy of the *size* bytes at `event.data`."""
     return bytes(ffi.buffer(event.data, size))
 
 

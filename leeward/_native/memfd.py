@@ -1,9 +1,4 @@
-"""
-Memory files, which nobody can ever run as a program.
-
-Runs in:   the daemon, and `leeward doctor`.
-Source:    memfd_create(2)
-"""
+"""Memory files, which nobody can ever run as a program. memfd_create(2)"""
 
 from __future__ import annotations
 
@@ -19,13 +14,8 @@ _NOEXEC_SEAL = 0x8
 
 def memory_file(name: str) -> int:
     """
-    Make an empty memory file that can be sealed. Returns a close-on-exec descriptor, which the caller owns.
-
-    The file has no execute permission and is sealed against getting it, from Linux 6.3 on. A host may require that
-    (vm.memfd_noexec=2).
-
-    Raises:
-        OSError: no descriptor or no memory is left, or the host forbids memory files.
+    Make an empty memory file that can be sealed; the caller owns its close-on-exec descriptor. It has no execute
+    permission and is sealed against getting it, from Linux 6.3 on: a host may require that (vm.memfd_noexec=2).
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
@@ -39,9 +29,7 @@ def memory_file(name: str) -> int:
 @point("results.seal")
 def seal(fd: int, seals: int) -> None:
     """
-    Add *seals* (F_SEAL_...) to those of a memory file. Linux 3.17.
-
-    Raises:
-        OSError: the file is sealed against more seals, or has a writable mapping (EBUSY).
+    Add *seals* (F_SEAL_...) to those of a memory file. OSError if it is sealed against that, or mapped writable
+    (EBUSY).
     """
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)

@@ -1,9 +1,7 @@
 """
-The mount calls that work on descriptors.
+The mount calls that work on descriptors, and mount(2). Each needs CAP_SYS_ADMIN over the mount namespace.
 
-Runs in:   keeper and runner; each call needs CAP_SYS_ADMIN over the mount namespace.
-Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12;
-           mount(2), for Linux before that
+Source:    open_tree(2), move_mount(2), fsopen(2), pivot_root(2), Linux 5.2; mount_setattr(2), Linux 5.12
 """
 
 from __future__ import annotations
@@ -15,12 +13,13 @@ import re
 import struct
 from collections.abc import Mapping
 
-from leeward._native._shim import ffi, lib
-from leeward._native.steps import Block, Call, Cell, Step, Table, gives, returns
+from leeward._native._shim import lib
+from leeward._native.steps import AT_FDCWD as AT_FDCWD
+from leeward._native.steps import Block, Call, Cell, Step, Table, gives, result_of, returns
 from leeward.errors import KernelRefusal
 
-AT_FDCWD = -100
 MNT_DETACH = 2
+_STATX_MNT_ID = 0x1000
 
 #: By whether a mount is optional: the errnos that a step on it may return when there is no mount.
 _NO_MOUNT = {False: (), True: (errno.EBADF,)}
@@ -35,69 +34,46 @@ class MountAttr(enum.IntFlag):
     NOEXEC = lib.MOUNT_ATTR_NOEXEC
 
 
-def _checked(result: int, call: str, arguments: str) -> int:
-    if result < 0:
-        raise KernelRefusal(call, arguments, -result)
-    return result
-
-
 def move_mount(mount: int, to: str) -> None:
-    """Attach the detached *mount* at *to*."""
-    _checked(lib.lw_move_mount(mount, os.fsencode(to)), "move_mount", f"{mount}, {to!r}")
+    Table([move_step(mount, to)]).run()
 
 
 def move_onto(mount: int, place: int) -> None:
     """Attach the detached *mount* on the file or folder of the descriptor *place*."""
-    flags = lib.MOVE_MOUNT_F_EMPTY_PATH | lib.MOVE_MOUNT_T_EMPTY_PATH
-    Table([returns(Call.MOVE_MOUNT, mount, "", place, "", flags)]).run()
+    Table([move_step(mount, "", place)]).run()
 
 
 def copy(path: str | int, *, recursive: bool = True) -> int:
-    """
-    Make a detached copy of the mount tree at *path*, a path or an open descriptor. Returns a close-on-exec descriptor,
-    which the caller owns. A link as the last component isn't followed.
-    """
-    cell = Cell("tree")
-    flags = (lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW
-             | (lib.AT_RECURSIVE if recursive else 0))
+    """`copy_step` at once, also of an open descriptor. Returns a close-on-exec descriptor, which the caller owns."""
     at, name = (path, "") if isinstance(path, int) else (AT_FDCWD, path)
-    table = Table([gives(cell, Call.OPEN_TREE, at, name, flags | (0 if name else lib.AT_EMPTY_PATH))])
-    table.run()
-    return table.value(cell)
+    return result_of(Call.OPEN_TREE, at, name, _copying(recursive) | (0 if name else lib.AT_EMPTY_PATH))
 
 
 def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
     """
-    Set *attributes* on the detached *mount* and all mounts below it, and make them private. Linux 5.12.
-
-    Args:
-        ids: a descriptor of a user namespace, by whose map the owners of files are shown; -1 for none.
+    `attributes_step` at once. *ids*: a descriptor of a user namespace, by whose map the owners of files are shown; or
+    -1.
     """
-    idmap = lib.MOUNT_ATTR_IDMAP if ids >= 0 else 0
-    how = Block(struct.pack("QQQQ", attributes | idmap, 0, lib.MS_PRIVATE, max(0, ids)))  # struct mount_attr
-    Table([returns(Call.MOUNT_SETATTR, mount, "", lib.AT_RECURSIVE | lib.AT_EMPTY_PATH, how, len(how.data))]).run()
+    Table([attributes_step(mount, attributes, ids=ids)]).run()
 
 
 def sets_attributes() -> bool:
-    """Whether the kernel has mount_setattr(2)."""
     return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
 def remount(path: str, attributes: MountAttr | int) -> None:
-    """
-    Set the attributes RDONLY, NOSUID, NODEV and NOEXEC of the attached mount at *path*: those in *attributes* on, the
-    others off.
-
-    By mount(2). In a user namespace, an attribute that the mount came with can't be removed (EPERM).
-    """
-    _checked(lib.lw_mount_remount(os.fsencode(path), attributes), "mount", f"{path!r}, MS_REMOUNT, {attributes!r}")
+    Table([remount_step(path, attributes)]).run()
 
 
 def mount_id(fd: int) -> int:
     """The id, as in /proc/self/mountinfo, of the mount that *fd* is in. Linux 5.8."""
-    found = ffi.new("uint64_t *")
-    _checked(lib.lw_mount_id(fd, found), "statx", f"{fd}, STATX_MNT_ID")
-    return int(found[0])
+    found = Block(bytes(256))  # struct statx
+    table = Table([returns(Call.STATX, fd, "", lib.AT_EMPTY_PATH | lib.AT_NO_AUTOMOUNT, _STATX_MNT_ID, found)])
+    table.run()
+    about = table.content(found)
+    if not int.from_bytes(about[:4], "little") & _STATX_MNT_ID:
+        raise KernelRefusal("statx", f"{fd}, STATX_MNT_ID", errno.ENOSYS)
+    return int.from_bytes(about[0x90:0x98], "little")
 
 
 def unescaped(point: str) -> str:
@@ -106,20 +82,20 @@ def unescaped(point: str) -> str:
 
 
 def filesystem(type: str, options: Mapping[str, str], attributes: MountAttr | int) -> int:
-    """Make a new filesystem and a detached mount of it. Returns a close-on-exec descriptor, which the caller owns."""
-    fs = _checked(lib.lw_fsopen(type.encode()), "fsopen", repr(type))
+    """`filesystem_steps` at once. Returns a close-on-exec descriptor of the mount, which the caller owns."""
+    made = Cell(type)
+    opening, *rest, _ = filesystem_steps(made, type, options, attributes)
+    table = Table([opening, *rest])
     try:
-        for key, value in options.items():
-            given = value.encode() if value else ffi.NULL
-            _checked(lib.lw_fsconfig_string(fs, key.encode(), given), "fsconfig", f"{type}, {key}={value}")
-        _checked(lib.lw_fsconfig_string(fs, ffi.NULL, ffi.NULL), "fsconfig", f"{type}, FSCONFIG_CMD_CREATE")
-        return _checked(lib.lw_fsmount(fs, attributes), "fsmount", type)
+        table.run()
+        return table.value(made)
     finally:
-        os.close(fs)
+        if opening.into is not None and (fs := table.value(opening.into)) > 0:  # 0: it wasn't opened
+            os.close(fs)
 
 
 def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attributes: MountAttr | int) -> list[Step]:
-    """`filesystem` as steps; *mount* gets the descriptor. An option without a value is set as a flag."""
+    """Make a new filesystem and a detached mount of it for the cell *mount*. An option without a value is set as a flag."""
     fs = Cell(f"new {type}")
     return [
         gives(fs, Call.FSOPEN, type, lib.FSOPEN_CLOEXEC),
@@ -132,10 +108,7 @@ def filesystem_steps(mount: Cell, type: str, options: Mapping[str, str], attribu
 
 
 def mount_step(type: str, target: str, options: Mapping[str, str], attributes: MountAttr | int) -> Step:
-    """
-    Make a new filesystem and mount it at *target*, a path whose links are followed: by mount(2). An option without a
-    value is set as a flag.
-    """
+    """Make a new filesystem and mount it at *target*, a path whose links are followed. As for `filesystem_steps`."""
     return returns(Call.MOUNT, "none", target, type, int(attributes), _text(options))
 
 
@@ -156,35 +129,34 @@ def _text(options: Mapping[str, str]) -> str | int:
 
 def copy_step(mount: Cell, path: str, *, optional: bool = False, alone: bool = False) -> Step:
     """
-    Make a detached copy of the mount tree at *path*; *mount* gets its descriptor.
-
-    A symbolic link as the last component isn't followed: the sandbox may not be allowed to see its target.
-
-    Args:
-        optional: the kernel may refuse; then *mount* holds the negative errno.
-        alone: copy the mount without those below it.
+    Make a detached copy of the mount tree at *path*, or of the one mount if *alone*; *mount* gets its descriptor, or
+    the negative errno if the kernel may refuse (*optional*). A symbolic link as the last component isn't followed: the
+    sandbox may not be allowed to see its target.
     """
-    flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW | (0 if alone else lib.AT_RECURSIVE)
-    return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, flags, optional=optional)
+    return gives(mount, Call.OPEN_TREE, AT_FDCWD, path, _copying(not alone), optional=optional)
 
 
-def move_step(mount: Cell, to: str, dir: Cell | int = AT_FDCWD, *, optional: bool = False) -> Step:
+def _copying(recursive: bool) -> int:
+    flags = lib.OPEN_TREE_CLONE | lib.OPEN_TREE_CLOEXEC | lib.AT_SYMLINK_NOFOLLOW
+    return int(flags | (lib.AT_RECURSIVE if recursive else 0))
+
+
+def move_step(mount: Cell | int, to: str, dir: Cell | int = AT_FDCWD, *, optional: bool = False) -> Step:
     """
-    Attach the detached *mount* at *to* below *dir*, or on *dir* itself if *to* is empty.
-
-    Args:
-        optional: it is no error if *mount* holds no descriptor.
+    Attach the detached *mount* at *to* below *dir*, or on *dir* itself if *to* is empty. If *optional*, it is no error
+    if *mount* holds no descriptor.
     """
     flags = lib.MOVE_MOUNT_F_EMPTY_PATH | (0 if to else lib.MOVE_MOUNT_T_EMPTY_PATH)
     return returns(Call.MOVE_MOUNT, mount, "", dir, to, flags, unless=_NO_MOUNT[optional])
 
 
-def attributes_step(mount: Cell, set: MountAttr, *, optional: bool = False) -> Step:
+def attributes_step(mount: Cell | int, set: MountAttr, *, optional: bool = False, ids: int = -1) -> Step:
     """
     Set *set* on the detached *mount* and all mounts below it, and make them private, so that no later mount propagates
     to them from where they were copied. Linux 5.12.
     """
-    how = Block(struct.pack("QQQQ", set, 0, lib.MS_PRIVATE, 0))  # struct mount_attr
+    idmap = lib.MOUNT_ATTR_IDMAP if ids >= 0 else 0
+    how = Block(struct.pack("QQQQ", set | idmap, 0, lib.MS_PRIVATE, max(0, ids)))  # struct mount_attr
     return returns(Call.MOUNT_SETATTR, mount, "", lib.AT_RECURSIVE | lib.AT_EMPTY_PATH, how, len(how.data),
                    unless=_NO_MOUNT[optional])
 
@@ -194,11 +166,13 @@ def private_step() -> Step:
     return returns(Call.MOUNT, 0, "/", 0, lib.MS_REC | lib.MS_PRIVATE, 0)
 
 
-def remount_step(path: str, attributes: MountAttr) -> Step:
-    """`remount` as a step."""
+def remount_step(path: str, attributes: MountAttr | int) -> Step:
+    """
+    Set RDONLY, NOSUID, NODEV and NOEXEC of the attached mount at *path*: those in *attributes* on, the others off. In a
+    user namespace, an attribute that the mount came with can't be removed (EPERM).
+    """
     return returns(Call.MOUNT, 0, path, 0, lib.MS_REMOUNT | lib.MS_BIND | int(attributes), 0)
 
 
 def unmount_step(path: str) -> Step:
-    """Detach the mount at *path*, and all below it."""
     return returns(Call.UMOUNT2, path, MNT_DETACH)

@@ -1,9 +1,4 @@
-"""
-Receives descriptors by a socket, each of which is close-on-exec from the start.
-
-Runs in:   the daemon.
-Source:    unix(7), SCM_RIGHTS. socket.recv_fds of Python 3.11 takes flags but ignores them.
-"""
+"""Receives descriptors that are close-on-exec from the start: socket.recv_fds of Python 3.11 ignores its flags. unix(7)"""
 
 from __future__ import annotations
 
@@ -15,14 +10,8 @@ from _socket import socket as Socket
 
 def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
     """
-    Receive the next message.
-
-    Returns:
-        At most *room* bytes of the message, at most *most* descriptors, which the caller owns, and the flags of
-        recvmsg(2).
-
-    Raises:
-        OSError: from recvmsg(2).
+    The next message: at most *room* bytes of it, at most *most* descriptors, which the caller owns, and recvmsg's
+    flags.
     """
     fds = array.array("i")
     data, ancillary, said, _ = sock.recvmsg(room, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
@@ -35,10 +24,7 @@ def receive(sock: Socket, room: int, most: int) -> tuple[bytes, list[int], int]:
 def receive_whole(sock: Socket, room: int, most: int) -> tuple[bytes, list[int]]:
     """
     As `receive`, for a socket that doesn't block, and without the flags. The bytes are b"" if no message will come any
-    more, or if descriptors of the message were lost.
-
-    Raises:
-        BlockingIOError: no message is there yet.
+    more, or if descriptors of the message were lost; BlockingIOError if no message is there yet.
     """
     try:
         data, fds, said = receive(sock, room, most)

@@ -1,23 +1,21 @@
-"""
-System calls for capabilities, prctl(2) options and host names, one function each.
-
-Runs in:   zygote, keeper and runner.
-Source:    capabilities(7), prctl(2), unshare(2), netdevice(7), close_range(2)
-"""
+"""Capabilities and options of prctl(2). capabilities(7)"""
 
 from __future__ import annotations
 
 import enum
 import itertools
+import struct
 
 from leeward._native._shim import lib
+from leeward._native.steps import Block, Call, Step, returns
 from leeward.errors import KernelRefusal
 from leeward.points import point
 
+#: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread; and two struct __user_cap_data_struct.
+_HEADER, _NONE = Block(struct.pack("Ii", 0x20080522, 0)), Block(bytes(24))
+
 
 class Prctl(enum.IntEnum):
-    """PR_*: options of prctl(2)."""
-
     CAPBSET_DROP = lib.PR_CAPBSET_DROP
     CAP_AMBIENT = lib.PR_CAP_AMBIENT
     CAP_AMBIENT_CLEAR_ALL = lib.PR_CAP_AMBIENT_CLEAR_ALL
@@ -36,14 +34,18 @@ def _checked(result: int, call: str, arguments: str = "") -> int:
     return result
 
 
-def drop_capabilities() -> None:
+def prctl_step(option: int, argument: int = 0, *, value: int = 0) -> Step:
+    return returns(Call.PRCTL, option, argument, 0, 0, 0, value=value)
+
+
+def dropping_steps() -> list[Step]:
     """Empty the effective, permitted, inheritable and ambient sets. Irreversible."""
-    _checked(lib.lw_drop_capabilities(), "capset", "none")
+    return [prctl_step(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL), returns(Call.CAPSET, _HEADER, _NONE)]
 
 
-def drop_bounding() -> None:
+def bounding_steps() -> list[Step]:
     """Empty the bounding set. Needs CAP_SETPCAP. Irreversible, inherited."""
-    _checked(lib.lw_drop_bounding(), "prctl", "PR_CAPBSET_DROP")
+    return [prctl_step(Prctl.CAPBSET_DROP, capability) for capability in range(capabilities_known())]
 
 
 def capabilities_known() -> int:
@@ -70,8 +72,3 @@ def seccomp_mode() -> int:
 def be_subreaper() -> None:
     """Set PR_SET_CHILD_SUBREAPER: orphaned descendants become children of this process."""
     _checked(lib.lw_prctl(lib.PR_SET_CHILD_SUBREAPER, 1, 0), "prctl", "PR_SET_CHILD_SUBREAPER, 1")
-
-
-def set_hostname(name: str) -> None:
-    """Set the host name of the uts namespace. Needs CAP_SYS_ADMIN over it."""
-    _checked(lib.lw_sethostname(name.encode(), len(name.encode())), "sethostname", repr(name))

@@ -1,9 +1,4 @@
-"""
-Runs a job in a clone, the scout, to find out which pages jobs touch.
-
-Runs in:   the zygote, and the clone that `scout` makes.
-Needs:     one thread.
-"""
+"""Runs a job in a clone of the zygote, which has one thread, to find out which pages jobs touch."""
 
 from __future__ import annotations
 
@@ -20,21 +15,15 @@ _given: list[Any] = []
 
 def scout(kept: Kept, ranges: Sequence[tuple[int, int]], ends: Sequence[int], out: int) -> bool:
     """
-    Clone this process. The clone begins in the way of jobs of *kept* for which a request waits. If these begin in C, it
-    has its frame when this returns.
+    Clone this process. The clone begins in the way of jobs of *kept* for which a request waits, and has its frame if
+    these begin in C. True in the clone, which then has to run its job and to end by itself; False in the caller once it
+    has ended; KernelRefusal if it couldn't be made, or its job didn't come to its end.
 
     Args:
         ranges: address and bytes of the memory whose pages are reported, in whole pages.
         ends: six descriptors that are copied to 0 to 5 (stdin, stdout, stderr, job, reply, birth); each is above 5.
         out: a memory file, also above 5, into which the /proc/PID/pagemap entry of each page is written when the
             job has ended.
-
-    Returns:
-        True in the clone, which then has to run its job and to end by itself; False in the caller once the clone has
-        ended.
-
-    Raises:
-        KernelRefusal: the clone couldn't be made, or its job didn't come to its end.
     """
     looked = ffi.new("struct lw_range[]", list(ranges))
     how = ffi.new("struct lw_scout *", {"beginning": kept.beginning or ffi.NULL, "ranges": looked, "count": len(ranges),

@@ -1,9 +1,4 @@
-"""
-Replaces private memory by a private mapping of a memory file with the same content; finds CPython's arenas for that.
-
-Runs in:   the zygote.
-Needs:     one thread.
-"""
+"""Replaces private memory by a private mapping of a memory file with the same content, in a zygote with one thread."""
 
 from __future__ import annotations
 
@@ -33,17 +28,13 @@ def gathered_arenas() -> tuple[int, int]:
 
 
 def thread_storage() -> int:
-    """An address in this thread's storage."""
     return int(lib.lw_thread_storage())
 
 
 class Snapshot:
     """
-    A snapshot of parts of this process's memory. It is laid out when it is made, since memory that is allocated while
-    it is taken would be lost.
-
-    Args:
-        pages: address, bytes and PROT_* of each part, in whole pages. No stack and no thread's storage may be in them.
+    A snapshot of parts of this process's memory, *pages* (address, bytes and PROT_*), without stacks and threads'
+    storage. It is laid out when it is made, since memory that is allocated while it is taken would be lost.
     """
 
     def __init__(self, pages: Sequence[tuple[int, int, int]]) -> None:
@@ -53,16 +44,8 @@ class Snapshot:
 
     def take(self, *, huge: bool = True) -> bool:
         """
-        Replace the parts by mappings of a memory file.
-
-        Args:
-            huge: the file is to be in huge pages, as far as the kernel gives them.
-
-        Returns:
-            False if no memory file can be made or filled; then nothing is changed.
-
-        Raises:
-            KernelRefusal: a part couldn't be mapped, and its memory may be lost.
+        Replace the parts by mappings of a memory file, in *huge* pages as far as the kernel gives them. False, and
+        nothing is changed, if no such file can be made; KernelRefusal if a part couldn't be mapped and may be lost.
         """
         try:
             file = memory_file(_NAME)

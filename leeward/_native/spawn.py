@@ -1,9 +1,7 @@
 """
-Makes keepers. Runners, each an init and a job, are made by `_native.keeper`.
+Makes keepers, by a zygote with one thread. Runners, each an init and a job, are made by `_native.keeper`.
 
-Runs in:   the zygote, and the child that `clone` makes.
-Needs:     one thread. Linux 5.9 (close_range); 5.7 for CLONE_INTO_CGROUP.
-Source:    clone(2), pidfd_open(2), set_tid_address(2), get_robust_list(2)
+Source:    clone(2), pidfd_open(2), set_tid_address(2), get_robust_list(2); Linux 5.7 for CLONE_INTO_CGROUP
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from leeward.errors import KernelRefusal
 
 
 class Clone(enum.IntFlag):
-    """The namespace flags of clone(2)."""
-
     NEWNS = lib.CLONE_NEWNS
     NEWCGROUP = lib.CLONE_NEWCGROUP
     NEWUTS = lib.CLONE_NEWUTS
@@ -28,15 +24,8 @@ class Clone(enum.IntFlag):
 
 def clone(flags: Clone | int, cgroup: int = -1) -> tuple[int, int]:
     """
-    Fork with new namespaces, straight into *cgroup* (a directory descriptor) if given.
-
-    CPython's functions around a fork are called on both sides.
-
-    Returns:
-        (0, -1) in the child; (pid, pidfd) in the caller, who owns the pidfd.
-
-    Raises:
-        KernelRefusal: with the errno of clone3(2).
+    Fork with new namespaces, straight into *cgroup* (a directory descriptor) if given. CPython's functions around a
+    fork are called on both sides. Returns (0, -1) in the child; (pid, pidfd) in the caller, who owns the pidfd.
     """
     pidfd = ffi.new("int *", -1)
     lib.lw_before_fork()
@@ -54,9 +43,6 @@ def twin(flags: Clone | int = 0, cgroup: int = -1) -> tuple[int, int]:
     """
     As `clone`, for a caller with one thread: neither CPython's functions around a fork are called nor the hooks of
     os.register_at_fork. docs/decisions/0010
-
-    Returns, raises:
-        As `clone`.
     """
     pidfd = ffi.new("int *", -1)
     pid = lib.lw_clone(flags, cgroup, pidfd)

@@ -1,9 +1,4 @@
-"""
-Starts a program in namespaces of its own: the child takes steps from a table, the last of which is execve(2).
-
-Runs in:   the daemon, whichever threads it has.
-Source:    clone(2), execve(2), pipe(7)
-"""
+"""Starts a program in namespaces of its own: the child takes steps from a table, the last of which is execve(2)."""
 
 from __future__ import annotations
 
@@ -35,31 +30,22 @@ def _strings(texts: Sequence[str]) -> Block:
 def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int], namespaces: Clone | int = 0, *,
           begin: Callable[[int], None] = lambda pid: None) -> tuple[int, int]:
     """
-    Start a child that takes steps, the last of which executes another program.
+    Start a child that takes steps, the last of which executes another program. Returns its pid and pidfd, which the
+    caller owns; it has executed the program by then, or was killed before. KernelRefusal if a step, or clone3(2),
+    failed; OSError if no descriptors are left, or *begin* raised it.
 
     Args:
         steps: returns the steps. Its argument has a Cell for each of *fds*, and one for a further descriptor,
             which the steps have to leave open and close-on-exec.
         fds: descriptors that the steps need. The caller still owns them.
-        namespaces: which new namespaces the child gets.
         begin: called with the child's pid before the child takes its first step.
-
-    Returns:
-        The child's pid and pidfd, which the caller owns. The child has executed the program by then, or was
-        killed before.
-
-    Raises:
-        KernelRefusal: a step, or clone3(2), failed; nothing is left of the child.
-        OSError: no descriptors are left, or *begin* raised it.
     """
     gate, alive = Cell("gate"), Cell("alive")
     cells = [*(Cell(f"descriptor {number}") for number, _ in enumerate(fds)), alive]
     opened = Block(bytes(1))
     table = Table([returns(Call.READ, gate, opened, 1, value=1), *steps(cells)])
     pid, pidfd = -1, -1
-    room = ffi.gc(lib.lw_start_new(), lib.lw_start_free)
-    if room == ffi.NULL:
-        raise MemoryError
+    room = ffi.new("struct lw_start *")
     ends: list[int] = []
     try:
         ends += os.pipe2(os.O_CLOEXEC)
@@ -86,11 +72,9 @@ def start(steps: Callable[[Sequence[Cell]], Sequence[Step]], fds: Sequence[int],
         os.read(ends[2], 1)
         for number in range(len(ends)):
             _close(ends, number)
-    result = ffi.new("int64_t *")
-    done = int(lib.lw_start_done(room, result))
-    if done or result[0]:  # a step failed, perhaps the last one
+    if room.done or room.result:  # a step failed, perhaps the last one
         _reap(pid, pidfd)
-        raise refusal(table.steps[done], int(result[0]))
+        raise refusal(table.steps[room.done], room.result)
     return pid, pidfd
 
 

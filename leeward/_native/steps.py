@@ -2,8 +2,8 @@
 Tables of system calls, which one process makes and its clone executes.
 
 Runs in:   the zygote makes the tables; the new runner executes them, in `lw_keep`.
-Why:       a clone copies each page that it writes; bytecode writes to one with nearly every object
-           that it reads (the reference count). C that reads a table writes hardly any. docs/decisions/ has figures.
+Why:       a clone copies each page that it writes; bytecode writes to one with nearly every object that it reads (the
+           reference count). C that reads a table writes hardly any. docs/decisions/ has figures.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from leeward._native._shim import ffi, lib
 from leeward.dataclass import dataclass, field
 from leeward.errors import KernelRefusal
 
+AT_FDCWD = -100
 _INT32 = 4
 _ANSWERS = 3
 _POINTER = 8
@@ -44,6 +45,7 @@ class Call(enum.IntEnum):
     GETPPID = lib.SYS_getppid
     GETUID = lib.SYS_getuid
     IOCTL = lib.SYS_ioctl
+    IO_URING_SETUP = lib.SYS_io_uring_setup
     LANDLOCK_ADD_RULE = lib.SYS_landlock_add_rule
     LANDLOCK_CREATE_RULESET = lib.SYS_landlock_create_ruleset
     LANDLOCK_RESTRICT_SELF = lib.SYS_landlock_restrict_self
@@ -73,6 +75,7 @@ class Call(enum.IntEnum):
     SETSOCKOPT = lib.SYS_setsockopt
     SIGALTSTACK = lib.SYS_sigaltstack
     SOCKET = lib.SYS_socket
+    STATX = lib.SYS_statx
     SYMLINKAT = lib.SYS_symlinkat
     UMASK = lib.SYS_umask
     UMOUNT2 = lib.SYS_umount2
@@ -82,8 +85,6 @@ class Call(enum.IntEnum):
 
 
 class Gives(enum.IntEnum):
-    """Which results a step may have beside its answers."""
-
     NOTHING = 0
     #: Any result that isn't negative, for example a descriptor.
     SOMETHING = 1
@@ -99,18 +100,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """
-    Memory whose address is an argument of a call.
-
-    Attributes:
-        data: the content of the memory.
-        cells: the Cells that lie in the memory, by offset.
-        blocks: the Blocks whose addresses are written into the memory, by offset.
-    """
-
     data: bytes
-    cells: Mapping[int, Cell] = field(default_factory=dict)
-    blocks: Mapping[int, Block] = field(default_factory=dict)
+    cells: Mapping[int, Cell] = field(default_factory=dict)    # by offset: those that lie in the memory
+    blocks: Mapping[int, Block] = field(default_factory=dict)  # by offset: those whose addresses are written into it
 
 
 Argument = int | str | Cell | Block
@@ -118,33 +110,20 @@ Argument = int | str | Cell | Block
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """
-    One system call, and its allowed results.
-
-    Attributes:
-        arguments: a str stands for the address of its bytes with a NUL; a Cell for its value when the step is taken.
-        answers: allowed results, three at most. An errno is negative.
-        gives: further allowed results.
-        into: the Cell that gets the result.
-        hints: by errno: what the error means for this call, if errno(3) doesn't say.
-    """
-
     call: Call
+    #: A str stands for the address of its bytes with a NUL; a Cell for its value when the step is taken.
     arguments: tuple[Argument, ...]
-    answers: tuple[int, ...] = (0,)
-    gives: Gives = Gives.NOTHING
-    into: Cell | None = None
-    hints: Mapping[int, str] = field(default_factory=dict)
+    answers: tuple[int, ...] = (0,)  # allowed results, three at most; an errno is negative
+    gives: Gives = Gives.NOTHING     # further allowed results
+    into: Cell | None = None         # gets the result
+    hints: Mapping[int, str] = field(default_factory=dict)  # by errno: its meaning for this call, if errno(3) doesn't say
 
     def __str__(self) -> str:
         return f"{self.call.name.lower()}({', '.join(map(_shown, self.arguments))})"
 
 
 def gives(cell: Cell, call: Call, *arguments: Argument, optional: bool = False) -> Step:
-    """
-    A step that opens something: *cell* gets the descriptor. An *optional* step may fail; then *cell* gets the errno,
-    negative.
-    """
+    """A step that opens something: *cell* gets the descriptor, or the negative errno if the step may fail (*optional*)."""
     return Step(call, arguments, (), Gives.ANYTHING if optional else Gives.SOMETHING, cell)
 
 
@@ -191,10 +170,7 @@ class Table:
 
     @property
     def rows(self) -> tuple[Any, int]:
-        """
-        The struct lw_step * of the first step, and the number of steps, for other functions of the shim. The memory
-        is freed with this table.
-        """
+        """The struct lw_step * of the first step, and the number of steps. The memory is freed with this table."""
         return self._steps, len(self.steps)
 
     def address(self, cell: Cell) -> Any:
@@ -203,37 +179,23 @@ class Table:
 
     def take(self, first: int = 0, end: int | None = None) -> tuple[int, int]:
         """
-        Take the steps from *first* to before *end*, in order, up to the first whose result isn't allowed.
-
-        Returns:
-            The number of that step, or *end* if there is none; and the last result.
+        Take the steps from *first* to before *end*, in order, up to the first whose result isn't allowed. Returns the
+        number of that step, or *end*; and the last result.
         """
         end = len(self.steps) if end is None else end
         result = ffi.new("int64_t *")
         return first + int(lib.lw_run_steps(self._steps + first, end - first, result)), int(result[0])
 
     def run(self, first: int = 0, end: int | None = None) -> None:
-        """
-        Take the steps from *first* to before *end*, in order.
-
-        Raises:
-            KernelRefusal: a step's result isn't allowed. No step after it was taken.
-        """
+        """Take the steps from *first* to before *end*, in order; KernelRefusal at the first whose result isn't allowed."""
         done, result = self.take(first, end)
         if done < (len(self.steps) if end is None else end):
             raise refusal(self.steps[done], result)
 
     def run_aside(self, first: int, end: int, *, pid_namespace: bool = False) -> None:
         """
-        As `run`, in a child that ends afterwards, with its descriptors and the namespaces that it has entered.
-
-        Linux 5.3.
-
-        Args:
-            pid_namespace: the child is pid 1 of a new pid namespace.
-
-        Raises:
-            KernelRefusal: a step's result isn't allowed, or the child can't be made.
+        As `run`, in a child, pid 1 of a new *pid_namespace* or not, that ends afterwards, with its descriptors and the
+        namespaces that it has entered. Linux 5.3.
         """
         result = ffi.new("int64_t *")
         flags = lib.CLONE_NEWPID if pid_namespace else 0
@@ -250,6 +212,14 @@ class Table:
     def content(self, block: Block) -> bytes:
         """The present content of *block*, which a call may have written."""
         return bytes(ffi.buffer(self._memory + self._places[block], len(block.data)))
+
+
+def result_of(call: Call, *arguments: Argument, optional: bool = False) -> int:
+    """What one system call gives, at once; if it may fail (*optional*), its negative errno, else KernelRefusal."""
+    cell = Cell("result")
+    table = Table([gives(cell, call, *arguments, optional=optional)])
+    table.run()
+    return table.value(cell)
 
 
 def refusal(step: Step, result: int) -> KernelRefusal:

@@ -1,9 +1,4 @@
-"""
-The native thread that answers refused system calls.
-
-Runs in:   the daemon. `src/supervisor.c` has the theory of operation.
-Source:    seccomp_unotify(2)
-"""
+"""The native thread that answers refused system calls. `src/supervisor.c` has the theory of operation."""
 
 from __future__ import annotations
 
@@ -20,31 +15,18 @@ OTHER_NR = int(lib.LW_OTHER_NR)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """
-    How often one job was refused one call.
-
-    Attributes:
-        count: refusals since the job's start.
-        unreported: those of *count* that `Thread.drain` hasn't returned before.
-        arch: AUDIT_ARCH_*, the architecture of the call.
-        nr: the call's number on that architecture, or OTHER_NR.
-        pid: the process that tried it last, in the daemon's pid namespace; 0 if it isn't visible there.
-    """
-
     job: int
-    count: int
-    unreported: int
-    arch: int
-    nr: int
-    pid: int
+    count: int       # refusals since the job's start
+    unreported: int  # those of them that `Thread.drain` hasn't returned before
+    arch: int        # AUDIT_ARCH_*, the architecture of the call
+    nr: int          # the call's number on that architecture, or OTHER_NR
+    pid: int         # the process that tried it last, in the daemon's pid namespace; 0 if it isn't visible there
 
 
 class Thread:
     """
     The running supervisor thread. Two Python threads must not call it at once, because they share its buffer.
-
-    Raises:
-        KernelRefusal: the thread, its epoll or its eventfd can't be made, or the kernel has no user notification.
+    KernelRefusal if it, its epoll or its eventfd can't be made, or the kernel has no user notification.
     """
 
     def __init__(self) -> None:
@@ -63,11 +45,8 @@ class Thread:
 
     def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
         """
-        Answer the calls of the listener *fd*, which the thread owns from now on. Returns the listener's slot. If
-        *quiet*, refusals make `fileno` readable only after `end_check`.
-
-        Raises:
-            KernelRefusal: the listener couldn't be added. The caller still owns *fd*.
+        Answer the calls of the listener *fd*, which the thread owns from now on unless KernelRefusal is raised. Returns
+        the listener's slot. If *quiet*, refusals make `fileno` readable only after `end_check`.
         """
         slot = ffi.new("uint32_t *")
         failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, slot)
@@ -78,20 +57,16 @@ class Thread:
 
     def end_check(self, slot: int) -> None:
         """
-        End the check in which the runner in *slot* tries forbidden calls: forget its refusals so far, and report later
+        End the check in which the runner in *slot* tries forbidden calls: forget refusals so far, and report later
         ones.
         """
-        if lib.lw_supervisor_end_check(self.handle, slot):
-            raise Bug("the supervisor has no such slot")
+        _check(lib.lw_supervisor_end_check(self.handle, slot))
 
     def counts(self, slot: int) -> list[Tally]:
-        """How often the job in *slot* was refused each call so far."""
         return self._tallies(lib.lw_supervisor_counts(self.handle, slot, self._rows, self._count))
 
     def total(self, slot: int) -> int:
-        """How many calls the job in *slot* was refused so far, in all."""
-        if lib.lw_supervisor_total(self.handle, slot, self._total):
-            raise Bug("the supervisor has no such slot")
+        _check(lib.lw_supervisor_total(self.handle, slot, self._total))
         return int(self._total[0])
 
     def grant(self, slot: int, limit: int, files: int) -> None:
@@ -105,21 +80,16 @@ class Thread:
             raise KernelRefusal("malloc", "what a job is charged with", -failed)
 
     def set_watches(self, most: int) -> None:
-        """
-        Grant *most* watches of epoll to all jobs together for which `grant` was called. Each job may have as many as it
-        leaves to the others.
-        """
+        """Grant *most* watches of epoll to all jobs of `grant` together. Each may have as many as it leaves to the others."""
         lib.lw_supervisor_set_watches(self.handle, most)
 
     def share(self, slot: int, of: int) -> None:
         """Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit."""
-        if lib.lw_supervisor_share(self.handle, slot, of):
-            raise Bug("the supervisor has no such slot")
+        _check(lib.lw_supervisor_share(self.handle, slot, of))
 
     def charged(self, slot: int) -> int:
         """Bytes of granted memory that are charged to the job in *slot* and to the jobs that share its limit."""
-        if lib.lw_supervisor_charged(self.handle, slot, self._total):
-            raise Bug("the supervisor has no such slot")
+        _check(lib.lw_supervisor_charged(self.handle, slot, self._total))
         return int(self._total[0])
 
     def remove(self, slot: int) -> list[Tally]:
@@ -135,7 +105,11 @@ class Thread:
         lib.lw_supervisor_stop(self.handle)
 
     def _tallies(self, failed: int) -> list[Tally]:
-        if failed:
-            raise Bug("the supervisor has no such slot")
+        _check(failed)
         return [Tally(row.job, row.count, row.unreported, row.arch, row.nr, row.pid)
                 for row in self._rows[0:self._count[0]]]
+
+
+def _check(failed: int) -> None:
+    if failed:
+        raise Bug("the supervisor has no such slot")

@@ -1,9 +1,4 @@
-"""
-Ends other threads of this process.
-
-Runs in:   the zygote.
-Source:    tgkill(2), exit(2), proc(5)
-"""
+"""Ends other threads of this process, the zygote. tgkill(2), exit(2)"""
 
 from __future__ import annotations
 
@@ -15,12 +10,7 @@ FUTEX = int(lib.SYS_futex)
 
 
 def end(tid: int) -> None:
-    """
-    Make thread *tid*, which isn't the caller, exit at once and without cleanup. It ends some time after this returns.
-
-    Raises:
-        KernelRefusal: there is no such thread.
-    """
+    """Make thread *tid*, which isn't the caller, exit at once and without cleanup, some time after this returns."""
     error = lib.lw_end_thread(tid)
     if error < 0:
         raise KernelRefusal("tgkill", f"{tid}, SIGRTMAX", -error)

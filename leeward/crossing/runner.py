@@ -18,6 +18,7 @@ from leeward._native.keeper import Born
 from leeward._native.steps import refusal
 from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
+from leeward.inside import fresh
 from leeward.inside import main as inside
 from leeward.isolation.channel import Channel
 from leeward.points import point
@@ -37,7 +38,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         if privileges.capabilities_left():
             raise LeewardError("capabilities are left")
         layer = "randomness"
-        inside.freshen()
+        fresh.freshen()
         if born.beside:
             inside.renumber()
         if rehearse:

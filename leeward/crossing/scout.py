@@ -24,7 +24,7 @@ from leeward._native.job import Pipes
 from leeward._native.keeper import Kept
 from leeward._native.spawn import twin
 from leeward.errors import KernelRefusal
-from leeward.inside import files
+from leeward.inside import files, fresh
 from leeward.inside import main as inside
 from leeward.wire import job as wire
 
@@ -82,7 +82,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
             try:
                 if kept.beginning is not None:
                     inside.serve_started(job, reply)
-                inside.freshen()  # as runner.py
+                fresh.freshen()  # as runner.py
                 inside.serve(Pipes, job, reply)
             finally:
                 os._exit(1)

@@ -23,7 +23,7 @@ from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
 from leeward.crossing import handlers, keeper, scout, setup, snapshot, threads
 from leeward.errors import LeewardError, PeerError
-from leeward.inside import contexts, hooks
+from leeward.inside import fresh
 from leeward.inside import main as inside
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
@@ -91,7 +91,7 @@ def warm_up(plan: ZygotePlan) -> None:
         for name in plan.preload:
             preload(name, plan.idle_threads)
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
-        contexts.find(TRUST)
+        fresh.find_contexts(TRUST)
     setup.keep_ours_apart()
     if plan.warm:
         gc.collect()
@@ -112,7 +112,7 @@ def preload(name: str, idle: Sequence[str]) -> None:
             that waits for the thread would hang.
     """
     try:
-        with hooks.recorded():
+        with fresh.recorded():
             importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ImportError(f"preload: module {name}: {type(error).__name__}: {error}{_hint(error)}") from error

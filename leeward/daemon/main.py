@@ -41,7 +41,7 @@ from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
 from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
-from leeward.isolation.cgroup import budget
+from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
@@ -138,7 +138,7 @@ class Daemon:
     def _divide(self, driver: Driver) -> None:
         """Divide the descriptors among workers, connections and results; Unsupported if the limit is too low."""
         config = self._config
-        asked = room(config, budget.memory())
+        asked = room(config, hierarchy.memory())
         divide = partial(descriptors.shares, driver=driver, workers=own_part(config, 0).pool_size,
                          spares=1 if config.fresh_layout else config.spares,  # a zygote takes fewer than a spare
                          asked=config.max_connections, metrics=bool(config.metrics), room=asked,

@@ -37,13 +37,12 @@ def lock_down(begin: Begin) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if begin.ids:
         os.setgroups([])
-        privileges.drop_bounding()
+        Table(privileges.bounding_steps()).run()
         uid, gid = begin.ids
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    privileges.drop_capabilities()
-    privileges.no_new_privs()
-    Table([returns(Call.PRCTL, Prctl.SET_DUMPABLE, 0, 0, 0, 0), *_landlock(begin),
+    Table([*privileges.dropping_steps(), privileges.prctl_step(Prctl.SET_NO_NEW_PRIVS, 1),
+           returns(Call.PRCTL, Prctl.SET_DUMPABLE, 0, 0, 0, 0), *_landlock(begin),
            seccomp.install_step(begin.filter)]).run()
     prove(begin)
 

@@ -17,12 +17,11 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from leeward._native import host as native
-from leeward._native import landlock, mounts, privileges, seccomp
+from leeward._native import landlock, loop, mounts, privileges, seccomp
 from leeward._native.memfd import memory_file
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
-from leeward._native.steps import Table
+from leeward._native.steps import Call, Table, returns
 from leeward.errors import KernelRefusal, LeewardError, Unsupported
 from leeward.host.facts import FILES, MOUNTS, Record, error_name
 from leeward.isolation import interpreter
@@ -46,7 +45,7 @@ _SNAPSHOT = 32 << 20
 def look() -> Record:
     """Read all settings and try all features. Takes some tens of milliseconds."""
     def with_rights() -> None:
-        privileges.set_hostname("leeward")  # needs CAP_SYS_ADMIN there, and no recent kernel
+        Table([returns(Call.SETHOSTNAME, "leeward", 7)]).run()  # needs CAP_SYS_ADMIN there, and no recent kernel
 
     def with_proc() -> None:
         Table([mounts.private_step()]).run()
@@ -59,7 +58,7 @@ def look() -> Record:
         "rights": _try(Clone.NEWUSER | Clone.NEWUTS, with_rights),
         **{f"namespace.{name}": _try(Clone.NEWUSER | flag) for name, flag in _FLAGS.items()},
         "proc": _try(Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID, with_proc),
-        "landlock": refusal, "io_uring": native.io_uring_refusal(), "memfd": _sealed(),
+        "landlock": refusal, "io_uring": loop.io_uring_refusal(), "memfd": _sealed(),
         "snapshot": _snapshot(),
     }
     return Record(

@@ -1,8 +1,6 @@
 """
 The reply of a job, as bytes for the reply pipe; and the files of one whose time is up.
 
-Runs in:   the job's process, after the last lock.
-
 When the time of a job with `collect` is up, the daemon sends it LATE and waits for a moment. The handler runs between
 two bytecodes in the main thread, or ends a blocking call there. It collects the files, replies, and waits to be killed.
 A job that stays in C code, or has another handler, is killed without a reply, and its files are lost.
@@ -16,7 +14,7 @@ import types
 from collections.abc import Iterable
 from functools import partial
 
-from leeward.inside import collecting, functions, program
+from leeward.inside import files, functions, program
 from leeward.inside.showing import Showing
 from leeward.wire import job as wire
 
@@ -27,19 +25,14 @@ LATE = wire.LATE
 _EXIT_LATE = 124
 
 
-def reply(end: program.End, wanted: collecting.Wanted, showing: Showing | None = None) -> list[bytes]:
+def reply(end: program.End, wanted: files.Wanted, showing: Showing | None = None) -> list[bytes]:
     """The reply of a job: a frame with its results, and the collected files in the frame or after it."""
-    brought, left_out, full = collecting.collect(*wanted)
-    in_order = program.IN_ORDER is end and not (brought or left_out or full)
-    if showing is not None:
-        shown = showing.end()
-        if in_order and not (shown.left_out or shown.results or shown.value is not None):
-            return [wire.NOTHING_FRAME]
-        return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
-                                 _bounded(left_out + shown.left_out), shown.results, shown.value)
-    if in_order:
+    brought, left_out, full = files.collect(*wanted)
+    results, value, more = ([], None, []) if showing is None else showing.end()
+    if program.IN_ORDER is end and not (brought or left_out or full or more or results or value is not None):
         return [wire.NOTHING_FRAME]
-    return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought, left_out)
+    return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
+                             _bounded(left_out + more) if more else left_out, results, value)
 
 
 def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -49,21 +42,15 @@ def _bounded(left_out: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def write(fd: int, pieces: Iterable[bytes]) -> None:
-    """Write *pieces*."""
     for piece in pieces:
         view = memoryview(piece)
         while view:
             view = view[os.write(fd, view):]
 
 
-def collect_when_late(reply_fd: int, wanted: collecting.Wanted,
+def collect_when_late(reply_fd: int, wanted: files.Wanted,
                       channel: functions.FunctionChannel | None = None) -> None:
-    """
-    From now on, collect the files and reply on LATE.
-
-    Args:
-        channel: calls by the same pipe until then.
-    """
+    """From now on, collect the files and reply on LATE. Until then *channel* makes calls by the same pipe."""
     signal.signal(LATE, partial(_late, os.getpid(), reply_fd, wanted, channel))
 
 
@@ -82,7 +69,7 @@ def deafen() -> None:
         return
 
 
-def _late(job: int, reply_fd: int, wanted: collecting.Wanted, channel: functions.FunctionChannel | None, number: int,
+def _late(job: int, reply_fd: int, wanted: files.Wanted, channel: functions.FunctionChannel | None, number: int,
           frame: types.FrameType | None) -> None:
     if os.getpid() != job:  # a child of the job, which has inherited the handler; the daemon didn't send this signal
         signal.signal(number, signal.SIG_DFL)
@@ -94,7 +81,7 @@ def _late(job: int, reply_fd: int, wanted: collecting.Wanted, channel: functions
     except BaseException:  # for instance, the main thread is writing
         pass
     try:
-        if channel is None or channel.close_in_time():  # otherwise a call is partly written
+        if channel is None or channel.close(functions.LATE_S):  # otherwise a call is partly written
             write(reply_fd, reply(program.End(_EXIT_LATE), wanted))
     except BaseException:  # no memory left, say; the daemon doesn't wait for long
         pass

@@ -1,14 +1,12 @@
 """
 The event loop of a kernel: its cells run in it, and their tasks go on between them.
 
-Runs in:   the job's process, after the last lock, for a job with `display`. asyncio is imported by the job, or for its
-           first top-level `await`; code without it pays nothing.
-Trust:     none: the job can change everything here, and then breaks only its own cells.
+Runs in:   a job with `display`. asyncio is imported by the job, or for its first top-level `await`.
 
-Theory of operation. A cell with a top-level `await` is one task. A cell without runs beside the loop, which is set as the
-thread's running loop all the same, so that `create_task` works as in a notebook. There `asyncio.run` and
-`run_until_complete` work as well, which a notebook refuses: `asyncio.events` hides a running loop that doesn't turn from
-the code that would start another one. Between two cells the loop turns until the next frame comes.
+Theory of operation. A cell with a top-level `await` is one task. A cell without runs beside the loop, which is set as
+the thread's running loop all the same, so that `create_task` works as in a notebook. There `asyncio.run` and
+`run_until_complete` work as well, which a notebook refuses: `asyncio.events` hides a running loop that doesn't turn
+from the code that would start another one. Between two cells the loop turns until the next frame comes.
 
 An interrupt cancels the task of the cell. It is raised as KeyboardInterrupt where the task itself computes, or where
 anything else has kept the loop from turning until the nudge that follows an interrupt.
@@ -48,10 +46,8 @@ tracebacks.ends.append(globals())
 
 def run(parts: Sequence[types.CodeType], namespace: dict[str, Any], *, goes_on: bool) -> Any:
     """
-    Run the *parts* of a cell. Returns the value of the last one.
-
-    Args:
-        goes_on: other cells follow in this process, so tasks can go on after this one.
+    Run the *parts* of a cell; return the value of the last one. Tasks can go on after this cell if the process
+    *goes_on*.
     """
     if any(part.co_flags & _IS_COROUTINE for part in parts):
         return _awaited(_in_task(parts, namespace))
@@ -93,7 +89,6 @@ async def _in_task(parts: Sequence[types.CodeType], namespace: dict[str, Any]) -
 
 
 def _ready() -> Any:
-    """The loop."""
     global _asyncio, _loop
     if _asyncio is None:
         import asyncio
@@ -167,8 +162,8 @@ def _cancel(task: Any) -> None:
 
 def nudged(number: int, frame: types.FrameType | None) -> None:
     """
-    Handle the SIGURG that follows an interrupt: a call which was about to block when SIGINT came ends, and so does
-    code that has kept the loop from turning since.
+    Handle the SIGURG that follows an interrupt: a call which was about to block when SIGINT came ends, and so does code
+    that has kept the loop from turning since.
     """
     if _task is not None and _wanted:
         raise KeyboardInterrupt

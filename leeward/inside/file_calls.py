@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import msgpack
 
-from leeward.inside import answer, file_content, file_search, file_tree
+from leeward.inside import answer, file_content, file_tree
 from leeward.wire import file_answers as wire
 
 #: Reads from a descriptor exactly so many bytes; None if the writer has closed the pipe.
@@ -34,8 +34,6 @@ _AGAIN_S = 0.05
 
 
 class CallTime:
-    """The time of the call that runs."""
-
     def __init__(self) -> None:
         self._runs = False
         signal.signal(signal.SIGALRM, self._up)
@@ -74,7 +72,6 @@ def packed(fields: Fields) -> bytes:
 
 
 def perform(call: Fields, handles: file_content.Handles, time: CallTime) -> dict[str, Any]:
-    """The answer to *call*."""
     try:
         try:
             time.start(call["timeout"])
@@ -112,6 +109,6 @@ CALLS: dict[str, Callable[[Fields, file_content.Handles], dict[str, Any]]] = {
     "file_mkdir": lambda call, _: file_tree.make(call["path"], call["parents"], call["there"]),
     "file_set": lambda call, _: file_tree.set_attributes(call["path"], call["mode"], call["time"]),
     "file_link": lambda call, _: file_tree.link(call["path"], call["to"]),
-    "file_glob": lambda call, _: file_search.names(call["path"], call["pattern"], call["most"]),
-    "file_grep": lambda call, _: file_search.lines(call),
+    "file_glob": lambda call, _: file_tree.names(call["path"], call["pattern"], call["most"]),
+    "file_grep": lambda call, _: file_tree.lines(call),
 }

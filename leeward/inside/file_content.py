@@ -1,7 +1,5 @@
 """
-The content of files: reads and writes it in pieces, appends to it, and edits it.
-
-Runs in:   as file_calls.py says. Paths are bytes; a relative one begins where jobs begin.
+The content of files: reads and writes it in pieces, appends to it, and edits it. Paths are bytes.
 
 A file is opened without blocking, and refused if it isn't a regular file. A file that is written has another name in
 the same folder until its last piece has come; then it is renamed. A file that is read or written in several pieces
@@ -10,12 +8,14 @@ stays open under a handle, so that all pieces are of one file even if its name c
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from leeward.inside import answer
 from leeward.wire.file_answers import CHUNK, MAX_HANDLE
 
 #: Files that are open for pieces at once, at most. With more, the least recently used one is closed.
@@ -29,7 +29,6 @@ Fields = Mapping[str, Any]
 
 
 def failed(number: int, why: str = "") -> OSError:
-    """The exception for errno *number*."""
     return OSError(number, why or os.strerror(number))
 
 
@@ -45,7 +44,6 @@ def regular(there: os.stat_result) -> None:
 
 
 def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
-    """A descriptor of the regular file *path*, and its stat."""
     if not flags & os.O_CREAT or os.path.exists(path):
         regular(os.stat(path))  # checked before, because opening a FIFO or a device can have an effect
     fd = os.open(path, flags | _OPEN, 0o666)
@@ -58,32 +56,27 @@ def opened(path: bytes, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
     return fd, there
 
 
-def write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view):]
+@contextlib.contextmanager
+def dropped_on_error(one: FileReading | FileWriting) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        one.drop()
+        raise
 
 
 class FileReading:
-    """
-    A file that is read in pieces, up to the size that it had at first.
-
-    Args:
-        first, last: as in the request.
-    """
+    """A file that is read in pieces, up to the size that it had at first. *first* and *last*: as in the request."""
 
     def __init__(self, path: bytes, first: int = 0, last: int = 0) -> None:
         self.fd, there = opened(path)
         self.begin, self.end = 0, there.st_size
         self.mode, self.time = stat.S_IMODE(there.st_mode), max(0, there.st_mtime_ns)
-        try:
+        with dropped_on_error(self):
             if not self.end:
                 self.end = self._unsized()
             if first or last:
                 self.begin, self.end = _span(self.fd, self.end, max(1, first), last)
-        except BaseException:
-            self.drop()
-            raise
 
     def _unsized(self) -> int:
         """The size of a file that reports none, such as those of /proc; at most a chunk."""
@@ -132,12 +125,8 @@ def _nth(chunk: bytes, count: int) -> int:
 
 class FileWriting:
     """
-    A file that is written in pieces under another name.
-
-    Args:
-        new: its path must not exist.
-        mode: -1 keeps the mode of the file that is replaced; a new file gets the default.
-        time: -1 is now.
+    A file that is written in pieces under another name. If *new*, its path must not exist. *mode* -1 keeps that of the
+    file that is replaced, *time* -1 is now.
     """
 
     def __init__(self, path: bytes, *, new: bool = False, mode: int = -1, time: int = -1) -> None:
@@ -163,8 +152,7 @@ class FileWriting:
         self.size = max(self.size, offset)
 
     def finish(self) -> None:
-        """Rename the file to its name."""
-        try:
+        with dropped_on_error(self):
             os.fchmod(self.fd, self._mode)
             if self._time >= 0:
                 os.utime(self.fd, ns=(self._time, self._time))
@@ -173,18 +161,12 @@ class FileWriting:
                 os.unlink(self._beside)
             else:
                 os.rename(self._beside, self.path)
-        except BaseException:
-            self.drop()
-            raise
         os.close(self.fd)
 
     def drop(self) -> None:
-        """Remove the incomplete file."""
         os.close(self.fd)
-        try:
+        with contextlib.suppress(OSError):  # the file was removed or moved meanwhile
             os.unlink(self._beside)
-        except OSError:
-            pass  # the file was removed or moved meanwhile
 
 
 def _umask() -> int:
@@ -195,10 +177,8 @@ def _umask() -> int:
 
 def _in_place(path: bytes, new: bool) -> os.stat_result | None:
     """
-    The stat of the file that a file written to *path* replaces; None if there is none.
-
-    Raises:
-        OSError: the file must stay, or isn't a regular file.
+    The stat of the file that a file written to *path* replaces; None if there is none. OSError if it must stay, or
+    isn't a regular file.
     """
     try:
         before = os.stat(path)
@@ -234,12 +214,7 @@ class Handles:
         return number
 
     def take(self, number: int) -> FileReading | FileWriting:
-        """
-        Remove and return the file with this number.
-
-        Raises:
-            OSError: the number isn't known: its process has ended, or other files took its place.
-        """
+        """Remove and return the file with this number. OSError if its process has ended, or other files took its place."""
         one = self._open.pop(number, None)
         if one is None:
             raise failed(errno.ESTALE, "the file that was being read or written is closed")
@@ -252,13 +227,10 @@ class Handles:
 def read(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileReading(call["path"], call["first"], call["last"])
-    try:
+    with dropped_on_error(one):
         if not isinstance(one, FileReading):
             raise failed(errno.EBADF)
         data = one.take(call["offset"], call["size"])
-    except BaseException:
-        one.drop()
-        raise
     at = max(call["offset"], one.begin)
     told = {"data": data, "at": at, "end": one.end, "mode": one.mode, "time": one.time}
     if at + len(data) >= one.end:
@@ -273,13 +245,10 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
     number = call["handle"]
     one = handles.take(number) if number else FileWriting(call["path"], new=call["new"], mode=call["mode"],
                                                       time=call["time"])
-    try:
+    with dropped_on_error(one):
         if not isinstance(one, FileWriting):
             raise failed(errno.EBADF)
         one.put(call["offset"], call["data"])
-    except BaseException:
-        one.drop()
-        raise
     if not call["more"]:
         one.finish()
         return {"handle": 0, "size": one.size}
@@ -289,11 +258,8 @@ def write(call: Fields, handles: Handles) -> dict[str, Any]:
 
 
 def close(call: Fields, handles: Handles) -> dict[str, Any]:
-    try:
-        one = handles.take(call["handle"])
-    except OSError:
-        return {}
-    one.drop()
+    with contextlib.suppress(OSError):  # the number isn't known any more
+        handles.take(call["handle"]).drop()
     return {}
 
 
@@ -301,7 +267,7 @@ def append(call: Fields) -> dict[str, Any]:
     os.makedirs(os.path.dirname(call["path"]) or b".", exist_ok=True)
     fd, _ = opened(call["path"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        write_all(fd, call["data"])
+        answer.write(fd, [call["data"]])
         return {"size": os.fstat(fd).st_size}
     finally:
         os.close(fd)
@@ -327,15 +293,12 @@ def edit(call: Fields) -> dict[str, Any]:
     if content.find(old, at + 1) >= 0:
         return {"found": max(2, content.count(old))}
     one = FileWriting(path)
-    try:
+    with dropped_on_error(one):
         one.put(0, content[:at])
         one.put(at, call["new"])
         one.put(at + len(call["new"]), content[at + len(old):])
         now = os.stat(path)
         if (now.st_ino, now.st_size, now.st_mtime_ns) != (there.st_ino, there.st_size, there.st_mtime_ns):
             raise failed(errno.ESTALE, "somebody else has changed the file")
-    except BaseException:
-        one.drop()
-        raise
     one.finish()
     return {"found": 1}

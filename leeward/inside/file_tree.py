@@ -1,22 +1,25 @@
 """
-Lists folders; makes, moves, copies and removes files and folders.
-
-Runs in:   as file_calls.py says. Paths are bytes.
+Lists folders; makes, moves, copies and removes files and folders; searches names and lines. Paths are bytes.
 
 A folder may have any number of entries, and get more while it is read: only a bounded number of them is kept at once,
 and no link to a folder is followed on the way down.
+
+Patterns come from the client: a search may take for ever; the call's time limit ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fnmatch
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from leeward.inside.file_content import FileWriting, failed, opened
-from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
+from leeward.inside.file_content import FileWriting, dropped_on_error, failed, opened
+from leeward.wire.file_answers import CHUNK, MAX_LINE, MAX_PATH, MAX_ROW_BYTES, MAX_ROWS
 
 #: Entries that one call reads, at most.
 MOST_ENTRIES = 1_000_000
@@ -26,11 +29,17 @@ _MOST_KEPT = 4096
 #: The size of a row without its texts, in bytes, roughly.
 _ROW = 40
 
+#: Bytes of a line that are searched, at most; the rest of a longer line isn't.
+MOST_LINE = 1 << 20
+#: Bytes at the start of a file: if there is a NUL among them, the file isn't text.
+_LOOKED_AT = 8192
+#: Places that are remembered, so that two `**` of a pattern find each name once.
+_MOST_SEEN = 200_000
+
 Row = list[Any]
 
 
 def row_of(name: bytes, path: bytes, there: os.stat_result) -> Row:
-    """The row of *path* under *name*."""
     mode, target = there.st_mode, b""
     if stat.S_ISLNK(mode):
         target = os.readlink(path)[:MAX_PATH]
@@ -71,10 +80,7 @@ def page(path: bytes, after: bytes) -> dict[str, Any]:
 
 
 def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-    """
-    Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read counts as
-    empty.
-    """
+    """Each entry below the folder *path*, with its relative path. A folder that vanishes or can't be read counts as empty."""
     count = 0
     todo = [b""]
     while todo:
@@ -97,12 +103,7 @@ def walk(path: bytes) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
 
 
 def snapshot(path: bytes) -> dict[str, Any]:
-    """
-    Rows of everything below *path*.
-
-    Raises:
-        OSError: E2BIG if an answer can't hold them all.
-    """
+    """Rows of everything below *path*; OSError with E2BIG if an answer can't hold them all."""
     rows: list[Row] = []
     size = 0
     for name, entry in walk(path):
@@ -169,12 +170,7 @@ def move(path: bytes, to: bytes) -> dict[str, Any]:
 
 
 def copy(path: bytes, to: bytes, follow: bool = True) -> dict[str, Any]:
-    """
-    Copy a file with its mode and time, or a folder with its content.
-
-    Raises:
-        OSError: EINVAL for anything else, also in the folder.
-    """
+    """Copy a file with its mode and time, or a folder with its content. EINVAL for anything else, also in the folder."""
     there = os.stat(path, follow_symlinks=follow)
     if stat.S_ISLNK(there.st_mode):
         return link(to, os.readlink(path))
@@ -203,12 +199,9 @@ def _copy_file(path: bytes, to: bytes) -> None:
     fd, there = opened(path)
     try:
         one = FileWriting(to, mode=stat.S_IMODE(there.st_mode), time=max(0, there.st_mtime_ns))
-        try:
+        with dropped_on_error(one):
             while one.size < there.st_size and (data := os.read(fd, min(CHUNK, there.st_size - one.size))):
                 one.put(one.size, data)
-        except BaseException:
-            one.drop()
-            raise
         one.finish()
     finally:
         os.close(fd)
@@ -249,15 +242,12 @@ def _emptied(folder: bytes) -> list[bytes]:
                 if len(below) >= _MOST_KEPT:
                     break
                 continue
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(entry.path)
-            except FileNotFoundError:
-                pass
     return below
 
 
 def _gone(folder: bytes) -> None:
-    """Remove a folder that was empty, and any entries added since."""
     while True:
         try:
             os.rmdir(folder)
@@ -270,3 +260,150 @@ def _gone(folder: bytes) -> None:
                 _remove_all(below)
         else:
             return
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _is_magic(part: bytes) -> bool:
+    return any(letter in part for letter in b"*?[")
+
+
+def matcher(part: bytes) -> Callable[[bytes], bool]:
+    """A test of names against one component of a pattern. A leading dot has to be in both."""
+    expression = re.compile(fnmatch.translate(_text(part)))
+    hidden = part.startswith(b".")
+    return lambda name: (hidden or not name.startswith(b".")) and expression.match(_text(name)) is not None
+
+
+def names(path: bytes, pattern: bytes, most: int) -> dict[str, Any]:
+    """The paths that a recursive `glob.glob` returns, sorted; and whether there are more."""
+    if b"\0" in pattern or not pattern.strip(b"/"):
+        raise ValueError("the pattern is empty, or has a NUL")
+    base = b"/" if pattern.startswith(b"/") else path
+    parts = [part for part in pattern.split(b"/") if part not in (b"", b".")]
+    found: list[bytes] = []
+    size, more = 0, False
+    for name in _expand(base, parts):
+        if len(found) >= most or size > MAX_ROW_BYTES:
+            more = True
+            break
+        shown = name[2:] if base == b"." and name.startswith(b"./") else name
+        if 0 < len(shown) <= MAX_PATH:
+            found.append(shown)
+            size += len(shown) + 5
+    return {"names": sorted(found), "more": more}
+
+
+def _expand(base: bytes, parts: list[bytes]) -> Iterator[bytes]:
+    match = [matcher(part) if _is_magic(part) and part != b"**" else None for part in parts]
+    seen: set[tuple[bytes, int]] = set()
+    several = parts.count(b"**") > 1
+    todo, count = [(base, 0)], 0
+    while todo:
+        path, at = todo.pop()
+        count += 1
+        if count > MOST_ENTRIES:
+            raise failed(errno.E2BIG, f"the pattern leads to more than {MOST_ENTRIES} places")
+        if several:
+            if (path, at) in seen:
+                continue
+            if len(seen) >= _MOST_SEEN:
+                raise failed(errno.E2BIG, "the pattern leads to too many places")
+            seen.add((path, at))
+        if at == len(parts):
+            yield path
+            continue
+        part, last = parts[at], at + 1 == len(parts)
+        if part == b"**":
+            if not last:
+                todo.append((path, at + 1))
+            for entry in _entries(path):
+                if not entry.name.startswith(b"."):
+                    if last:
+                        yield entry.path
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append((entry.path, at))
+            continue
+        one = match[at]
+        if one is None:
+            below = os.path.join(path, part)
+            if os.path.lexists(below):
+                todo.append((below, at + 1))
+            continue
+        todo += [(entry.path, at + 1) for entry in _entries(path) if one(entry.name) and (last or entry.is_dir())]
+
+
+def _entries(path: bytes) -> Iterator[os.DirEntry[bytes]]:
+    try:
+        entries = os.scandir(path)
+    except OSError:
+        return
+    with entries:
+        for count, entry in enumerate(entries):
+            if count > MOST_ENTRIES:
+                raise failed(errno.E2BIG, f"a folder has more than {MOST_ENTRIES} entries")
+            yield entry
+
+
+def lines(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Lines that match the pattern: path, number and text; and whether there are more."""
+    pattern = re.escape(call["pattern"]) if call["literal"] else call["pattern"]
+    search = re.compile(pattern, re.IGNORECASE if call["ignore_case"] else 0).search
+    included = matcher(call["include"]) if call["include"] else None
+    rows: list[list[Any]] = []
+    size = 0
+    for name in _files(call["path"]):
+        if len(name) > MAX_PATH or (included is not None and not included(os.path.basename(name))):
+            continue
+        try:
+            for number, line in _lines_of(name):
+                if search(line) is None:
+                    continue
+                if len(rows) >= call["most"] or size > MAX_ROW_BYTES:
+                    return {"rows": rows, "more": True}
+                rows.append([name, number, line[:MAX_LINE]])
+                size += len(name) + min(len(line), MAX_LINE) + 10
+        except TimeoutError:
+            raise
+        except OSError:
+            continue  # the file is gone, can't be read, or is no file any more
+    return {"rows": rows, "more": False}
+
+
+def _files(path: bytes) -> Iterator[bytes]:
+    if not os.path.isdir(path):
+        os.close(opened(path)[0])  # an error is the call's answer
+        yield path
+        return
+    for name, entry in walk(path):
+        if entry.is_file(follow_symlinks=False):
+            yield name if path == b"." else os.path.join(path, name)
+
+
+def _lines_of(path: bytes) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file that is text, with their numbers and without their ends."""
+    fd, there = opened(path)
+    try:
+        left = max(there.st_size, CHUNK)
+        number, rest, skips = 0, b"", False
+        while left > 0 and (chunk := os.read(fd, min(CHUNK, left))):
+            if left >= there.st_size and b"\0" in chunk[:_LOOKED_AT] and not number and not rest:
+                return
+            left -= len(chunk)
+            *whole, tail = chunk.split(b"\n")
+            for line in whole:
+                number += 1
+                if not skips:
+                    yield number, rest + line
+                rest, skips = b"", False
+            if not skips:
+                rest += tail
+                if len(rest) > MOST_LINE:  # only the beginning of the line is reported
+                    yield number + 1, rest[:MOST_LINE]
+                    rest, skips = b"", True
+        if rest:
+            yield number + 1, rest
+    finally:
+        os.close(fd)

@@ -1,7 +1,6 @@
 """
 The client's functions in a job: each call is written to the reply pipe, and its answer is read from the job pipe.
 
-Runs in:   the job's process, after the last lock.
 Trust:     none in the job, which can change all of this and then breaks only its own calls. The daemon counts and
            bounds the bytes that come out, whoever has written them.
 
@@ -16,6 +15,7 @@ from __future__ import annotations
 
 import _thread
 import builtins
+import contextlib
 import os
 import select
 import signal
@@ -31,7 +31,7 @@ from leeward.wire import job as frames
 tracebacks.ends.append(globals())
 
 #: Seconds that the carrier may take to end where a signal handler waits for it.
-_LATE_S = 0.2
+LATE_S = 0.2
 
 #: Signals that report a fault of the thread itself to faulthandler; they stay unblocked.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
@@ -44,8 +44,6 @@ class FunctionError(RuntimeError):
 
 
 class _Waiting:
-    """One call."""
-
     __slots__ = ("_answered", "_lock", "body", "done", "error", "place", "raised")
 
     def __init__(self, place: int, body: bytes) -> None:
@@ -74,7 +72,6 @@ class _Waiting:
         return value
 
     def future(self, loop: Any) -> Any:
-        """A future of *loop* that gets the answer."""
         future = loop.create_future()
 
         def resolve() -> None:
@@ -88,10 +85,8 @@ class _Waiting:
                 future.set_exception(error)
 
         def answered() -> None:
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(resolve)
-            except RuntimeError:
-                pass  # the loop is closed
 
         self._answered = answered
         if self.done:
@@ -103,10 +98,8 @@ def _exception(kind: str, text: str) -> Exception:
     """An exception of Python's own by its name, or one with that name."""
     known: Any = getattr(builtins, kind, None)
     if isinstance(known, type) and issubclass(known, Exception):
-        try:
+        with contextlib.suppress(TypeError):  # UnicodeDecodeError, say, needs more arguments
             return known(text)
-        except TypeError:  # UnicodeDecodeError, say, needs more arguments
-            pass
     made: type[FunctionError] = type(kind if kind.isidentifier() else FunctionError.__name__, (FunctionError,),
                                      {"__module__": "builtins"})
     return made(text)
@@ -137,13 +130,6 @@ class Function:
 
 
 class FunctionChannel:
-    """
-    The functions of one job.
-
-    Args:
-        names: the functions' names in the job.
-    """
-
     def __init__(self, names: list[str], job_fd: int, reply_fd: int) -> None:
         self.functions = {name: Function(self, place, name) for place, name in enumerate(names)}
         self._job, self._reply, self._process = job_fd, reply_fd, os.getpid()
@@ -158,12 +144,7 @@ class FunctionChannel:
         self._closed = False  # no more calls are made, and there is no carrier
 
     def ask(self, place: int, body: bytes) -> _Waiting:
-        """
-        Make a call.
-
-        Raises:
-            RuntimeError: this is another process, or no thread starts.
-        """
+        """Make a call. RuntimeError if this is another process, or no thread starts."""
         if os.getpid() != self._process:
             raise RuntimeError("a client's function can only be called in the job's own process")
         call = _Waiting(place, body)
@@ -181,18 +162,13 @@ class FunctionChannel:
         self._started = True
 
     def _rouse(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is full, so the carrier is awake; or closed by the job; or not yet open
             os.write(self._wake, b"\0")
-        except OSError:
-            pass  # the pipe is full, so the carrier is awake; or the job has closed it; or the carrier is starting
 
     def close(self, seconds: float = -1) -> bool:
         """
-        End the channel before the job's reply. Calls that still wait get a RuntimeError. Returns whether the carrier
-        has ended.
-
-        Args:
-            seconds: the time for that, or -1.
+        End the channel before the job's reply, in *seconds*, or without a bound if -1. Calls that still wait get a
+        RuntimeError. Returns whether the carrier has ended. A signal handler may call it with a bound.
         """
         if self._closed or os.getpid() != self._process:
             return True
@@ -204,15 +180,9 @@ class FunctionChannel:
         self._fail_all()
         ends, self._wake, self._woken = (self._wake, self._woken), -1, -1
         for fd in ends:
-            try:
+            with contextlib.suppress(OSError):  # the descriptor was never open, or the job has closed it
                 os.close(fd)
-            except OSError:
-                pass  # the descriptor was never open, or the job has closed it
         return True
-
-    def close_in_time(self) -> bool:
-        """As `close`, for a signal handler, which may interrupt any code."""
-        return self.close(_LATE_S)
 
     # --- the carrier --------------------------------------------------------------
 
@@ -275,7 +245,6 @@ class FunctionChannel:
         return data
 
     def _fail_all(self) -> None:
-        """Fail all waiting calls, which will not be answered."""
         while self._open:
             self._open.popitem()[1].finish(b"", error=self._over)
         self._fail_queued()

@@ -1,8 +1,4 @@
-"""
-Runs a job's code as `python -c` and `python -m` do.
-
-Runs in:   the job's process, after the last lock.
-"""
+"""Runs a job's code as `python -c` and `python -m` do."""
 
 from __future__ import annotations
 
@@ -47,11 +43,6 @@ class End:
 IN_ORDER = End(0)
 
 
-def hide_frames() -> None:
-    """Remove leeward's frames from what `traceback` and `inspect` show of a job's stack; called once, in the zygote."""
-    tracebacks.hide_frames(ours)
-
-
 def set_up() -> types.ModuleType:
     """Prepare for every job, before one comes. Returns the main module."""
     sys.argv[:] = ["-c"]
@@ -59,28 +50,16 @@ def set_up() -> types.ModuleType:
     return _fresh_main()
 
 
-def run_code(source: bytes, main: types.ModuleType) -> End:
-    """Run a job that has only code to its end."""
-    return wind_up(_run_code(source, main))
-
-
 def nudged(number: int, frame: types.FrameType | None) -> None:
     """Handle the SIGURG that follows an interrupt, so that a call which was about to block when SIGINT came ends."""
 
 
 class Interrupts:
-    """
-    The SIGINT handler of a session's jobs.
-
-    Attributes:
-        on: a job is running, and KeyboardInterrupt is raised in it. `run_next` sets both as plain attributes: the
-            interpreter runs no signal handler between two such assignments.
-        wanted: a signal came while no job was running.
-    """
-
     __slots__ = ("on", "wanted")
 
     def __init__(self) -> None:
+        # on: a job is running, and KeyboardInterrupt is raised in it; wanted: a signal came while none was. Plain
+        # attributes: the interpreter runs no signal handler between two such assignments.
         self.on = self.wanted = False
 
     def __call__(self, number: int, frame: types.FrameType | None) -> None:
@@ -93,28 +72,31 @@ class Interrupts:
 def run_next(source: bytes, name: str, main: types.ModuleType, interrupts: Interrupts,
              runs: Runs | None = None) -> End:
     """Run one job of a session, whose source is known to `tracebacks`: the interpreter doesn't end with it."""
-    try:
+    def run() -> None:
         try:
             interrupts.on = True
             if interrupts.wanted:
                 raise KeyboardInterrupt
-            if runs is None:
-                exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
-            else:
-                runs(source, name, main.__dict__)
+            _execute(source, name, main, runs)
         finally:
             interrupts.on = False
-        return IN_ORDER
-    except SystemExit as leaving:
-        return End(_exit_code(leaving))
-    except BaseException as error:  # a job may raise anything
-        return raised(error)
+
+    return _end_of(run)
 
 
-def _run_code(source: bytes, main: types.ModuleType) -> End:
-    try:
+def run_code(source: bytes, main: types.ModuleType) -> End:
+    """Run a job that has only code, not to the interpreter's end."""
+    def run() -> None:
         tracebacks.remember(source, NAME)
-        exec(_compiled(source, NAME), main.__dict__)  # what leeward is for; the locks are on
+        _execute(source, NAME, main)
+
+    return _end_of(run)
+
+
+def _end_of(run: Callable[[], None]) -> End:
+    """Call *run*, which runs code of the job."""
+    try:
+        run()
         return IN_ORDER
     except SystemExit as leaving:
         return End(_exit_code(leaving))
@@ -122,30 +104,28 @@ def _run_code(source: bytes, main: types.ModuleType) -> End:
         return raised(error)
 
 
-def run(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
+def _execute(source: bytes, name: str, main: types.ModuleType, runs: Runs | None = None) -> None:
+    if runs is None:
+        exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)  # what leeward is for; the locks are on
+    else:
+        runs(source, name, main.__dict__)
+
+
+def run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None = None) -> End:
     """Run the main module to its end, threads and atexit functions included."""
-    return wind_up(_run_main(fields, main, runs))
-
-
-def _run_main(fields: dict[str, Any], main: types.ModuleType, runs: Runs | None) -> End:
     take_environment(fields["env"])
     module, name, source = fields["module"], fields["name"], fields["code"]
     sys.argv[:] = [name if module is None and name != NAME else "-m" if module else "-c", *fields["args"]]
-    try:
+
+    def run() -> None:
         if module is None:
             tracebacks.remember(source, name)
             _lay_main(main, source, name)
-            if runs is None:
-                exec(_compiled(source, name), main.__dict__)  # what leeward is for; the locks are on
-            else:
-                runs(source, name, main.__dict__)
+            _execute(source, name, main, runs)
         else:
             runpy._run_module_as_main(module, alter_argv=True)  # type: ignore[attr-defined]  # as `python -m` does
-        return IN_ORDER
-    except SystemExit as leaving:
-        return End(_exit_code(leaving))
-    except BaseException as error:  # a job may raise anything
-        return raised(error)
+
+    return wind_up(_end_of(run))
 
 
 def take_environment(env: Mapping[str, str]) -> None:
@@ -170,8 +150,8 @@ def _fresh_main() -> types.ModuleType:
 
 def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
     """
-    Write a script that has a name to the current folder, and set __file__: children
-    that multiprocessing starts by spawn or forkserver import it again.
+    Write a script that has a name to the current folder, and set __file__: children that multiprocessing starts by
+    spawn or forkserver import it again.
     """
     if name.startswith("<") or "/" in name:
         return
@@ -182,10 +162,6 @@ def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
     except (OSError, ValueError):
         return  # a file of the job has this name, or no file can have it: no script is written
     main.__file__ = path
-
-
-def _compiled(source: bytes | str, name: str) -> types.CodeType:
-    return compile(source, name, "exec", dont_inherit=True)
 
 
 def _exit_code(leaving: SystemExit) -> int:
@@ -272,7 +248,7 @@ def flush() -> None:
 
 def rehearse(source: bytes, main: types.ModuleType) -> End:
     """Run all of `run_code` that can be run twice: not the interpreter's end, but the check whether one is needed."""
-    end = _run_code(source, main)
+    end = run_code(source, main)
     _anyone_waits()
     flush()
     main.__dict__.clear()  # breaks the reference cycle between the module and its functions

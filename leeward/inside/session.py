@@ -1,20 +1,28 @@
 """
-Many jobs of one client, one after the other, in one interpreter.
+Many jobs of one client, one after the other, in one interpreter; and branches of that, forks with pipes of their own.
 
-Runs in:   the job's process, after the last lock.
 Trust:     none in what earlier jobs left: they may have installed signal handlers, hooks and threads. They can only
            break their own session; the daemon relies on nothing here but on the limits that it enforces itself.
 
-An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame
-has left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the
-next job, whose frame was read to its end, or late for the job before. Between the two reads of a
-frame all late signals have arrived, and are discarded. The handler is installed before the first job's
-frame is read: the session's first frame holds no job.
+An interrupt is a SIGINT, and must hit the job that it is meant for. The daemon sends one only after the job's frame has
+left the pipe, and before it has read the reply. So a signal that comes while no job runs here is either for the next
+job, whose frame was read to its end, or late for the job before. Between the two reads of a frame all late signals have
+arrived, and are discarded. The handler is installed before the first job's frame is read: the session's first frame
+holds no job.
+
+A branch has every lock of its kernel: filter, Landlock, namespaces, capabilities and limits are inherited, and none can
+be taken off. The daemon sends five descriptors over the *door*, a socket of the kernel's process, and then the frame
+that asks for a branch: a door for the branch, job, reply, stdout, stderr. The branch is a grandchild whose parent has
+exited, so that the sandbox's init reaps it, and no job can. It sends two messages over its door, by which the daemon
+learns its process number from the system (SCM_CREDENTIALS).
 """
 
 from __future__ import annotations
 
+import _socket
+import array
 import builtins
+import contextlib
 import os
 import select
 import signal
@@ -25,7 +33,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, awaiting, branching, collecting, files, functions, program, showing, tracebacks
+from leeward.inside import answer, awaiting, files, functions, program, showing, tracebacks
 from leeward.wire import job as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
@@ -33,9 +41,14 @@ Read = Callable[[int, int], bytes | None]
 
 _LOST = 70  # EX_SOFTWARE of sysexits.h
 
+#: Descriptors that come with the request.
+_ENDS = 5
+
+_OUT, _ERR = 1, 2
+
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
-          doorway: branching.Doorway) -> NoReturn:
+          doorway: Doorway) -> NoReturn:
     """Run job after job, until the daemon closes the pipe. Never returns."""
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
@@ -67,7 +80,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     os._exit(0)
 
 
-def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecting.NOTHING,
+def _reply(reply_fd: int, end: program.End, wanted: files.Wanted = files.NOTHING,
            shown: showing.Showing | None = None) -> None:
     try:
         answer.write(reply_fd, answer.reply(end, wanted, shown))
@@ -75,7 +88,7 @@ def _reply(reply_fd: int, end: program.End, wanted: collecting.Wanted = collecti
         os._exit(end.exit_code or _LOST)
 
 
-def _branch(doorway: branching.Doorway, job_fd: int, reply_fd: int) -> program.End | None:
+def _branch(doorway: Doorway, job_fd: int, reply_fd: int) -> program.End | None:
     """Fork a branch. Returns None in the branch; here, the result."""
     me = os.getpid()
     try:
@@ -112,11 +125,11 @@ def _leave_stdin_open() -> None:
 
 def _run(body: bytes, name: str, main: types.ModuleType,
          interrupts: program.Interrupts, sources: tracebacks.Sources,
-         pipes: tuple[int, int]) -> tuple[program.End, collecting.Wanted, showing.Showing | None]:
+         pipes: tuple[int, int]) -> tuple[program.End, files.Wanted, showing.Showing | None]:
     """Run a job. Returns how it ended, the files to collect, and what it showed."""
     code = wire.code_of(body)
     shown: showing.Showing | None = None
-    wanted = collecting.NOTHING
+    wanted = files.NOTHING
     channel: functions.FunctionChannel | None = None
     try:
         if code is None:
@@ -157,12 +170,12 @@ def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> No
             os._exit(_LOST)
 
 
-def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, collecting.Wanted]:
+def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, files.Wanted]:
     """Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect."""
     program.take_environment(fields["env"])
     if fields["args"]:
         sys.argv[1:] = fields["args"]
-    return fields["code"], name if fields["name"] == program.NAME else fields["name"], collecting.wanted(fields)
+    return fields["code"], name if fields["name"] == program.NAME else fields["name"], files.wanted(fields)
 
 
 def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | None:
@@ -183,8 +196,86 @@ def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | No
 
 
 def _let_tasks_go_on(job_fd: int) -> None:
-    """Until the next frame is there."""
     try:
         awaiting.turn_until_readable(job_fd)
     except BaseException as error:  # of a task that leaves the interpreter, or of a loop that a job has broken
         program.raised(error)
+
+
+class Doorway:
+    """The socket *door*, or -1, on which the daemon sends the descriptors of a branch."""
+
+    def __init__(self, door: int) -> None:
+        self._door = door
+        if door >= 0:
+            os.set_inheritable(door, False)
+
+    def shut(self) -> None:
+        door, self._door = self._door, -1
+        if door >= 0:
+            os.close(door)
+
+    def fork(self, job_fd: int, reply_fd: int) -> bool:
+        """
+        Make a branch, or raise OSError. True in the branch, whose own pipes then have the numbers *job_fd* and
+        *reply_fd*.
+        """
+        ends = _received(self._door)
+        gate_read, gate_write = os.pipe()
+        try:
+            middle = os.fork()
+            if not middle:
+                _middle(gate_write)
+                self._become(ends, gate_read, job_fd, reply_fd)
+                return True
+            _, status = os.waitpid(middle, 0)
+        finally:
+            for fd in (*ends, gate_read, gate_write):
+                with contextlib.suppress(OSError):  # the descriptor is closed already
+                    os.close(fd)
+        if status:
+            raise OSError("a second fork failed")
+        return False
+
+    def _become(self, ends: list[int], gate: int, job_fd: int, reply_fd: int) -> None:
+        """In the branch: take the ends, and report."""
+        os.read(gate, 1)
+        os.setsid()
+        for source, target in zip(ends, (self._door, job_fd, reply_fd, _OUT, _ERR), strict=True):
+            os.dup2(source, target, inheritable=target in (_OUT, _ERR))
+        door = _socket.socket(fileno=os.dup(self._door))
+        try:
+            door.sendall(wire.BRANCH_WORD)
+            if door.recv(1) != wire.BRANCH_WORD:
+                os._exit(0)  # the branch isn't wanted any more
+            door.sendall(wire.BRANCH_WORD)
+        finally:
+            door.close()
+
+
+def _middle(gate: int) -> None:
+    """In the child: fork again, and exit. Returns in the grandchild."""
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    os.close(gate)
+
+
+def _received(door: int) -> list[int]:
+    channel = _socket.socket(fileno=os.dup(door))
+    try:
+        _, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(_ENDS * 4), _socket.MSG_CMSG_CLOEXEC
+                                             | _socket.MSG_DONTWAIT)
+    finally:
+        channel.close()
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (_socket.SOL_SOCKET, _socket.SCM_RIGHTS):
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+    if len(fds) != _ENDS:
+        for fd in fds:
+            os.close(fd)
+        raise OSError(f"{len(fds)} of {_ENDS} descriptors have come")
+    return list(fds)

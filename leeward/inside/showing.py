@@ -1,10 +1,9 @@
 """
 Shows a job's values: its last expression's, those given to `display`, and matplotlib's open figures.
 
-Runs in:   the job's process, after the last lock, for a job with `display`. The zygote imports the module, because
-           a job can't import leeward's modules; the module's own imports are made at its first use.
-Trust:     none. It runs the job's own methods, and the job can change everything here; the daemon checks and bounds
-           what it sends.
+Runs in:   a job with `display`. The zygote imports the module, because a job can't; its own imports are made at its
+           first use.
+Trust:     none. It runs the job's own methods, and the daemon checks and bounds what it sends.
 
 Such code may use some of IPython's dialect: top-level `await`, `_`, a semicolon that suppresses the value of the last
 expression, and a hint for lines that aren't Python.
@@ -20,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from leeward.inside import awaiting, figures, ipython, program
+from leeward.inside import awaiting, imports, program
 from leeward.wire import bundles
 
 # Imported in functions: what not every start needs; 32 ms of processor time for all of it.
@@ -65,12 +64,7 @@ class Shown(NamedTuple):
 
 
 class Showing:
-    """
-    What one job shows.
-
-    Args:
-        goes_on: other jobs follow in this process.
-    """
+    """What one job shows; other jobs follow in this process if it *goes_on*."""
 
     def __init__(self, *, goes_on: bool = False) -> None:
         self._goes_on = goes_on
@@ -86,14 +80,14 @@ class Showing:
         global _current
         _current = self
         builtins.display = display  # type: ignore[attr-defined]  # where IPython has it
-        figures.prepare(self._show_figure)
-        ipython.prepare(display)
+        imports.prepare_figures(self._show_figure)
+        imports.prepare_ipython(display)
         try:
             value = awaiting.run(_compiled(source, name), namespace, goes_on=self._goes_on)
             if value is not None:
                 self._show_value(value)
         finally:
-            figures.show()
+            imports.show_figures()
 
     def end(self) -> Shown:
         """End the results. `display` prints until another job with `display` begins."""
@@ -112,10 +106,8 @@ class Showing:
 
     def add(self, thing: object, *, raw: bool = False) -> bundles.Bundle | None:
         """
-        Show *thing* in each of its forms. Returns None if there is no room for it.
-
-        Args:
-            raw: it maps MIME type to content.
+        Show *thing*, or the content by MIME type that it maps if *raw*, in each of its forms. None if there is no room
+        for it.
         """
         with self._adding:
             if self._count >= bundles.MAX_RESULTS:
@@ -123,7 +115,7 @@ class Showing:
                 return None
             self._count += 1
             number = self._count
-        if not raw and figures.is_figure(thing):
+        if not raw and imports.is_figure(thing):
             bundle = self._kept(number, self._figure(number, thing))
         else:
             bundle = self._kept(number, self._given(thing) if raw else self._forms(number, thing))
@@ -162,10 +154,7 @@ class Showing:
         return bundle
 
     def _forms(self, number: int, thing: object) -> Iterator[tuple[str, Any]]:
-        """
-        Every form of *thing*, plain text first. Methods are looked up in its class, because an object may have any
-        attribute.
-        """
+        """Every form of *thing*, plain text first. Methods are looked up in its class: an object may have any attribute."""
         kind = type(thing)
         given: dict[str, Any] = {}
         if getattr(kind, "_repr_mimebundle_", None) is not None:
@@ -197,19 +186,14 @@ class Showing:
 
     def _figure(self, number: int, figure: Any) -> Iterator[tuple[str, Any]]:
         yield PLAIN, _repr(figure)
-        yield "image/png", self._asked(number, "image/png", lambda: figures.png(figure))
+        yield "image/png", self._asked(number, "image/png", lambda: imports.png(figure))
 
     def _show_figure(self, figure: object) -> None:
         (_current or self).add(figure)
 
 
 def display(*things: object, raw: bool = False, **_ignored: object) -> None:
-    """
-    Show *things* beside what the code prints, each in all its forms.
-
-    Args:
-        raw: each is a map from MIME type to content.
-    """
+    """Show *things*, or contents by MIME type if *raw*, beside what the code prints, each in all its forms."""
     for thing in things:
         if _current is None:
             print(thing)
@@ -240,7 +224,6 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
 
 
 def _is_quiet(source: bytes, last: Any) -> bool:
-    """Whether a semicolon follows the expression *last*."""
     lines = source.splitlines()
     if last.end_lineno > len(lines):
         return False
@@ -287,10 +270,7 @@ def _content(kind: str, made: Any) -> str | bytes | None:
         import binascii
 
         try:
-            return binascii.a2b_base64(made, strict_mode=True)
+            return binascii.a2b_base64("".join(made.split()), strict_mode=True)
         except ValueError:
-            try:
-                return binascii.a2b_base64("".join(made.split()), strict_mode=True)
-            except ValueError:
-                return None
+            return None
     return bytes(made) if isinstance(made, (bytes, bytearray, memoryview)) else None

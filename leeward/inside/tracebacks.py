@@ -1,8 +1,4 @@
-"""
-Tracebacks of a job, with its own lines and none of leeward's frames.
-
-Runs in:   the job's process, after the last lock; `hide_frames` in the zygote, once.
-"""
+"""Tracebacks of a job, with its own lines and none of leeward's frames."""
 
 from __future__ import annotations
 
@@ -40,7 +36,6 @@ def remember(source: bytes | str, name: str) -> int:
 
 
 def _decoded(source: bytes) -> str:
-    """The text of *source*, by the encoding that it declares."""
     if b"coding" in source or source.startswith(b"\xef\xbb\xbf"):
         from importlib.util import decode_source  # few jobs have such code
 
@@ -100,8 +95,8 @@ def _with_suggestions(shown: str, error: BaseException) -> str:
 def own_frames(tb: types.TracebackType | None, ours: Sequence[dict[str, Any]],
                last: types.CodeType) -> types.TracebackType | None:
     """
-    *tb* without its first frames if these are of *ours*, modules' globals, and without all frames from *last* or
-    one of `ends` on.
+    *tb* without its first frames if these are of *ours*, modules' globals, and without all frames from *last* or one of
+    `ends` on.
     """
     while tb is not None and _among(tb.tb_frame, ours):
         tb = tb.tb_next
@@ -120,10 +115,8 @@ def _among(frame: types.FrameType, ours: Sequence[dict[str, Any]]) -> bool:
 
 def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
     """
-    Cut the stacks of `traceback` and `inspect` where the job's code begins: its callers, of *ours*, aren't shown.
-
-    `sys._getframe` and C code, such as faulthandler and warnings, see all frames. A module that isn't loaded stays
-    as it is.
+    In the zygote, once: cut the stacks of `traceback` and `inspect` where the job's code begins: its callers, of
+    *ours*, aren't shown. `sys._getframe` and C code see all frames. A module that isn't loaded stays as it is.
     """
     traceback.walk_stack = _walker(traceback.walk_stack, ours)
     inspect = sys.modules.get("inspect")

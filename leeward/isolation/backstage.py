@@ -1,61 +1,46 @@
 """
 Backstage: the mount and network namespace, without any capability, in which a zygote imports modules.
 
-Runs in:   the daemon decides and lays out the steps; the child that becomes a zygote takes them before its exec.
+Runs in:   the daemon lays out the steps; the child that becomes a zygote takes them before its exec.
 Stands if: an imported module trusts files in /tmp or in a home folder, or the network: the host's aren't there.
-Leaves:    the host's whole /proc with its processes, since a process of an inner user namespace may mount a /proc only
-           if it sees another one in full.
+Leaves:    the host's whole /proc with its processes: an inner user namespace may mount a /proc only if it sees one in
+           full.
 Source:    mount_namespaces(7), network_namespaces(7), user_namespaces(7), capabilities(7)
 
-A zygote's root has the folders and files of a job's view, at the same paths, and leeward's own modules.
-All of it is read-only. /tmp and /dev/shm are the zygote's own; $HOME, which is a job's /workspace, doesn't exist.
+A zygote's root has the folders and files of a job's view, at the same paths, and leeward's own modules, all read-only.
+/tmp and /dev/shm are the zygote's own; $HOME, which is a job's /workspace, doesn't exist.
 
 Keepers have copies of these mounts, and need the host's present tree when they bind a part of it: a file that was
 replaced since, such as /etc/ld.so.cache, can't be mounted any more through a mount of the old one. So the host's tree
 is mounted read-only at COVERED, and covered by an empty folder: no path leads to it. The zygote has the descriptor HOST
-of the tree, and makes the tree its current folder when it has imported everything. A keeper's current folder is then
-the same tree in the keeper's own copy of the mounts.
+of the tree, and makes the tree its current folder when it has imported everything; a keeper's current folder is then
+the same tree in its own copy of the mounts.
 
-Root makes the namespaces with its capabilities. A daemon without CAP_SYS_ADMIN, of an ordinary user or a container's
-root, makes a user namespace as well, in which all ids that the daemon may need have the same numbers as outside.
+A daemon without CAP_SYS_ADMIN, of an ordinary user or a container's root, makes a user namespace as well, in which all
+ids that the daemon may need have the same numbers as outside.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Gives, Step, gives, returns
 from leeward.dataclass import dataclass, replace
-from leeward.isolation import privileges
-from leeward.isolation.template import (
-    Source,
-    close_steps,
-    enter_steps,
-    folder_steps,
-    link_steps,
-    open_steps,
-    put_steps,
-    sources,
-    stage_steps,
-    write_steps,
-)
+from leeward.isolation import privileges, template
+from leeward.isolation.template import folder_steps
 from leeward.spec.folders import within
 from leeward.spec.sandbox import Bind, View
 
-#: Folders that belong to the zygote alone, and their sizes: modules write lists of fonts, compiled kernels and the
-#: like.
+#: Folders that belong to the zygote alone: modules write lists of fonts, compiled kernels and the like.
 OWN = ("/tmp", "/dev/shm")
-_OWN_SIZE = "64m"
-_OWN_INODES = "4096"
 
 #: The folder where the host's tree is mounted and covered, and the zygote's descriptor of that tree.
 COVERED, HOST = "/.host", 5
 
-_OWN_ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOCKED = int(MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV | MountAttr.NOEXEC)
 
 _CAP_SYS_ADMIN = 21
@@ -63,30 +48,14 @@ _CAP_SYS_ADMIN = 21
 
 @dataclass(frozen=True, slots=True)
 class Backstage:
-    """
-    The namespaces of a zygote.
-
-    Attributes:
-        namespaces: the clone flags of the new namespaces.
-        setgroups: whether the zygote can drop groups: not in a user namespace whose groups an ordinary user has mapped.
-        uid_map, gid_map: the id maps of the new user namespace; "" if there is none.
-    """
-
-    namespaces: Clone
-    setgroups: bool
-    uid_map: str = ""
+    namespaces: Clone  # the clone flags of the new ones
+    setgroups: bool    # it can drop groups: not in a user namespace whose groups an ordinary user has mapped
+    uid_map: str = ""  # the id maps of the new user namespace; "" if there is none
     gid_map: str = ""
 
 
 def decide(uid: int, gid: int, capable: bool, maps: tuple[str, str]) -> Backstage:
-    """
-    The namespaces that a daemon needs for its zygote. Pure.
-
-    Args:
-        uid, gid: the daemon's ids.
-        capable: the daemon has CAP_SYS_ADMIN.
-        maps: the texts of the daemon's /proc/self/uid_map and gid_map.
-    """
+    """The namespaces that a daemon with these ids needs for its zygote. *maps*: its uid_map and gid_map. Pure."""
     if capable:
         return Backstage(Clone.NEWNS | Clone.NEWNET, setgroups=True)
     namespaces = Clone.NEWUSER | Clone.NEWNS | Clone.NEWNET
@@ -114,34 +83,30 @@ def here() -> Backstage:
 
 def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step]:
     """
-    Build the root, enter it, and give up every capability.
-
-    Args:
-        view: the jobs' view.
-        modules: the binds that the zygote needs besides.
-
-    Raises:
-        Unsupported: the host lacks a file or folder that *view* binds.
+    Build the root of the jobs' *view* and *modules*, enter it, and give up every capability. Unsupported if the host
+    lacks a file or folder that *view* binds.
     """
     view = shown(view, modules)
     recursively = native.sets_attributes()
-    found = tuple(sources(view))
+    found = tuple(template.sources(view))
     proc, host = Cell("host's /proc"), Cell("host's /")
     yield Step(Call.UMASK, (0o022,), (), gives=Gives.SOMETHING)
     for source in found:
-        yield from open_steps(source, recursively=recursively)
+        yield from template.open_steps(source, recursively=recursively)
     yield native.copy_step(proc, "/proc")
     yield native.copy_step(host, "/")
     if recursively:
         yield native.attributes_step(host, MountAttr.RDONLY)
-    yield from stage_steps()
+    yield from template.stage_steps()
     yield from _own_folder_steps()
     for source in found:
-        yield from put_steps(source)
+        yield from template.put_steps(source)
         if not (recursively or source.link):
-            yield native.remount_step(f".{source.bind.target}", MountAttr(source.attributes | _attributes(source)))
-    yield from write_steps(view.texts)
-    yield from link_steps(view)
+            # A user namespace can't remove the attributes that the mount has on the host.
+            locked = os.statvfs(source.bind.source).f_flag & _LOCKED
+            yield native.remount_step(f".{source.bind.target}", MountAttr(source.attributes | locked))
+    yield from template.write_steps(view.texts)
+    yield from template.link_steps(view)
     yield from folder_steps(("/proc", COVERED))
     for mount, target in ((proc, "/proc"), (host, COVERED)):
         yield native.move_step(mount, f".{target}")
@@ -149,18 +114,15 @@ def steps(made: Backstage, view: View, modules: Iterable[Bind]) -> Iterator[Step
     # The tree's /proc is read-only. If a keeper mounted its own /proc by the sight of this one, that /proc and those of
     # its runners would have to be read-only, too.
     yield from _cover(f".{COVERED}/proc")
-    yield from close_steps(found)
-    yield from enter_steps()
+    yield from template.close_steps(found)
+    yield from template.enter_steps()
     yield returns(Call.OPENAT, native.AT_FDCWD, COVERED, os.O_PATH | os.O_DIRECTORY, 0, value=HOST)
     yield from _cover(COVERED)
     yield from privileges.powerless_steps(groups=made.setgroups)
 
 
 def behind() -> None:
-    """
-    Change to the host's tree, from which keepers bind, when the zygote has imported everything. Does nothing in a
-    zygote that wasn't started backstage.
-    """
+    """Change to the host's tree when the zygote has imported everything. Nothing in one that wasn't started backstage."""
     if os.path.isdir(COVERED):
         os.fchdir(HOST)
         os.close(HOST)
@@ -189,22 +151,16 @@ def shown(view: View, modules: Iterable[Bind]) -> View:
 
 def _own_folder_steps() -> Iterator[Step]:
     for target in OWN:
-        made = Cell(target)
         yield from folder_steps((target,))
-        yield from native.filesystem_steps(
-            made, "tmpfs", {"size": _OWN_SIZE, "nr_inodes": _OWN_INODES, "mode": "1777"}, _OWN_ATTRIBUTES)
-        yield native.move_step(made, f".{target}")
-        yield returns(Call.CLOSE, made)
+        yield from _tmpfs(Cell(target), f".{target}", {"size": "64m", "nr_inodes": "4096", "mode": "1777"})
 
 
 def _cover(path: str) -> Iterator[Step]:
     """Mount an empty folder on *path*, which only a process with a capability can look into."""
-    cover = Cell("cover")
-    yield from native.filesystem_steps(cover, "tmpfs", {"size": "4k", "mode": "0"}, _OWN_ATTRIBUTES)
-    yield native.move_step(cover, path)
-    yield returns(Call.CLOSE, cover)
+    return _tmpfs(Cell("cover"), path, {"size": "4k", "mode": "0"})
 
 
-def _attributes(source: Source) -> int:
-    """The mount attributes of the source on the host, which a user namespace can't remove."""
-    return os.statvfs(source.bind.source).f_flag & _LOCKED
+def _tmpfs(made: Cell, path: str, options: Mapping[str, str]) -> Iterator[Step]:
+    yield from native.filesystem_steps(made, "tmpfs", options, MountAttr.NOSUID | MountAttr.NODEV)
+    yield native.move_step(made, path)
+    yield returns(Call.CLOSE, made)

@@ -1,9 +1,4 @@
-"""
-A control channel: messages over SOCK_SEQPACKET, which may carry descriptors.
-
-Runs in:   daemon, zygote, keeper, newborn runner.
-Source:    unix(7), SCM_RIGHTS. With MSG_CMSG_CLOEXEC no received descriptor leaks through an exec.
-"""
+"""A control channel: messages over SOCK_SEQPACKET, which may carry descriptors. unix(7), SCM_RIGHTS"""
 
 from __future__ import annotations
 
@@ -45,15 +40,14 @@ class Channel:
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
         """
-        Two connected ends, both close-on-exec. They are `_socket` objects: Python's `socket.socket` adds nothing that a
-        channel needs, and would take a dozen function calls more for each runner, which has such a pair.
+        Two connected ends, both close-on-exec: `_socket` objects, since Python's `socket.socket` adds nothing that a
+        channel needs, and would take a dozen function calls more for each runner.
         """
         here, there = _socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Channel(here), Channel(there)
 
     @staticmethod
     def adopt(fd: int) -> Channel:
-        """A channel on *fd*, a connected SOCK_SEQPACKET socket, which the channel owns from now on."""
         return Channel(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fd))
 
     def fileno(self) -> int:
@@ -61,10 +55,8 @@ class Channel:
 
     def send(self, message: control.Message, fds: Sequence[int] = ()) -> None:
         """
-        Send one message, with copies of the descriptors *fds*, which the caller still owns.
-
-        Raises:
-            OSError: the peer is gone, or (non-blocking) its queue is full.
+        Send one message, with copies of the descriptors *fds*, which the caller still owns. OSError if the peer is
+        gone, or (non-blocking) its queue is full.
         """
         data = control.encode(message)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -76,15 +68,9 @@ class Channel:
 
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """
-        The next message and its descriptors, which the caller owns; None when the peer is gone.
-
-        If the process has no room for all of the descriptors (RLIMIT_NOFILE), the message is returned without any: the
-        kernel drops those for which there is no room (MSG_CTRUNC), and this method closes the others. The caller
-        decides what to do without them.
-
-        Raises:
-            PeerError: a message is cut or malformed. Its descriptors are closed.
-            BlockingIOError: no message has arrived, on a non-blocking channel.
+        The next message and its descriptors, which the caller owns; None when the peer is gone. If the process has no
+        room for all descriptors (RLIMIT_NOFILE, MSG_CTRUNC), the message is returned without any. PeerError if it is
+        cut or malformed, with its descriptors closed; BlockingIOError if none has arrived yet.
         """
         try:
             data, ancillary, flags, _ = self._received()
@@ -124,10 +110,7 @@ class Channel:
 
 
 def send_step(channel: int | Cell, message: control.Message, fds: Sequence[Cell]) -> Step:
-    """
-    A step that does what `Channel.send` does: C executes it later, and sends *message* with the descriptors that the
-    cells *fds* have then.
-    """
+    """A step that does what `Channel.send` does, with the descriptors that the cells *fds* have when C takes it."""
     data = control.encode(message)
     ends = {_CMSG_HEADER + number * _FD_SIZE: cell for number, cell in enumerate(fds)}
     size = _CMSG_HEADER + len(fds) * _FD_SIZE

@@ -2,7 +2,7 @@
 The sandbox's side of egress: a route by which every address is local, and listeners whose connections the broker
 accepts.
 
-Runs in:   plan() in the daemon; the steps are made in the zygote, and taken in the keeper, before its first runner.
+Runs in:   plan() in the daemon; the steps are taken in the keeper, before its first runner.
 Stands if: Landlock is missing: a port without a listener refuses at once, and nothing but `lo` is in the namespace.
 Without:   if a kernel or a container refuses the route, a sandbox has only the proxy's port on 127.0.0.1, and a name
            server whose addresses can't be reached: programs that don't use the proxy are refused at once. Decision
@@ -62,39 +62,24 @@ _DONE = 16 + 4 + 16
 
 @dataclass(frozen=True, slots=True)
 class EgressPlan:
-    """
-    The listeners and routes of a sandbox with egress.
-
-    Attributes:
-        ports: the TCP ports of listeners.
-        routes: requests to rtnetlink that make every address local, for IPv4 and then, if the host has it, for IPv6;
-            () if no route can be made.
-    """
-
-    ports: tuple[int, ...]
+    ports: tuple[int, ...]  # the TCP ports of listeners
+    #: Requests to rtnetlink that make every address local, for IPv4 and then, if the host has it, for IPv6; () if no
+    #: route can be made.
     routes: tuple[bytes, ...]
 
     @property
     def families(self) -> int:
-        """The number of address families: 1 for IPv4 alone, 2 with IPv6."""
         return max(1, len(self.routes))
 
     @property
     def listeners(self) -> int:
-        """The number of listeners."""
         return self.families * (len(self.ports) + 1)
 
 
 def plan(ports: Iterable[int], *, routed: bool = True) -> EgressPlan:
     """
-    The plan for sandboxes of a policy that names *ports*.
-
-    Args:
-        routed: every address can be made local. If False, sandboxes have only the proxy.
-
-    Raises:
-        BadRequest: there are too many ports, or one isn't valid.
-        Unsupported: pyroute2 isn't installed.
+    The plan for sandboxes of a policy that names *ports*; they have only the proxy if addresses can't be *routed*.
+    BadRequest for ports that are too many or not valid; Unsupported without pyroute2.
     """
     wanted = ports_beside(ports)
     if len(wanted) > MOST_PORTS:
@@ -121,12 +106,7 @@ def _has_ipv6() -> bool:
 
 
 def route(family: int) -> bytes:
-    """
-    The request to rtnetlink for `local default dev lo`.
-
-    Raises:
-        Unsupported: pyroute2 isn't installed.
-    """
+    """The request to rtnetlink for `local default dev lo`; Unsupported without pyroute2."""
     try:
         # Of the extra `egress`.
         from pyroute2.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST
@@ -151,13 +131,9 @@ def route(family: int) -> bytes:
 @point("egress.steps")
 def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
     """
-    Make the routes in a network namespace whose `lo` is up, and open the listeners.
-
-    Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE over the user namespace. If IPv6 is switched off for `lo`, its route is
-    refused, and its addresses can't be reached.
-
-    Returns:
-        The steps; and the cells of the listeners: for each family DNS over UDP, and then the TCP ports in order.
+    Make the routes in a network namespace whose `lo` is up, and open the listeners: the steps, and the listeners'
+    cells, for each family DNS over UDP, and then the TCP ports in order. Needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE.
+    If IPv6 is switched off for `lo`, its route is refused, and its addresses can't be reached.
     """
     made: list[Step] = []
     cells: list[Cell] = []
@@ -172,14 +148,8 @@ def steps(plan: EgressPlan) -> tuple[list[Step], list[Cell]]:
 
 def is_refused(request: bytes) -> bool:
     """
-    Whether this host refuses the route. Tries it in new namespaces, which the calling process enters; it must have only
-    one thread.
-
-    Args:
-        request: a request that `route` returned.
-
-    Raises:
-        KernelRefusal: another call is refused.
+    Whether this host refuses the route of *request*. Tries it in new namespaces, which the calling process enters; it
+    must have only one thread. KernelRefusal if another call is refused.
     """
     Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNET), *loopback_steps()]).run()
     try:

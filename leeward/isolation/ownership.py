@@ -1,9 +1,4 @@
-"""
-Checks that no other user can replace the file or folder to which a path leads.
-
-Runs in:   the daemon, before it trusts the file or folder.
-Source:    path_resolution(7), inode(7)
-"""
+"""Checks that no other user can replace the file or folder to which a path leads. path_resolution(7), inode(7)"""
 
 from __future__ import annotations
 
@@ -20,22 +15,14 @@ _MOST_LINKS = 40
 
 def check(path: str, what: str) -> None:
     """
-    Refuse *path* if a user other than root and this process's user can change where it leads.
+    Refuse the absolute *path* of the setting *what* if a user other than root and this process's user can change where
+    it leads: BadRequest, with the folder or link at fault and the cure; also if it doesn't exist.
 
-    Checks each folder and each symbolic link of the path, from / on. Users who can write to a folder
-    can replace its entries, and the owner of a folder or link can do so whatever its mode is. In a sticky
-    folder, such as /tmp, only the owners of the folder and of the entry can. So a sticky folder is accepted
-    within the path, but not at its end, where other users could still add entries.
-
-    There is no race: a component that passed the check can't be changed by other users later.
-
-    Args:
-        path: an absolute path.
-        what: the name of the setting, for errors.
-
-    Raises:
-        BadRequest: another user can change it, or the path doesn't exist. The message has the folder or link at fault,
-            and the cure.
+    Checks each folder and each symbolic link of the path, from / on. Users who can write to a folder can replace its
+    entries, and the owner of a folder or link can do so whatever its mode is. In a sticky folder, such as /tmp, only
+    the owners of the folder and of the entry can. So a sticky folder is accepted within the path, but not at its end,
+    where other users could still add entries. There is no race: a component that passed can't be changed by other users
+    later.
     """
     at, ahead, links = "/", _parts(path), 0
     while True:

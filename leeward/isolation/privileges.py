@@ -1,36 +1,24 @@
-"""
-Privileges: a job has no capability, can't get one, and isn't dumpable, so other processes can't access it.
-
-Runs in:   the zygote makes the steps; the runner takes them, and the keeper some of them.
-Source:    capabilities(7), prctl(2)
-"""
+"""Privileges: a job has no capability, can't get one, and isn't dumpable: others can't access it. capabilities(7)"""
 
 from __future__ import annotations
 
 import errno
 import signal
-import struct
 
-from leeward._native import privileges
-from leeward._native.privileges import Prctl
-from leeward._native.steps import Block, Call, Step, fails, returns
+from leeward._native.privileges import Prctl, bounding_steps, dropping_steps
+from leeward._native.privileges import prctl_step as _prctl
+from leeward._native.steps import Call, Step, fails, returns
 from leeward.points import point
-
-#: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread.
-_HEADER = Block(struct.pack("Ii", 0x20080522, 0))
-#: Two struct __user_cap_data_struct.
-_NONE = Block(bytes(24))
 
 
 @point("privileges.keeper")
 def keeper_steps() -> list[Step]:
     """
-    Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays.
-
-    Needs CAP_SETPCAP. The runners inherit all of it.
+    Empty the bounding set; set no_new_privs; become not dumpable. The keeper's own permitted set stays. Needs
+    CAP_SETPCAP. The runners inherit all of it.
     """
     return [
-        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
+        *bounding_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
         _prctl(Prctl.SET_DUMPABLE, 0),
     ]
@@ -38,16 +26,13 @@ def keeper_steps() -> list[Step]:
 
 def powerless_steps(*, groups: bool) -> list[Step]:
     """
-    The steps before the exec of a program that is to have no capability, and no way to get one. With *groups*, they
-    also drop the supplementary groups. They need CAP_SETPCAP, and CAP_SETGID for the groups.
-
-    The process stays dumpable, because that flag belongs to its memory, which it may still share.
+    The steps before the exec of a program that is to have no capability, no way to get one, and with *groups* no
+    supplementary groups. The process stays dumpable: that flag belongs to its memory, which it may still share.
     """
     return [
         *([returns(Call.SETGROUPS, 0, 0)] if groups else []),
-        *(_prctl(Prctl.CAPBSET_DROP, capability) for capability in range(privileges.capabilities_known())),
-        _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
-        returns(Call.CAPSET, _HEADER, _NONE),
+        *bounding_steps(),
+        *dropping_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
     ]
 
@@ -60,8 +45,7 @@ def no_huge_pages_steps() -> list[Step]:
 def steps() -> list[Step]:
     """Empty all capability sets but the bounding set, which the keeper emptied; set no_new_privs; become not dumpable."""
     return [
-        _prctl(Prctl.CAP_AMBIENT, Prctl.CAP_AMBIENT_CLEAR_ALL),
-        returns(Call.CAPSET, _HEADER, _NONE),
+        *dropping_steps(),
         _prctl(Prctl.SET_NO_NEW_PRIVS, 1),
         _prctl(Prctl.SET_DUMPABLE, 0),
         # This process dies with the keeper's thread. The init sets the same; this covers the time before the
@@ -71,10 +55,7 @@ def steps() -> list[Step]:
 
 
 def powerless_proof() -> list[Step]:
-    """
-    Try a call that needs a capability, after `steps` and before the filter. For processes that run no code of leeward's
-    afterwards.
-    """
+    """Try a call that needs a capability, before the filter: for processes that run no code of leeward's afterwards."""
     return [fails(Call.SETHOSTNAME, "", 0, errnos=(errno.EPERM,))]
 
 
@@ -85,7 +66,3 @@ def proof() -> list[Step]:
         _prctl(Prctl.GET_DUMPABLE, value=0),
         _prctl(Prctl.GET_SECCOMP, value=2),  # a filter
     ]
-
-
-def _prctl(option: int, argument: int = 0, *, value: int = 0) -> Step:
-    return returns(Call.PRCTL, option, argument, 0, 0, 0, value=value)

@@ -1,12 +1,15 @@
 """
 Resource limits that the kernel enforces per process or per user.
 
-Runs in:   plan() in the daemon; the zygote makes the steps, and the runner takes them.
-Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits
-           that the daemon sets from outside when a job's limits are known (cgroup/none.py).
-           Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a
-           clear ENOSPC into EFBIG, and kill tools by SIGXFSZ.
-Source:    getrlimit(2)
+Leaves:    memory, tasks and CPU of the whole job: cgroups limit those, or a watch and rlimits that the daemon sets from
+           outside (cgroup/none.py). Bytes of files: the size of the tmpfs limits those. RLIMIT_FSIZE would turn a clear
+           ENOSPC into EFBIG, and kill tools by SIGXFSZ.
+Source:    getrlimit(2), epoll(7)
+
+The limit on watches of epoll is the kernel's, for all jobs together: if all workers have one user id, or no cgroup counts
+memory, the filter passes each new watch to the supervisor (supervisor_charges.c), and each job may have as many as it
+leaves to the others. If no cgroup counts memory, each watch is charged to the job as well. A removed one counts until its
+process has ended, because the supervisor doesn't see the removal.
 """
 
 from __future__ import annotations
@@ -53,12 +56,7 @@ def _late() -> tuple[int, ...]:
 
 @point("rlimits.steps")
 def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list[Step]:
-    """
-    Set the limits of *rows*, but never above the hard limits of this process, whose clone takes the steps.
-
-    Args:
-        late: set only the limits of `_late`; if False, all others.
-    """
+    """Set the limits of `_late`, if *late*, or all others, but never above the hard limits of this process."""
     made = []
     for number, soft, hard in rows:
         if late is not (number in _late()):
@@ -69,3 +67,17 @@ def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list
             soft = min(soft, hard)
         made.append(returns(Call.PRLIMIT64, 0, number, Block(struct.pack("QQ", soft, hard)), 0))
     return made
+
+
+def granted_watches() -> int:
+    """
+    The number of watches that all jobs may have together: the other half of what the kernel grants the user is left to
+    the daemon and to its user's other programs.
+    """
+    with open("/proc/sys/fs/epoll/max_user_watches") as file:
+        return half(file.read())
+
+
+def half(text: str) -> int:
+    """Half of the number in *text*; at least 1."""
+    return max(1, int(text) // 2)

@@ -2,25 +2,25 @@
 A keeper's mount template: the root folder that each of its runners gets a copy of.
 
 Runs in:   the zygote lays out the steps; `open` and `build` run in the keeper.
-Order:     the sources of binds are opened while the keeper still has its first host uid (the
-           interpreter may be in a home of mode 0700). Everything else follows.
+Order:     the sources of binds are opened while the keeper still has its first host uid (the interpreter may be in a
+           home of mode 0700). Everything else follows.
 Stands if: Landlock is wrong. A file that isn't mounted has no path in this root.
 Leaves:    descriptors that were opened before; the runner closes them.
 Source:    mount_namespaces(7), mount_setattr(2), mount(2), pivot_root(2)
 
-The template is a tmpfs with read-only binds. Its setup is a table of system calls, as a runner's is:
-as bytecode, the setup made each keeper write to 300 pages, and took 3 ms.
+The template is a tmpfs with read-only binds. Its setup is a table of system calls, as a runner's is: as bytecode, it
+made each keeper write to 300 pages, and took 3 ms.
 
 When the table is laid out, on the host, each bind is looked up: it is a folder, a file, a link, or missing. If that has
 changed when a keeper takes the steps, the kernel refuses a mount of the wrong type, and the keeper fails; an optional
 bind that is missing then is left out.
 
-A process in a user namespace can mount a new /proc only if another, fully visible /proc is in
-the same mount namespace. The template has the /proc of a pid namespace that has ended: it
-shows no process, and each runner mounts its own /proc on top of it.
+A process in a user namespace can mount a new /proc only if another, fully visible /proc is in the same mount namespace.
+The template has the /proc of a pid namespace that has ended: it shows no process, and each runner mounts its own on top
+of it.
 
-Linux before 5.12 can set attributes only on attached mounts, one at a time. On such a kernel the
-keeper sets them in Python, while no other process is in its namespace yet.
+Linux before 5.12 can set attributes only on attached mounts, one at a time. On such a kernel the keeper sets them in
+Python, while no other process is in its namespace yet.
 """
 
 from __future__ import annotations
@@ -65,17 +65,11 @@ _HINTS = dict.fromkeys((errno.ELOOP, errno.ENOTDIR, errno.ENOENT, errno.EROFS), 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """
-    A file or folder of the host that exists, with its target.
-
-    Attributes:
-        fd: a detached copy of the mount, once it is opened.
-        link: the link's text if the source is a symbolic link; then nothing is mounted.
-    """
+    """A file or folder of the host that exists, with its target."""
 
     bind: Bind
-    fd: Cell
-    link: str = ""
+    fd: Cell        # a detached copy of the mount, once it is opened
+    link: str = ""  # the link's text if the source is a symbolic link; then nothing is mounted
 
     @property
     def attributes(self) -> MountAttr:
@@ -84,13 +78,9 @@ class Source:
 
 def sources(view: View) -> Iterator[Source]:
     """
-    The binds of *view* whose source exists on the host.
-
-    Links are never followed: a required bind can't be a link, and an optional one becomes a link
-    with the same text inside.
-
-    Raises:
-        Unsupported: a required bind is missing, or has the wrong type.
+    The binds of *view* whose source exists on the host; Unsupported if a required one is missing, or has the wrong
+    type. Links are never followed: a required bind can't be a link, and an optional one becomes a link with the same
+    text inside.
     """
     for bind in view.binds:
         try:
@@ -111,19 +101,14 @@ def sources(view: View) -> Iterator[Source]:
 
 class Template:
     """
-    The steps that build the root. They can be taken once.
+    The steps that build the root, which can be taken once. Unsupported as for `sources`; Bug if *view* has a target
+    that isn't an absolute path.
 
     Args:
-        view: the files of the sandbox.
         first: steps to take before all others.
         before: steps to take when all sources are open.
         after: steps to take after pivot_root(2).
-        written: cells that get descriptors of the files of `written_by_daemon`, open for writing, in that order. The
-            caller owns the descriptors.
-
-    Raises:
-        Unsupported: as for `sources`.
-        Bug: *view* has a target that isn't an absolute path.
+        written: cells that get descriptors of the files of `written_by_daemon`, open for writing, in that order.
     """
 
     def __init__(self, view: View, first: Sequence[Step] = (), before: Sequence[Step] = (),
@@ -135,29 +120,20 @@ class Template:
             [*first, *(step for source in here for step in open_steps(source, recursively=recursively))],
             [*before, *_attach(view, here), *_opened_for_writing(written_by_daemon(view), written)],
             list(_proc_of_nobody()),
-            [*_finish(here), *after],
+            [*close_steps(here), *enter_steps(), *after],
         )
         self.table = Table(step for part in parts for step in part)
         self._opened, self._attached, self._proc = itertools.accumulate(map(len, parts[:-1]))
 
     def open(self) -> None:
-        """
-        Open a detached copy of every source, with its mount attributes set.
-
-        Raises:
-            KernelRefusal: a call failed.
-        """
+        """Open a detached copy of every source, with its mount attributes set."""
         self.table.run(0, self._opened)
 
     def build(self) -> None:
         """
-        Build the template and pivot into it. Irreversible; closes the sources.
-
-        Needs a mount namespace of its own, all capabilities in its user namespace, and an
-        id map, since the files of the root belong to the caller's mapped uid.
-
-        Raises:
-            KernelRefusal: a call failed, for instance because a link or a file is in the way.
+        Build the template and pivot into it. Irreversible; closes the sources. Needs a mount namespace of its own, all
+        capabilities in its user namespace, and an id map, since the files of the root belong to the caller's mapped
+        uid. KernelRefusal, for instance, if a link or a file is in the way.
         """
         self.table.run(self._opened, self._attached)
         for source in self._late:
@@ -202,10 +178,7 @@ def has_sizes(view: View) -> bool:
 
 
 def written_by_daemon(view: View) -> tuple[str, ...]:
-    """
-    The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, if *view* has them, and the
-    file of certificates, if *view* has one of its own.
-    """
+    """The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, and that of certificates."""
     return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
 
 
@@ -236,7 +209,6 @@ def stage_steps(size: int = _SIZE) -> Iterator[Step]:
 
 
 def write_steps(texts: Iterable[Text]) -> Iterator[Step]:
-    """Write files below the current folder."""
     for text in texts:
         fd = Cell(text.target)
         way, folder, name = _way(text.target)
@@ -255,7 +227,6 @@ def link_steps(view: View) -> Iterator[Step]:
 
 
 def folder_steps(targets: Iterable[str]) -> Iterator[Step]:
-    """Make folders below the current one."""
     for target in targets:
         way, folder = _walk(target, target.lstrip("/").split("/"))
         yield from [*way, *_close(folder)]
@@ -266,19 +237,15 @@ def put_steps(source: Source) -> Iterator[Step]:
     target, optional = source.bind.target, source.bind.optional
     if source.link:
         yield from _link(target, source.link)
-    elif source.bind.file or source.bind.device:
+        return
+    if source.bind.file or source.bind.device:
         way, folder, name = _way(target)
         fd = Cell(target)
-        yield from way
-        yield gives(fd, Call.OPENAT, folder, name, _TOUCH, 0o444)
-        yield returns(Call.CLOSE, fd)
-        yield native.move_step(source.fd, name, folder, optional=optional)
-        yield from _close(folder)
+        way += [gives(fd, Call.OPENAT, folder, name, _TOUCH, 0o444), returns(Call.CLOSE, fd)]
     else:
         way, folder = _walk(target, target.lstrip("/").split("/"))
-        yield from way
-        yield native.move_step(source.fd, "", folder, optional=optional)
-        yield from _close(folder)
+        name = ""
+    yield from [*way, native.move_step(source.fd, name, folder, optional=optional), *_close(folder)]
 
 
 def _proc_of_nobody() -> Iterator[Step]:
@@ -289,13 +256,7 @@ def _proc_of_nobody() -> Iterator[Step]:
     yield native.move_step(proc, "./proc")
 
 
-def _finish(here: Sequence[Source]) -> Iterator[Step]:
-    yield from close_steps(here)
-    yield from enter_steps()
-
-
 def close_steps(here: Sequence[Source]) -> Iterator[Step]:
-    """Close the descriptors that `open_steps` has opened."""
     for source in here:
         if not source.link:
             yield returns(Call.CLOSE, source.fd, unless=(errno.EBADF,) if source.bind.optional else ())
@@ -322,11 +283,9 @@ def _way(target: str) -> tuple[list[Step], Cell | int, str]:
 
 def _walk(target: str, folders: Sequence[str]) -> tuple[list[Step], Cell | int]:
     """
-    The steps that open each of *folders* in the one before it, from the current folder on, and the descriptor of the
-    last one.
-
-    Missing folders are made. Links aren't followed: a link in a bind could lead out of the new
-    root, while the old root can still be reached.
+    The steps that open each of *folders* in the one before it, from the current folder on, and the last one's
+    descriptor. Missing folders are made. Links aren't followed: a link in a bind could lead out of the new root, while
+    the old one can still be reached.
     """
     steps: list[Step] = []
     at: Cell | int = AT_FDCWD
@@ -349,18 +308,13 @@ def _close(fd: Cell | int) -> list[Step]:
 
 def _link(target: str, to: str) -> Iterator[Step]:
     way, folder, name = _way(target)
-    yield from way
-    yield returns(Call.SYMLINKAT, to, folder, name)
-    yield from _close(folder)
+    yield from [*way, returns(Call.SYMLINKAT, to, folder, name), *_close(folder)]
 
 
 def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
     """
-    Set *attributes* on the attached mount *fd* and on all mounts below it, in addition to the attributes that each
-    mount has, which a user namespace can't remove.
-
-    Raises:
-        KernelRefusal: a mount can't be reached, because another mount covers it.
+    Add *attributes* to those of the attached mount *fd* and of all mounts below it, which a user namespace can't
+    remove. KernelRefusal if a mount can't be reached, because another covers it.
     """
     todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
     with open("/proc/self/mountinfo") as file:

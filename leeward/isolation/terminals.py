@@ -12,14 +12,15 @@ Source:    pts(4), ioctl_tty(2), Documentation/filesystems/devpts.rst
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
 import termios
 
 from leeward._native import mounts as native
-from leeward._native.mounts import MountAttr
 from leeward._native.steps import Cell, Step
+from leeward.isolation.mounts import DEVPTS, devpts_options
 
 #: Terminals of one sandbox at once. A terminal counts for as long as any process has it open.
 MOST_TERMINALS = 16
@@ -32,42 +33,27 @@ _UTF8 = 0o40000
 
 
 def devpts_steps(devpts: Cell) -> list[Step]:
-    """
-    Make a devpts that is mounted nowhere. Needs CAP_SYS_ADMIN. Linux 5.2.
-
-    Args:
-        devpts: a cell that gets the mount's descriptor, which `pseudo_terminal` needs.
-    """
-    options = {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(MOST_TERMINALS)}
-    return native.filesystem_steps(devpts, "devpts", options, MountAttr.NOSUID | MountAttr.NOEXEC)
+    """Make a devpts that is mounted nowhere; the cell *devpts* gets its descriptor. Needs CAP_SYS_ADMIN. Linux 5.2."""
+    return native.filesystem_steps(devpts, "devpts", devpts_options(MOST_TERMINALS), DEVPTS)
 
 
 def pseudo_terminal(devpts: int, rows: int, columns: int) -> tuple[int, int]:
     """
-    Open a new pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13.
-
-    Returns:
-        Descriptors of the master, which doesn't block, and of the slave. Both are close-on-exec, and the caller owns
-        them. Reading the master fails with EIO when the last slave is closed.
-
-    Raises:
-        OSError: ENOSPC if MOST_TERMINALS are open, or as many as the host allows.
+    Open a pseudo-terminal of the file system *devpts*. TIOCGPTPEER, Linux 4.13. ENOSPC if too many are open. The caller
+    owns both descriptors, of the master, which doesn't block, and of the slave. Both are close-on-exec. Reading the
+    master fails with EIO when the last slave is closed.
     """
-    master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=devpts)
-    try:
+    with contextlib.ExitStack() as opened:
+        master = os.open("ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=devpts)
+        opened.callback(os.close, master)
         fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
         slave = fcntl.ioctl(master, _TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            modes = termios.tcgetattr(slave)
-            modes[0] |= _UTF8
-            termios.tcsetattr(slave, termios.TCSANOW, modes)
-            resize(master, rows, columns)
-        except BaseException:
-            os.close(slave)
-            raise
-    except BaseException:
-        os.close(master)
-        raise
+        opened.callback(os.close, slave)
+        modes = termios.tcgetattr(slave)
+        modes[0] |= _UTF8
+        termios.tcsetattr(slave, termios.TCSANOW, modes)
+        resize(master, rows, columns)
+        opened.pop_all()
     return master, slave
 
 

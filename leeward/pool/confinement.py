@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leeward.dataclass import dataclass
 from leeward.errors import Unsupported
-from leeward.isolation import egress, landlock, rlimits, watches
+from leeward.isolation import egress, landlock, rlimits
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
@@ -116,7 +116,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     }
     degraded = (*(("landlock",) if not rules.abi else ()), *(("cgroup",) if driver.degraded else ()))
     return Confinement(plan, first_id, room, further, layers, degraded, spec.seal,
-                       watches.granted() if shared or not driver.memory_counted else 0)
+                       rlimits.granted_watches() if shared or not driver.memory_counted else 0)
 
 
 def of_one_user() -> bool:

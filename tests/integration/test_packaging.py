@@ -149,7 +149,7 @@ def test_dev_sets_up_a_demo_in_a_path_with_spaces(ordinary_user, open_folder, wh
     again = run([dev, "setup"])
     assert (0, "", "") == (again.returncode, again.stdout, again.stderr)  # nothing left to do
 
-    with (copy / "leeward/_native/kernel.cdef.h").open("a") as declarations:
+    with (copy / "leeward/_native/src/raw.h").open("a") as declarations:
         declarations.write("\n")
     transport = ("io_uring and socket" if Path("/usr/include/liburing.h").exists()
                  else "socket only, as liburing 2.3 or newer isn't here to link")

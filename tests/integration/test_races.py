@@ -20,21 +20,20 @@ from kit.features import ROOT
 pytestmark = pytest.mark.needs("compiler", "sanitizers")
 
 NATIVE = ROOT / "leeward" / "_native" / "src"
-SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "loop_uring_leave.c", "loop_uring_ring.c", "loop_uring_send.c",
-           "fast_path.c", "fast_path_request.c", "fast_path_answer.c", "fast_path_refusal.c", "supervisor.c",
-           "supervisor_counts.c", "supervisor_charges.c", "seccomp.c")
+SOURCES = ("loop.c", "loop_epoll.c", "loop_uring.c", "fast_path.c", "fast_path_job.c",
+           "supervisor.c", "supervisor_charges.c")
 
 #: Calls of each of three clients.
 CALLS = 50_000 if os.environ.get("LEEWARD_LONG") else 300
 
 
-def races(folder: Path, way: str, counts: Path = NATIVE / "supervisor_counts.c") -> subprocess.CompletedProcess[str]:
-    """The program over this way to the kernel, with this file for the supervisor's *counts*, to its end."""
+def races(folder: Path, way: str, supervisor: Path = NATIVE / "supervisor.c") -> subprocess.CompletedProcess[str]:
+    """The program over this way to the kernel, with this file for the *supervisor*, to its end."""
     program = folder / "races"
-    sources = [NATIVE / name for name in SOURCES if counts.name != name]
+    sources = [NATIVE / name for name in SOURCES if supervisor.name != name]
     flags, libraries = (["-DLW_URING"], ["-l:liburing.a"]) if reactors.URING == way else ([], [])
     subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-fsanitize=thread",
-                    *flags, f"-I{NATIVE}", "-o", program, ROOT / "tests/native/loop_races.c", *sources, counts,
+                    *flags, f"-I{NATIVE}", "-o", program, ROOT / "tests/native/loop_races.c", *sources, supervisor,
                     *libraries, "-pthread"], check=True)
     # -R: this sanitizer's memory map is older than 32 bits of address randomness
     return subprocess.run(["setarch", "-R", program, way, str(CALLS)], check=False, capture_output=True, text=True,
@@ -52,12 +51,12 @@ def test_loop_and_supervisor_have_no_data_race(way: str, tmp_path: Path) -> None
 
 def test_a_look_without_the_mutex_is_found(tmp_path: Path) -> None:
     """Control: the fast path's own question, whether a job was refused anything, asked without it."""
-    source = (NATIVE / "supervisor_counts.c").read_text()
+    source = (NATIVE / "supervisor.c").read_text()
     before, name, after = source.partition("int lw_supervisor_total(")
     assert name
     unguarded = after.replace("pthread_mutex_lock(&supervisor->mutex);", "", 1)
     unguarded = unguarded.replace("pthread_mutex_unlock(&supervisor->mutex);", "", 1)
-    faulty = tmp_path / "supervisor_counts.c"
+    faulty = tmp_path / "supervisor.c"
     faulty.write_text(before + name + unguarded)
 
     got = races(tmp_path, reactors.EPOLL, faulty)

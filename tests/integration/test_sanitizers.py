@@ -59,12 +59,14 @@ getattr(ctypes.CDLL(ubsan), "__sanitizer_set_report_path")(f"{folder}/report-und
 
 #: The shim's own tests: part and test share their stem.
 OWN = tuple(sorted(
-    str(path.relative_to(ROOT)) for source in ROOT.glob("leeward/_native/src/*.c") for folder in ("unit", "integration")
-    for path in ROOT.glob(f"tests/{folder}/**/test_{source.stem}.py")))
+    str(path.relative_to(ROOT))
+    for stem in {source.stem for pattern in ("src/*.c", "*.py") for source in ROOT.glob(f"leeward/_native/{pattern}")}
+    for folder in ("unit", "integration") for path in ROOT.glob(f"tests/{folder}/**/test_{stem}.py")))
 
 #: Of the tests of the daemon's side a few of each kind: deaths of each process, refused calls, clients
 #: that misbehave, each way to an end, the drivers of cgroups, mounts by the shim's calls.
 SOME = (
+    "tests/integration/test_begin.py",
     "tests/escapes/test_setup.py::test_c019_cannot_lead_a_mount_point_through_a_link",
     "tests/integration/test_cgroup.py::test_kill_ends_all",
     "tests/integration/test_cgroup.py::test_the_best_driver_is_taken",
@@ -273,15 +275,14 @@ from leeward._native.steps import Call, Table, returns
 from leeward.errors import KernelRefusal
 sys.path.append("tests")
 from kit.inits import Init
-privileges.set_hostname("here")
+Table([returns(Call.SETHOSTNAME, "here", 4)]).run()
 assert (os.uname().nodename, Init().join_error()) == ("here", 0)
 mounts.move_mount(mounts.filesystem("tmpfs", {}, 0), "/tmp")
 os.chdir("/tmp")
 Table([returns(Call.PIVOT_ROOT, ".", "."), mounts.unmount_step(".")]).run()
 assert os.listdir("/") == []
 assert privileges.capabilities_left() > 0
-privileges.drop_bounding()
-privileges.drop_capabilities()
+Table([*privileges.bounding_steps(), *privileges.dropping_steps()]).run()
 assert privileges.capabilities_left() == 0
 try:
     threads.end(os.getpid())

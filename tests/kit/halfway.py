@@ -111,8 +111,7 @@ def give_up_rights() -> None:
     """Give up the rights that a zygote in its backstage namespaces never has, because this zygote is started without them."""
     if 0 == os.geteuid():
         os.setgroups([])
-        privileges.drop_bounding()
-        privileges.drop_capabilities()
+        Table([*privileges.bounding_steps(), *privileges.dropping_steps()]).run()
     privileges.no_new_privs()
 
 

@@ -103,11 +103,8 @@ class HostChild:
         return {}
 
     def spent(self) -> float:
-        folder = watch.open_process(self.pid)
-        try:
+        with watch.process(self.pid) as folder:
             return watch.times_of(watch.fields_of(folder))
-        finally:
-            os.close(folder)
 
     def resize(self, rows: int, columns: int) -> bool:
         if not self.terminal or self.stdin < 0:

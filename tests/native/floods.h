@@ -5,7 +5,7 @@
 #ifndef LW_TEST_FLOODS_H
 #define LW_TEST_FLOODS_H
 
-#include "seccomp.h"
+#include "kernel.h"
 #include "supervisor.h"
 
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* The constants that the syscall filter compares arguments with, by name.
  *
  * The values come from the kernel's headers. Constants that Debian 12's headers (Linux 6.1) lack, or that only another
- * architecture has, are defined here, with the kernel version that added them. This is a table and not #defines
- * in kernel.cdef.h, because cffi would have to find each of them in the headers. */
+ * architecture has, are defined here, with the kernel version that added them. */
 
 #include "arguments.h"
 
@@ -173,8 +172,7 @@ static const struct { const char *name; uint32_t value; } values[] = {
 	V(AUDIT_ARCH_X86_64) V(AUDIT_ARCH_AARCH64) V(AUDIT_ARCH_I386) V(AUDIT_ARCH_ARM)
 };
 
-/* Find the low 32 bits of a constant by its kernel name; the kernel reads each of these arguments as a 32-bit
- * number. Returns 0, or -ENOENT. */
+/* Find the low 32 bits of a constant, which the kernel reads as a 32-bit number, by its name. Returns 0, or -ENOENT. */
 int lw_argument_value(const char *name, uint32_t *ret_value)
 {
 	for (size_t at = 0; at < sizeof(values) / sizeof(values[0]); at++)

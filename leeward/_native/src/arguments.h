@@ -1,8 +1,5 @@
-#ifndef LW_ARGUMENTS_H
-#define LW_ARGUMENTS_H
+#pragma once
 
 #include <stdint.h>
 
 int lw_argument_value(const char *name, uint32_t *ret_value);
-
-#endif

@@ -11,13 +11,15 @@
  *                               exit <----------------------------- (a program, or gone)
  *   waitid: the helper
  *
- * A process that has entered a pid namespace by setns(2) can't leave it again. So the keeper doesn't enter it; a helper
- * does, and makes one clone there. By CLONE_PARENT the new process is a child of the keeper, which sees its end by pidfd.
- * Its orphans go to the runner's init, which only reaps. Until its execve the process runs on the keeper's memory, as
- * after vfork(2), so no page table is copied. Meanwhile the keeper sleeps, the process makes only raw system calls, and
- * the OOM killer spares it (in_vfork), and with it the keeper, whose memory it shares.
+ * A process that has entered a pid namespace by setns(2) can't leave it again. So a helper enters it, and makes one clone
+ * there, by CLONE_PARENT a child of the keeper, which sees its end by pidfd. Its orphans go to the runner's init. Until
+ * its execve the process runs on the keeper's memory, as after vfork(2), so no page table is copied. Meanwhile the keeper
+ * sleeps, the process makes only raw system calls, and the OOM killer spares it (in_vfork), and with it the keeper.
  *
- * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory. */
+ * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory.
+ *
+ * A program's arguments come from a client, in a memory file of the daemon's. A keeper serves one client after the other,
+ * and each job is a copy of its memory. So they are in a mapping of their own, which is unmapped before the next order. */
 
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE
@@ -34,6 +36,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -51,7 +54,6 @@
 /* Nobody reads this status; the failure is in struct lw_fate. */
 #define EXIT_NEVER_RAN 70
 
-/* The kernel's struct sigaction, which differs from libc's. */
 struct kernel_sigaction {
 	void *handler;
 	unsigned long flags;
@@ -64,13 +66,81 @@ struct birth {
 	struct lw_fate fate;
 	int32_t pid;           /* of the process, in the keeper's pid namespace; 0: not made yet */
 	int32_t pidfd;
-	void *tid_address;
+	struct lw_thread thread;
 	jmp_buf resume;        /* in a copy: back into lw_spawn_beside */
 	_Alignas(16) unsigned char helper_stack[STACK_SIZE];
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
 
 static const int kinds[LW_NAMESPACES] = { CLONE_NEWPID, CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUTS };
+
+static int all(int fd, void *ret, size_t size, off_t offset)
+{
+	ssize_t got;
+
+	while ((got = pread(fd, ret, size, offset)) < 0 && EINTR == errno)
+		;
+	if (got < 0)
+		return -errno;
+	return (size_t)got == size ? 0 : -EPROTO;
+}
+
+/* Fill *row* with pointers to `count` strings from *at* on, and a NULL. Returns where they end; NULL if not before *end*. */
+static char *take(char **row, uint32_t count, char *at, const char *end)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		char *nul = memchr(at, 0, (size_t)(end - at));
+		if (!nul)
+			return NULL;
+		row[i] = at;
+		at = nul + 1;
+	}
+	row[count] = NULL;
+	return at;
+}
+
+/* Read the arguments from *fd*, for lw_command_free. Returns 0; -EPROTO for malformed content; or another -errno. */
+int lw_command_read(int fd, struct lw_command *ret)
+{
+	struct lw_command_head head;
+	int err = all(fd, &head, sizeof(head), 0);
+
+	if (err < 0)
+		return err;
+	if (!head.paths || !head.arguments || head.paths > LW_COMMAND_STRINGS || head.arguments > LW_COMMAND_STRINGS ||
+	    head.variables > LW_COMMAND_STRINGS || !head.size || head.size > LW_COMMAND_BYTES)
+		return -EPROTO;
+
+	const size_t pointers = ((size_t)head.paths + head.arguments + head.variables + 3) * sizeof(char *);
+	const size_t size = pointers + head.size;
+	char **rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (MAP_FAILED == (void *)rows)
+		return -ENOMEM;
+	struct lw_command command = { .memory = rows, .size = size, .paths = rows,
+				      .arguments = rows + head.paths + 1,
+				      .variables = rows + head.paths + 1 + head.arguments + 1 };
+	char *folder[2] = { NULL, NULL }, *at = (char *)rows + pointers;
+	const char *end = at + head.size;
+
+	if (0 == (err = all(fd, at, head.size, sizeof(head)))) {
+		if (!(at = take(folder, 1, at, end)) || !(at = take(command.paths, head.paths, at, end)) ||
+		    !(at = take(command.arguments, head.arguments, at, end)) ||
+		    !(at = take(command.variables, head.variables, at, end)) || at != end)
+			err = -EPROTO;
+	}
+	if (err < 0) {
+		lw_command_free(&command);
+		return err;
+	}
+	command.folder = folder[0];
+	*ret = command;
+	return 0;
+}
+
+void lw_command_free(struct lw_command *command)
+{
+	munmap(command->memory, command->size);
+}
 
 static int fail(struct lw_fate *fate, enum lw_stage stage, long result)
 {
@@ -86,7 +156,7 @@ static long set_limit(int number, uint64_t most)
 	return most ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
 }
 
-/* In the new process: join cgroups, set processor and limits. Only raw system calls. Returns 0, or -1 with *ret_fate set. */
+/* In the new process: join cgroups, set processor and limits. Only raw system calls. 0, or -1 with *ret_fate set. */
 __attribute__((no_sanitize("address", "undefined", "thread")))
 int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
 {
@@ -131,7 +201,6 @@ static long run(const struct lw_command *command)
 	return err;
 }
 
-/* The new process, on the keeper's memory. */
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
 static void process_main(void *argument)
 {
@@ -140,14 +209,10 @@ static void process_main(void *argument)
 	const struct lw_command *command = how->command;
 	/* Signals that the interpreter ignores; CLONE_CLEAR_SIGHAND has reset only those with handlers. */
 	static const int ignored[] = { SIGPIPE, SIGXFSZ };
-	struct kernel_sigaction usual;
+	const struct kernel_sigaction usual = { .handler = NULL }; /* SIG_DFL */
 	uint64_t none = 0;
 	long err = 0;
 
-	usual.handler = NULL; /* SIG_DFL */
-	usual.flags = 0;
-	usual.restorer = NULL;
-	usual.mask = 0;
 	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
 		raw(SYS_rt_sigaction, ignored[i], (long)&usual, 0, sizeof(usual.mask), 0);
 	birth->fate.inside = (int32_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
@@ -163,8 +228,7 @@ static void process_main(void *argument)
 			fail(&birth->fate, LW_AT_EXEC, run(command));
 		}
 	}
-	for (;;)
-		raw(SYS_exit_group, EXIT_NEVER_RAN, 0, 0, 0, 0);
+	raw_exit(EXIT_NEVER_RAN);
 }
 
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
@@ -199,7 +263,7 @@ static void helper_main(void *argument)
 		got = clone3_onto(&request, process_main, birth);
 	} else {
 		request.flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-		request.child_tid = (uint64_t)(uintptr_t)birth->tid_address;
+		request.child_tid = (uint64_t)(uintptr_t)birth->thread.tid_address;
 		raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
 		got = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
 		if (0 == got)
@@ -210,8 +274,7 @@ static void helper_main(void *argument)
 	else
 		birth->pid = (int32_t)got;
 out:
-	for (;;)
-		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+	raw_exit(0);
 }
 
 /* Kill and reap a process whose start has failed; it may have exited already. */
@@ -225,15 +288,11 @@ static void forget(struct birth *birth)
 	close(birth->pidfd);
 }
 
-/* Make the process.
- *
- * clone3(2), Linux 5.9 (close_range, in its locks). Returns its pid in the caller's namespace, with *ret_pidfd set; a
- * program was executed by then, a copy still sets its locks. Returns 0 in a copy, which has to set its locks itself; or -1,
- * with *ret_fate set, and then no process is left. The caller has one thread. */
+/* Make the process. clone3(2), Linux 5.9 (close_range, in its locks). Returns its pid in the caller's namespace, with
+ * *ret_pidfd set, when a program was executed; 0 in a copy, which has to set its locks itself; or -1, with *ret_fate set,
+ * and then no process is left. The caller has one thread. */
 int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *ret_pidfd)
 {
-	void *robust = NULL;
-	size_t robust_size = 0;
 	struct birth *birth = mmap(NULL, sizeof(*birth), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	*ret_fate = (struct lw_fate){ 0 };
@@ -241,17 +300,14 @@ int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *
 		return fail(ret_fate, LW_AT_CLONE, -ENOMEM);
 	birth->how = how;
 	birth->pidfd = -1;
-	if (prctl(PR_GET_TID_ADDRESS, &birth->tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0) {
+	if (lw_thread_now(&birth->thread) < 0) {
 		munmap(birth, sizeof(*birth));
 		return fail(ret_fate, LW_AT_CLONE, -ENOSYS);
 	}
 
-	/* Everything that a copy reads after the jump was written before _setjmp; volatile keeps it out of registers. */
-	void *volatile saved_robust = robust;
-	volatile size_t saved_size = robust_size;
+	/* Everything that a copy reads after the jump is in *birth*. */
 	if (_setjmp(birth->resume)) {
-		lw_reborn(saved_robust, saved_size);
+		lw_reborn(&birth->thread);
 		return 0;
 	}
 

@@ -1,13 +1,31 @@
 /* One more process in the namespaces of a runner. See beside.c. */
-#ifndef LW_BESIDE_H
-#define LW_BESIDE_H
+#pragma once
 
-#include "command.h"
 #include "steps.h"
 
 #include <stdint.h>
 
 #define LW_NAMESPACES 4
+
+/* Bytes of all strings, and strings of each kind, at most. */
+#define LW_COMMAND_BYTES (4U << 20)
+#define LW_COMMAND_STRINGS 8192U
+
+/* The counts at the start of the file. The strings follow: the folder, the paths, the arguments, the environment, each with
+ * its NUL. */
+struct lw_command_head {
+	uint32_t paths, arguments, variables;
+	uint32_t size; /* of all strings with their NULs, in bytes */
+};
+
+struct lw_command {
+	const char *folder;  /* the working directory */
+	char **paths;        /* paths of the program, to try in turn; this list and the others end with NULL */
+	char **arguments;
+	char **variables;
+	void *memory;        /* the mapping that all of the above points into */
+	uint64_t size;
+};
 
 /* The helper's name; also in worker/orphans.py. */
 #define LW_HELPER "lw-helper"
@@ -37,7 +55,7 @@ struct lw_fate {
 	int32_t inside;  /* a program's pid in its own namespace */
 };
 
+int lw_command_read(int fd, struct lw_command *ret);
+void lw_command_free(struct lw_command *command);
 int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate);
 int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *ret_pidfd);
-
-#endif

@@ -1,6 +1,5 @@
 /* clone3(2): its arguments, and a child on a stack of its own. */
-#ifndef LW_CLONE_H
-#define LW_CLONE_H
+#pragma once
 
 #include <linux/sched.h>
 #include <stdint.h>
@@ -66,7 +65,5 @@ static inline long clone3_onto(struct clone_request *request, void (*entry)(void
 }
 
 #define RSEQ_SIGNATURE 0xd428bc00U
-
-#endif
 
 #endif

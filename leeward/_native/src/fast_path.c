@@ -6,20 +6,19 @@
  *           is passed to Python, which reads, checks and decides as if this file didn't exist.
  *
  * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
- * free worker, and with each of them everything that an answer needs: pipes, open control files, and the values that
- * these had before. fast_path_request.c gives the next request that fits to an offered runner: it writes the code
- * to the runner's job pipe. fast_path_answer.c waits for the reply. If the reply is the expected one, and no counter
- * shows a refused call or a limit, it sends the answer, and reports the job to the owner by two events: LW_EVENT_STARTED
- * and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the owner gets the job by LW_EVENT_HANDED, and
- * goes on with it. fast_path_refusal.c refuses requests that get no runner, of streams that are shed. A runner that the
- * owner withdraws is used by the owner alone from then on.
+ * free worker, with everything that an answer needs: pipes, open control files, and the values that these had before.
+ * fast_path_job.c writes the code of the next request that fits to an offered runner's job pipe, and waits for the reply.
+ * If it is the expected one, and no counter shows a refused call or a limit, it sends the answer, and
+ * reports the job to the owner by LW_EVENT_STARTED and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the
+ * owner gets the job by LW_EVENT_HANDED, and goes on with it. Requests that get no runner, of streams that are shed, are
+ * refused. A runner that the owner withdraws is used by the owner alone from then on.
  *
  * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
  * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
  * anything else happens; both events of a short job are then reported together.
  *
- * A session's runner is offered to one stream and one session number. It takes the requests that name the session, one
- * after the other, until it is withdrawn. So a turn may report several jobs of a session, in order.
+ * A session's runner is offered to one stream and one session number, and takes its requests, one after the other, until
+ * it is withdrawn. So a turn may report several jobs of a session, in order.
  *
  * The owner gets the same information as without the fast path, only later. So each rule of the owner that could forbid
  * a job must be part of the offer, or be set by lw_stream_fast_path. */
@@ -45,14 +44,12 @@ double lw_now_s(void)
 	return 1e-9 * (double)lw_now_ns();
 }
 
-/* Put an event before the other events of the turn. */
 void lw_tell_first(struct lw_loop *loop, const struct lw_event *event)
 {
 	loop->urgent[loop->urgent_count++] = *event;
 }
 
-/* For how many nanoseconds the turn may go on before its events are reported; at most until `turn_ends_ns`.
- * 0: the turn is over. */
+/* How long the turn may go on before its events are reported; at most until `turn_ends_ns`. 0: the turn is over. */
 int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -82,8 +79,7 @@ int lw_fast_path_open(struct lw_loop *loop)
 	return 0;
 }
 
-/* Set for how many nanoseconds a turn goes on after a start and after an answer. For tests, which need a certain order of
- * events. */
+/* For how many nanoseconds a turn goes on after a start and after an answer: tests need a certain order of events. */
 void lw_fast_path_linger(struct lw_loop *loop, int64_t after_start_ns, int64_t after_answer_ns)
 {
 	loop->fast_path->after_start_ns = after_start_ns;
@@ -106,10 +102,9 @@ void lw_fast_path_close(struct lw_loop *loop)
 	if (!path)
 		return;
 	drop_templates(&path->templates);
-	lw_fast_path_drop_refusal(path);
+	free((void *)(uintptr_t)path->refusal_id.data);
+	free((void *)(uintptr_t)path->refusal_end.data);
 	free(path->entries);
-	free(path->buckets);
-	free(path->sessions);
 	free(path->offered);
 	free(path);
 }
@@ -126,36 +121,33 @@ int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *
 
 	if (path->ready || templates->reply.size > LW_MOST_REPLY || answer > LW_MOST_FRAME - 64)
 		return -EINVAL;
-	for (size_t at = 0; at < sizeof(*templates) / sizeof(*given); at++) {
-		uint8_t *copy = malloc(given[at].size ? given[at].size : 1);
-
-		if (!copy) {
+	for (size_t at = 0; at < sizeof(*templates) / sizeof(*given); at++)
+		if (lw_keep_piece(&kept[at], given[at].data, given[at].size)) {
 			drop_templates(&path->templates);
 			return -ENOMEM;
 		}
-		memcpy(copy, given[at].data, given[at].size);
-		kept[at] = (struct lw_piece){ .data = copy, .size = given[at].size };
-	}
 	path->ready = true;
 	return 0;
 }
 
-static uint32_t *bucket_of(const struct lw_fast_path *path, uint64_t number)
+static uint32_t *chain_of(const struct lw_fast_path *path, enum lw_chain by, uint64_t number, int stream)
 {
-	return &path->buckets[number & (path->count - 1)]; /* runners are numbered in turn */
+	uint64_t hash = LW_BY_SESSION == by ? 31 * number + (uint64_t)stream : number; /* runners are numbered in turn */
+
+	return &path->chains[by][hash & (path->count - 1)];
 }
 
-static uint32_t *sessions_of(const struct lw_fast_path *path, uint64_t session, int stream)
+static uint32_t *own_chain(const struct lw_fast_path *path, enum lw_chain by, const struct lw_entry *entry)
 {
-	return &path->sessions[(31 * session + (uint64_t)stream) & (path->count - 1)];
+	return chain_of(path, by, LW_BY_SESSION == by ? entry->offer.session : entry->offer.number, entry->stream);
 }
 
-static void put_in_bucket(struct lw_fast_path *path, uint32_t at)
+static void put_in(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 {
-	uint32_t *bucket = bucket_of(path, path->entries[at].offer.number);
+	uint32_t *first = own_chain(path, by, &path->entries[at]);
 
-	path->entries[at].next_in_bucket = *bucket;
-	*bucket = at;
+	path->entries[at].next_in[by] = *first;
+	*first = at;
 }
 
 static bool is_in_session(const struct lw_entry *entry)
@@ -163,53 +155,37 @@ static bool is_in_session(const struct lw_entry *entry)
 	return entry->offer.session && LW_HELD <= entry->state;
 }
 
-static void put_in_session(struct lw_fast_path *path, uint32_t at)
-{
-	uint32_t *bucket = sessions_of(path, path->entries[at].offer.session, path->entries[at].stream);
-
-	path->entries[at].next_in_session = *bucket;
-	*bucket = at;
-}
-
 /* Make room for more entries, whose count is a power of two. Their places stay the same. */
 static int grow(struct lw_fast_path *path)
 {
 	uint32_t before = path->count, count = before ? 2 * before : 8;
 	struct lw_entry *entries = realloc(path->entries, count * sizeof(*entries));
-	uint32_t *offered, *buckets, *sessions;
+	uint32_t *indexes;
 
 	if (!entries)
 		return -ENOMEM;
 	path->entries = entries;
-	offered = realloc(path->offered, count * sizeof(*offered));
-	if (!offered)
+	indexes = realloc(path->offered, 3 * count * sizeof(*indexes));
+	if (!indexes)
 		return -ENOMEM;
-	path->offered = offered;
-	buckets = realloc(path->buckets, count * sizeof(*buckets));
-	if (!buckets)
-		return -ENOMEM;
-	path->buckets = buckets;
-	sessions = realloc(path->sessions, count * sizeof(*sessions));
-	if (!sessions)
-		return -ENOMEM;
-	path->sessions = sessions;
+	path->offered = indexes;
+	path->chains[LW_BY_NUMBER] = indexes + count;
+	path->chains[LW_BY_SESSION] = indexes + 2 * count;
 	memset(entries + before, 0, (count - before) * sizeof(*entries));
-	memset(buckets, 0xff, count * sizeof(*buckets)); /* LW_NOWHERE */
-	memset(sessions, 0xff, count * sizeof(*sessions));
+	memset(indexes + count, 0xff, 2 * count * sizeof(*indexes)); /* LW_NOWHERE */
 	path->count = count;
 	for (uint32_t at = count; at-- > before;) {
 		entries[at].next_vacant = path->vacant;
 		path->vacant = at;
 	}
 	for (uint32_t at = 0; at < before; at++) { /* no old entry is vacant */
-		put_in_bucket(path, at);
+		put_in(path, LW_BY_NUMBER, at);
 		if (is_in_session(&entries[at]))
-			put_in_session(path, at);
+			put_in(path, LW_BY_SESSION, at);
 	}
 	return 0;
 }
 
-/* The list of the stream that has the entries in this entry's state. */
 static uint32_t *list_of(const struct lw_entry *entry, struct lw_stream *stream)
 {
 	return LW_RUNNING == entry->state ? &stream->first_running : &stream->first_held;
@@ -224,7 +200,6 @@ static void take_off_list(struct lw_fast_path *path, const struct lw_entry *entr
 		path->entries[next].previous_of_stream = previous;
 }
 
-/* Set an entry's stream and state, and put it on that list. */
 static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream,
 			enum lw_entry_state state)
 {
@@ -237,7 +212,7 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	entry->stream = stream->fd;
 	entry->stream_generation = stream->generation;
 	if (is_new && entry->offer.session)
-		put_in_session(path, at);
+		put_in(path, LW_BY_SESSION, at);
 	first = list_of(entry, stream);
 	entry->next_of_stream = *first;
 	entry->previous_of_stream = LW_NOWHERE;
@@ -246,18 +221,16 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	*first = at;
 }
 
-/* Remove entry `at` from its bucket. */
-static void take_out(struct lw_fast_path *path, uint32_t *bucket, uint32_t at, bool of_session)
+static void take_out(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 {
-	uint32_t *link = bucket;
+	uint32_t *link = own_chain(path, by, &path->entries[at]);
 
 	while (*link != at && LW_NOWHERE != *link)
-		link = of_session ? &path->entries[*link].next_in_session : &path->entries[*link].next_in_bucket;
+		link = &path->entries[*link].next_in[by];
 	if (*link == at)
-		*link = of_session ? path->entries[at].next_in_session : path->entries[at].next_in_bucket;
+		*link = path->entries[at].next_in[by];
 }
 
-/* Record that the runner has a request. */
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started)
 {
@@ -267,7 +240,6 @@ void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_s
 	entry->started = started;
 }
 
-/* Record that the runner waits for the next request of its session. */
 void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream)
 {
 	put_on_list(path, entry, stream, LW_HELD);
@@ -277,9 +249,9 @@ void lw_entry_hold(struct lw_fast_path *path, struct lw_entry *entry, struct lw_
 /* The runner of this stream's session that waits for a request; NULL if there is none. */
 struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_stream *stream, uint64_t session)
 {
-	uint32_t at = path->count ? *sessions_of(path, session, stream->fd) : LW_NOWHERE;
+	uint32_t at = path->count ? *chain_of(path, LW_BY_SESSION, session, stream->fd) : LW_NOWHERE;
 
-	for (; LW_NOWHERE != at; at = path->entries[at].next_in_session) {
+	for (; LW_NOWHERE != at; at = path->entries[at].next_in[LW_BY_SESSION]) {
 		struct lw_entry *entry = &path->entries[at];
 
 		if (LW_HELD == entry->state && entry->offer.session == session && entry->stream == stream->fd &&
@@ -300,60 +272,48 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 		return -EINVAL;
 	if (room < 0)
 		return -errno;
-	if (LW_NOWHERE == path->vacant) {
-		failed = grow(path);
-		if (failed)
-			return failed;
-	}
-	failed = lw_begin(loop, offer->reply, LW_REPLY, 0);
-	if (failed)
+	if (LW_NOWHERE == path->vacant && (failed = grow(path)))
+		return failed;
+	if ((failed = lw_begin(loop, offer->reply, LW_REPLY, 0, NULL)))
 		return failed;
 	at = path->vacant;
 	path->vacant = path->entries[at].next_vacant;
 	loop->slots[offer->reply].entry = at;
 	path->entries[at] = (struct lw_entry){ .state = LW_OFFERED, .offer = *offer, .room = (uint32_t)room };
-	put_in_bucket(path, at);
+	put_in(path, LW_BY_NUMBER, at);
 	*ret_at = at;
 	return 0;
 }
 
-/* Offer a runner for the next job that fits. Its descriptors stay the caller's, who keeps them open until the runner is
- * withdrawn or done. Returns 0; or -errno, and then it isn't offered. */
+/* Offer a runner for the next job that fits. The caller keeps its descriptors open until it is withdrawn or done. */
 int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 {
 	struct lw_fast_path *path = loop->fast_path;
-	bool stream = offer->stream >= 0 && offer->stream < loop->slot_count &&
-		      LW_STREAM == loop->slots[offer->stream].kind;
+	struct lw_stream *stream = lw_stream_of(loop, offer->stream);
 	uint32_t at;
 	int failed = offer->session && !stream ? -ENOENT : enter(loop, offer, &at);
 
 	if (failed)
 		return failed;
-	if (offer->session) {
-		lw_entry_hold(path, &path->entries[at], loop->slots[offer->stream].stream);
-	} else {
+	if (offer->session)
+		lw_entry_hold(path, &path->entries[at], stream);
+	else
 		path->offered[path->offered_count++] = at;
-	}
 	return 0;
 }
 
-/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner.
- * Returns 0 or -errno. */
+/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner. */
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
 {
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 	uint32_t at;
-	int failed;
+	int failed = stream ? enter(loop, offer, &at) : -ENOENT;
 
-	if (fd < 0 || fd >= loop->slot_count || LW_STREAM != loop->slots[fd].kind)
-		return -ENOENT;
-	failed = enter(loop, offer, &at);
-	if (failed)
-		return failed;
-	lw_entry_run(loop->fast_path, &loop->fast_path->entries[at], loop->slots[fd].stream, id, started);
-	return 0;
+	if (!failed)
+		lw_entry_run(loop->fast_path, &loop->fast_path->entries[at], stream, id, started);
+	return failed;
 }
 
-/* Stop waiting for this runner, and free its entry. */
 void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 {
 	struct lw_fast_path *path = loop->fast_path;
@@ -361,9 +321,9 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 	struct lw_slot *slot = LW_OFFERED == entry->state ? NULL : lw_slot_of(loop, entry->stream, entry->stream_generation);
 
 	lw_loop_forget(loop, entry->offer.reply);
-	take_out(path, bucket_of(path, entry->offer.number), at, false);
+	take_out(path, LW_BY_NUMBER, at);
 	if (is_in_session(entry))
-		take_out(path, sessions_of(path, entry->offer.session, entry->stream), at, true);
+		take_out(path, LW_BY_SESSION, at);
 	if (slot)
 		take_off_list(path, entry, list_of(entry, slot->stream));
 	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
@@ -382,12 +342,11 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 {
 	struct lw_fast_path *path = loop->fast_path;
-	uint32_t at = path->count ? *bucket_of(path, number) : LW_NOWHERE;
-
+	uint32_t at = path->count ? *chain_of(path, LW_BY_NUMBER, number, -1) : LW_NOWHERE;
 	int running;
 
 	while (LW_NOWHERE != at && path->entries[at].offer.number != number)
-		at = path->entries[at].next_in_bucket;
+		at = path->entries[at].next_in[LW_BY_NUMBER];
 	if (LW_NOWHERE == at)
 		return -ENOENT;
 	running = LW_RUNNING == path->entries[at].state;
@@ -395,7 +354,7 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 	return running;
 }
 
-/* Give up the runners of a client that is gone. The owner has to end its jobs. */
+/* Give up the runners of a client that is gone, whose jobs the owner has to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
 	while (LW_NOWHERE != stream->first_running)

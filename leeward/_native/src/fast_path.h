@@ -1,8 +1,5 @@
-/* What the files of the fast path share: fast_path.c, whose head says how it works, fast_path_request.c and
- * fast_path_answer.c. */
-
-#ifndef LW_FAST_PATH_H
-#define LW_FAST_PATH_H
+/* What the files of the fast path share: fast_path.c, whose head says how it works, and fast_path_job.c. */
+#pragma once
 
 #include "loop_private.h"
 
@@ -19,12 +16,15 @@ enum lw_entry_state {
 	LW_RUNNING, /* has a request, whose answer is waited for */
 };
 
-/* One runner of the fast path. An entry in use is in the list of its number's bucket. If it is held or running, it is also
- * in its stream's list of such entries, and, for a session, in the list of its session's bucket. A vacant entry is only in
+/* The chains that an entry may be in, by its runner's number, and by its session's number and its stream. */
+enum lw_chain { LW_BY_NUMBER, LW_BY_SESSION, LW_CHAINS };
+
+/* One runner of the fast path. An entry in use is in the chain of its number. If it is held or running, it is also
+ * in its stream's list of such entries, and, for a session, in the chain of its session. A vacant entry is only in
  * the list of vacant ones. A connection may hold thousands of entries, so no request searches the list of held ones. */
 struct lw_entry {
 	enum lw_entry_state state;
-	uint32_t next_in_bucket, next_in_session, next_of_stream, previous_of_stream, next_vacant;
+	uint32_t next_in[LW_CHAINS], next_of_stream, previous_of_stream, next_vacant;
 	struct lw_offer offer;
 	uint32_t room; /* the capacity of its job pipe, in bytes */
 	int stream; /* the client's stream; for a session also while the entry is held */
@@ -38,10 +38,10 @@ struct lw_fast_path {
 	struct lw_templates templates;
 	int64_t after_start_ns, after_answer_ns; /* how long a turn goes on after a start and an answer */
 	struct lw_entry *entries;
-	uint32_t *buckets; /* `count` of them, by the runner's number: the index of the first entry */
-	uint32_t *sessions; /* `count` of them, by the session's number and its stream: the index of the first entry */
-	uint32_t vacant; /* the index of the first vacant entry */
-	uint32_t *offered; /* indexes of the entries that are LW_OFFERED; the last one is taken first */
+	/* Three tables of `count` indexes of entries, in one piece of memory. */
+	uint32_t *offered; /* the entries that are LW_OFFERED; the last one is taken first */
+	uint32_t *chains[LW_CHAINS]; /* the first entry of each chain */
+	uint32_t vacant; /* the first vacant entry */
 	uint32_t count, offered_count, held_count;
 	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until the owner sets it */
 	int refusing[LW_TURN]; /* streams with refused requests in this turn */
@@ -61,8 +61,4 @@ size_t lw_pipe_bytes(int pipe);
 size_t lw_put_whole(uint8_t *to, uint64_t value);
 size_t lw_put_number(uint8_t *to, unsigned width, uint64_t value);
 double lw_now_s(void);
-bool lw_may_answer(const struct lw_stream *stream);
-bool lw_fast_path_refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id);
-void lw_fast_path_drop_refusal(struct lw_fast_path *path);
-
-#endif
+int lw_keep_piece(struct lw_piece *to, const uint8_t *data, uint32_t size);

@@ -9,25 +9,16 @@
 #endif
 #include <Python.h>
 
-#include "fork.h"
+#include "spawn.h"
 
-void lw_before_fork(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_BeforeFork();
-	PyGILState_Release(held);
-}
+#define AROUND_FORK(name, call)                          \
+	void name(void)                                  \
+	{                                                \
+		PyGILState_STATE held = PyGILState_Ensure(); \
+		call();                                  \
+		PyGILState_Release(held);                \
+	}
 
-void lw_after_fork_parent(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_AfterFork_Parent();
-	PyGILState_Release(held);
-}
-
-void lw_after_fork_child(void)
-{
-	PyGILState_STATE held = PyGILState_Ensure();
-	PyOS_AfterFork_Child();
-	PyGILState_Release(held);
-}
+AROUND_FORK(lw_before_fork, PyOS_BeforeFork)
+AROUND_FORK(lw_after_fork_parent, PyOS_AfterFork_Parent)
+AROUND_FORK(lw_after_fork_child, PyOS_AfterFork_Child)

@@ -1,4 +1,4 @@
-/* A job's two pipes, seen from inside: its frame is read, and its reply is written.
+/* A job from its last lock on: the message that the runner is ready, the frame that is read, the reply that is written.
  *
  * Runs in:  the job's process, after the last lock.
  * Trust:    the frame is the daemon's. The job can change its own process and so break this code, which harms only
@@ -7,9 +7,20 @@
  * Theory of operation. A process that has slept for some milliseconds finds neither code nor data in the processor's
  * caches, and a line of Python costs a microsecond or two. So the steps from the pipe to the job's code, and from the
  * code's end to the pipe, are C. After the reply no bytecode runs any more, because the daemon, or its client, may be
- * waiting for the processor. */
+ * waiting for the processor.
+ *
+ * lw_job_begin does what runner.py and inside/main.py do, in the same order, if a request already waits for the job: in
+ * bytecode that copied some hundred pages. If a check fails, runner.py repeats all steps: no message was sent by then. */
+
+/* Python.h first, and without the stable ABI's own idea of stdlib macros. */
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030b0000
+#endif
+#include <Python.h>
 
 #include "job.h"
+#include "privileges.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -83,7 +94,6 @@ int64_t lw_job_take(void)
 	return job.size = size;
 }
 
-/* The size of the frame that was taken, in bytes. */
 int64_t lw_job_size(void)
 {
 	return job.size;
@@ -115,4 +125,35 @@ void lw_job_leave(void)
 void lw_job_watch(void (*left)(void))
 {
 	job.left = left;
+}
+
+static bool renewed(void *renew)
+{
+	PyGILState_STATE held = PyGILState_Ensure();
+	PyObject *done = PyObject_CallNoArgs(renew);
+
+	if (!done)
+		PyErr_Clear();
+	Py_XDECREF(done);
+	PyGILState_Release(held);
+	return done;
+}
+
+/* Check the process, send the message, and wait for the frame, which lw_job_taken then returns; lw_job_lay has set the
+ * pipes. False if a check or the message has failed: the daemon was sent nothing. Exits if it has closed the job pipe. */
+bool lw_job_begin(const struct lw_beginning *how)
+{
+	ssize_t sent;
+
+	if (lw_capabilities_left() || !renewed(how->renew))
+		return false;
+	while ((sent = write(how->birth, how->ready, how->size)) < 0 && EINTR == errno)
+		;
+	if (sent != (ssize_t)how->size) /* a datagram, whole or not at all */
+		return false;
+	close(how->birth);
+	int64_t taken = lw_job_take();
+	if (taken < 0)
+		_exit(-EPIPE == taken ? 0 : 1);
+	return true;
 }

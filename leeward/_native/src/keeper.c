@@ -3,8 +3,8 @@
  * Runs in:  the keeper, single-threaded, in place of its interpreter.
  *
  * The interpreter calls lw_keep, which returns in the keeper only when the daemon is gone, and in each job, which is a
- * clone. So a keeper runs no bytecode any more. That matters because each clone makes the keeper's pages shared again: a
- * loop in Python copied some 200 of them for every runner, a loop in C copies only its stack and its table.
+ * clone. So a keeper runs no bytecode: each clone makes its pages shared again, and a loop in Python copied some 200 of
+ * them for every runner, a loop in C only its stack and its table.
  *
  * Messages are struct lw_keeper_message, with these descriptors:
  *
@@ -20,6 +20,7 @@
 
 #include "keeper.h"
 
+#include "loop_private.h"
 #include "raw.h"
 
 #include <errno.h>
@@ -35,8 +36,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Linux 5.14; older headers lack it. */
-#ifndef MADV_POPULATE_WRITE
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -75,7 +75,7 @@ static void close_all(const int *fds, unsigned count)
 		close(fds[i]);
 }
 
-/* How many descriptors an order must have; 0: the order is invalid. */
+/* How many descriptors an order must have; 0 for an invalid one. */
 static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
@@ -88,8 +88,7 @@ static unsigned expected(const struct lw_keeper_message *order)
 	return 0;
 }
 
-/* Receive an order. Returns 1, and the caller closes its descriptors; 0 at the end of the channel; -EPROTO for an invalid
- * order; or another -errno. */
+/* Returns 1, and the caller closes the order's descriptors; 0 at the channel's end; -EPROTO for an invalid order; -errno. */
 static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, unsigned *ret_count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(MOST_FDS * sizeof(int))];
@@ -123,19 +122,11 @@ static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, uns
 static int say(int channel, struct lw_keeper_message message, const int *fds, unsigned count)
 {
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(PIPES * sizeof(int) + sizeof(int))] = { 0 };
-	struct iovec piece = { .iov_base = &message, .iov_len = sizeof(message) };
-	struct msghdr header = { .msg_iov = &piece, .msg_iovlen = 1 };
+	struct iovec piece;
+	struct msghdr header;
 
 	message.mark = LW_KEEPER_MARK;
-	if (count) {
-		header.msg_control = control;
-		header.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-		rights->cmsg_level = SOL_SOCKET;
-		rights->cmsg_type = SCM_RIGHTS;
-		rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(rights), fds, count * sizeof(int));
-	}
+	lw_message(&header, &piece, control, (const uint8_t *)&message, sizeof(message), fds, count);
 	while (sendmsg(channel, &header, MSG_NOSIGNAL) < 0)
 		if (EINTR != errno)
 			return -errno;
@@ -155,6 +146,14 @@ static void watch(struct keeper *keeper, int pidfd, struct child child)
 	keeper->count++;
 }
 
+static void close_pipes(const struct ends *pipes, int count)
+{
+	for (int i = 0; i < count; i++) {
+		close(pipes[i].ours);
+		close(pipes[i].theirs);
+	}
+}
+
 /* Make the pipes of a runner. The keeper makes them so that they belong to the worker's uid, and a job can reopen
  * /dev/stdout. Returns 0 or -errno. */
 static int open_pipes(struct ends *ret)
@@ -163,10 +162,7 @@ static int open_pipes(struct ends *ret)
 		int pair[2];
 		if (pipe2(pair, O_CLOEXEC) < 0) {
 			int err = -errno;
-			while (i-- > 0) {
-				close(ret[i].ours);
-				close(ret[i].theirs);
-			}
+			close_pipes(ret, i);
 			return err;
 		}
 		ret[i] = JOB == i ? (struct ends){ .ours = pair[1], .theirs = pair[0] }
@@ -259,14 +255,10 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
 				.runner = order->runner }, given, 1 + PIPES);
 	}
-	for (int i = 0; i < PIPES; i++) {
-		close(pipes[i].ours);
-		close(pipes[i].theirs);
-	}
+	close_pipes(pipes, PIPES);
 	return err;
 }
 
-/* Tell the daemon why a process wasn't started. Returns 0 or -errno. */
 static int unstarted(const struct keeper *keeper, const struct lw_keeper_message *order, const struct lw_way *way,
 		     const struct lw_fate *fate)
 {
@@ -277,8 +269,7 @@ static int unstarted(const struct keeper *keeper, const struct lw_keeper_message
 			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate->inside }, NULL, 0);
 }
 
-/* Start a process in the namespaces of a runner. Returns 1 in an interpreter; in the keeper 0, also if that failed, or
- * -errno if the daemon can't be told. */
+/* Start a process in the namespaces of a runner. Returns as `arm`. */
 static int start(struct keeper *keeper, const struct lw_way *ways, const struct lw_keeper_message *order,
 		 const int *fds, struct lw_born *ret_born)
 {
@@ -346,12 +337,6 @@ static void forget(struct keeper *keeper, nfds_t at)
 	keeper->children[at] = keeper->children[keeper->count];
 }
 
-static uint64_t microseconds(const struct timeval *time)
-{
-	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
-}
-
-/* Reap a further process of a live sandbox, and report its end. Returns 0 or -errno. */
 static int reap_process(struct keeper *keeper, nfds_t at)
 {
 	const uint64_t number = keeper->children[at].number;
@@ -390,11 +375,9 @@ static int reap(struct keeper *keeper, nfds_t at)
 				     .runner = gone.number, .spent_us = spent_us }, NULL, 0);
 }
 
-/* Serve until the daemon is gone.
- *
- * Linux 5.9 (close_range, in the init). *how* is the model of all runners; cgroup and attach come
- * with each order. *ways* has LW_WAYS entries. Returns 1 in a job, which has come as far as *ret_born
- * says; 0 in the keeper when the daemon is gone; or -errno. */
+/* Serve until the daemon is gone. Linux 5.9 (close_range, in the init). *how* is the model of all runners; cgroup and
+ * attach come with each order. Returns 1 in a job, which has come as far as *ret_born says; 0 in the keeper when the daemon
+ * is gone; or -errno. */
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born)
 {
 	struct keeper keeper = { .channel = channel, .count = 1 };

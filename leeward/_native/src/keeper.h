@@ -1,10 +1,8 @@
 /* The keeper's loop. See keeper.c. */
-#ifndef LW_KEEPER_H
-#define LW_KEEPER_H
+#pragma once
 
-#include "begin.h"
 #include "beside.h"
-#include "hot.h"
+#include "job.h"
 #include "snapshot.h"
 #include "spawn.h"
 #include "steps.h"
@@ -81,5 +79,3 @@ struct lw_born {
 enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_WAYS = 5 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);
-
-#endif

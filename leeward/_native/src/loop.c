@@ -4,14 +4,13 @@
  * Trust:    bytes of clients and jobs pass through here unread. Only the fast path (fast_path.c) compares
  *           requests and replies with the bytes that it expects.
  *
- * Theory of operation. A descriptor is watched (LW_EVENT_READY while it is ready), accepts, or is
- * a stream: a client's connection, whose bytes come by LW_EVENT_DATA. There are
- * two backends, epoll and io_uring, with the same events. The caller gets all
- * events of a turn at once, those of the fast path first: they report what has been done already,
- * and the handling of the others may depend on it.
+ * Theory of operation. A descriptor is watched (LW_EVENT_READY while it is ready), accepts, or is a stream: a client's
+ * connection, whose bytes come by LW_EVENT_DATA. There are two backends, epoll and io_uring, with the same events. The
+ * caller gets all events of a turn at once, those of the fast path first: they report what has been done already, and the
+ * handling of the others may depend on it.
  *
- * A descriptor's number is used again as soon as it is closed. So each use has a generation. The kernel
- * reports events with both, and events of an earlier use are dropped. */
+ * A descriptor's number is used again as soon as it is closed. So each use has a generation; events of an earlier one are
+ * dropped. */
 
 #include "loop_private.h"
 
@@ -40,7 +39,6 @@ static int grow(struct lw_loop *loop, int fd)
 	return 0;
 }
 
-/* The slot of a descriptor in its present use, or NULL if that is over. */
 struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation)
 {
 	struct lw_slot *slot;
@@ -58,7 +56,7 @@ static struct lw_slot *used(struct lw_loop *loop, int fd)
 	return &loop->slots[fd];
 }
 
-static struct lw_stream *stream_of(struct lw_loop *loop, int fd)
+struct lw_stream *lw_stream_of(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = used(loop, fd);
 
@@ -72,7 +70,6 @@ void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const u
 	*event = (struct lw_event){ .kind = kind, .fd = fd, .value = value, .data = data };
 }
 
-/* Room for `size` more bytes. Returns 0 or -ENOMEM. */
 int lw_reserve(struct lw_bytes *bytes, size_t size)
 {
 	size_t room = bytes->room ? bytes->room : 2048;
@@ -103,16 +100,21 @@ void lw_stream_free(struct lw_stream *stream)
 	free(stream);
 }
 
-/* Make a control message with descriptors. Returns its length. */
-size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count)
+/* Fill in a message that sends `data` in one piece, and descriptors, which get into `control`. */
+void lw_message(struct msghdr *ret, struct iovec *piece, char *control, const uint8_t *data, size_t size, const int *fds,
+		uint32_t fd_count)
 {
-	struct cmsghdr *header = (struct cmsghdr *)(void *)ret_control;
-
+	*piece = (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = size };
+	*ret = (struct msghdr){ .msg_iov = piece, .msg_iovlen = 1 };
+	if (!fd_count)
+		return;
+	ret->msg_control = control;
+	ret->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+	struct cmsghdr *header = CMSG_FIRSTHDR(ret);
 	header->cmsg_level = SOL_SOCKET;
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
 	memcpy(CMSG_DATA(header), fds, fd_count * sizeof(int));
-	return CMSG_SPACE(fd_count * sizeof(int));
 }
 
 /* Make a loop. *io* chooses the backend. Returns 0 or -errno; -ENOSYS and -EPERM: io_uring is missing or forbidden. */
@@ -136,7 +138,6 @@ int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 	return 0;
 }
 
-/* Free the loop. Its descriptors stay open. */
 void lw_loop_close(struct lw_loop *loop)
 {
 	loop->way->close(loop); /* first: the ring may still read what streams hold */
@@ -148,7 +149,7 @@ void lw_loop_close(struct lw_loop *loop)
 	free(loop);
 }
 
-int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
+int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, struct lw_stream *stream)
 {
 	int failed = grow(loop, fd);
 	struct lw_slot *slot;
@@ -159,7 +160,9 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
 	if (LW_FREE != slot->kind)
 		return -EEXIST;
 	loop->generation = (loop->generation + 1) & 0xffffff;
-	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation };
+	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation, .stream = stream };
+	if (stream)
+		stream->generation = loop->generation;
 	failed = loop->way->add(loop, fd);
 	if (failed)
 		slot->kind = LW_FREE;
@@ -169,7 +172,7 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events)
 /* Report LW_EVENT_READY whenever `fd` has one of `events` (EPOLL*), a hang-up or an error. Returns 0 or -errno. */
 int lw_loop_watch(struct lw_loop *loop, int fd, uint32_t events)
 {
-	return lw_begin(loop, fd, LW_WATCH, events);
+	return lw_begin(loop, fd, LW_WATCH, events, NULL);
 }
 
 int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events)
@@ -202,7 +205,7 @@ int lw_loop_forget(struct lw_loop *loop, int fd)
 /* Report LW_EVENT_ACCEPTED for each connection, until one has an error. Returns 0 or -errno. */
 int lw_loop_accept(struct lw_loop *loop, int fd)
 {
-	return lw_begin(loop, fd, LW_ACCEPT, 0);
+	return lw_begin(loop, fd, LW_ACCEPT, 0, NULL);
 }
 
 /* Serve a connection, which is non-blocking. LW_EVENT_SENT has its `number`, since that event may come after the stream was
@@ -215,29 +218,18 @@ int lw_loop_stream(struct lw_loop *loop, int fd, uint64_t number, bool guarded, 
 
 	if (!stream)
 		return -ENOMEM;
-	failed = grow(loop, fd);
-	if (!failed && LW_FREE != loop->slots[fd].kind)
-		failed = -EEXIST;
-	if (failed) {
+	*stream = (struct lw_stream){ .fd = fd, .number = number, .reading = reading, .guarded = guarded,
+				      .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
+	failed = lw_begin(loop, fd, LW_STREAM, 0, stream);
+	if (failed)
 		free(stream);
-		return failed;
-	}
-	loop->generation = (loop->generation + 1) & 0xffffff;
-	loop->slots[fd] = (struct lw_slot){ .kind = LW_STREAM, .generation = loop->generation, .stream = stream };
-	*stream = (struct lw_stream){ .fd = fd, .generation = loop->generation, .number = number, .reading = reading,
-				      .guarded = guarded, .first_running = LW_NOWHERE, .first_held = LW_NOWHERE };
-	failed = loop->way->add(loop, fd);
-	if (failed) {
-		loop->slots[fd].kind = LW_FREE;
-		free(stream);
-	}
 	return failed;
 }
 
 /* Turn reading on or off. Input that was received before may still be reported. Returns 0 or -errno. */
 int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -248,8 +240,8 @@ int lw_stream_read(struct lw_loop *loop, int fd, bool on)
 }
 
 /* Receive at most LW_CHUNK bytes. Returns their number, 0 at the end, or -errno; -EPERM if descriptors come with the next
- * bytes of a guarded stream, and then nothing is received. To receive them without room for descriptors would close these
- * in this thread, and a sender can make that take long (loop/closing.py). */
+ * bytes of a guarded stream, which aren't received then: this thread would close them, which can take long
+ * (loop/closing.py). */
 int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 {
 	struct iovec piece = { .iov_base = chunk, .iov_len = LW_CHUNK };
@@ -267,10 +259,22 @@ int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk)
 	return got < 0 ? -errno : got;
 }
 
+/* Give the fast path the `got` bytes that were received, and tell of the rest. Returns whether there is a rest. */
+bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk, size_t got)
+{
+	size_t taken = lw_fast_path_feed(loop, stream, chunk, got);
+
+	if (taken == got)
+		return false;
+	stream->fast_path = false;
+	lw_tell(loop, LW_EVENT_DATA, stream->fd, (int64_t)(got - taken), chunk + taken);
+	return true;
+}
+
 /* Turn the fast path on or off for a stream. LW_EVENT_DATA turns it off. Returns 0 or -errno. */
 int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -283,7 +287,7 @@ int lw_stream_fast_path(struct lw_loop *loop, int fd, bool on)
 int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64_t size, const int *fds,
 		       uint32_t fd_count)
 {
-	struct lw_stream *stream = stream_of(loop, fd);
+	struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -296,10 +300,9 @@ int64_t lw_stream_send(struct lw_loop *loop, int fd, const uint8_t *data, uint64
 	return loop->way->send(loop, stream, data, (size_t)size, fds, fd_count);
 }
 
-/* Bytes of the fast path's answers that aren't sent yet; or -ENOENT. */
 int64_t lw_stream_backlog(struct lw_loop *loop, int fd)
 {
-	const struct lw_stream *stream = stream_of(loop, fd);
+	const struct lw_stream *stream = lw_stream_of(loop, fd);
 
 	if (!stream)
 		return -ENOENT;
@@ -314,15 +317,12 @@ int64_t lw_now_ns(void)
 	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* --- for other threads ----------------------------------------------------------- */
-
-/* Record that the loop begins to wait. */
+/* For other threads: record that the loop begins to wait. */
 static void waits(struct lw_loop *loop, int64_t until_ns)
 {
 	atomic_store_explicit(&loop->waits_until, until_ns, memory_order_relaxed);
 }
 
-/* Called by the backends: record that the wait is over. */
 void lw_woke(struct lw_loop *loop)
 {
 	uint64_t turns = atomic_load_explicit(&loop->turns, memory_order_relaxed);
@@ -339,9 +339,8 @@ void lw_loop_pulse(struct lw_loop *loop, uint64_t *ret_turns, int64_t *ret_waits
 	*ret_waits_until = atomic_load_explicit(&loop->waits_until, memory_order_relaxed);
 }
 
-/* Wait at most `patience_ns` nanoseconds (negative: without end), and serve what is ready. If a short job was started and
- * nothing else is ready, wait on for the moment that such a job takes. Returns the number of events, 0 also after a signal,
- * or -errno. */
+/* Wait at most `patience_ns` (negative: without end), and serve what is ready; if a short job was started and nothing else
+ * is ready, wait on for the moment that such a job takes. Returns the number of events, 0 also after a signal, or -errno. */
 int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret_events)
 {
 	int64_t ends = patience_ns < 0 ? INT64_MAX : lw_now_ns() + patience_ns;

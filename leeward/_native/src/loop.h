@@ -1,5 +1,4 @@
-#ifndef LW_LOOP_H
-#define LW_LOOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -103,5 +102,3 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number);
 int lw_fast_path_refusal(struct lw_loop *loop, const uint8_t *before, uint32_t before_size, const uint8_t *behind,
 			 uint32_t behind_size);
 int lw_stream_shed(struct lw_loop *loop, int fd, bool on);
-
-#endif

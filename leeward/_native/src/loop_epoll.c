@@ -110,14 +110,11 @@ static int64_t send_now(struct lw_loop *loop, struct lw_stream *stream, const ui
 			const int *fds, uint32_t fd_count)
 {
 	_Alignas(struct cmsghdr) char beside[CMSG_SPACE(LW_MOST_FDS * sizeof(int))] = { 0 };
-	struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
-	struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1 };
+	struct iovec piece;
+	struct msghdr message;
 	ssize_t sent;
 
-	if (fd_count) {
-		message.msg_control = beside;
-		message.msg_controllen = lw_control(beside, fds, fd_count);
-	}
+	lw_message(&message, &piece, beside, data, size, fds, fd_count);
 	sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent < 0 && EAGAIN == errno) {
 		stream->wants_room = true;
@@ -154,7 +151,6 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 	struct way *way = loop->kernel;
 	uint8_t *chunk = way->chunks + (size_t)way->chunks_used * LW_CHUNK;
 	int64_t got;
-	size_t taken;
 
 	if (LW_CHUNKS == way->chunks_used)
 		return; /* the next turn reports them again */
@@ -164,13 +160,9 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 			lw_tell(loop, LW_EVENT_DATA, stream->fd, got, NULL);
 		return;
 	}
-	taken = lw_fast_path_feed(loop, stream, chunk, (size_t)got);
+	lw_fed(loop, stream, chunk, (size_t)got);
 	way->chunks_used++; /* LW_EVENT_DATA or LW_EVENT_STARTED points into it */
 	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
-	if (taken < (size_t)got) {
-		stream->fast_path = false;
-		lw_tell(loop, LW_EVENT_DATA, stream->fd, got - (int64_t)taken, chunk + taken);
-	}
 }
 
 static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_t events)

@@ -1,8 +1,6 @@
 /* What the files of the loop share: loop.c (descriptors, streams, events), its two backends (loop_epoll.c, loop_uring.c),
  * and the fast path of short jobs (fast_path.c). "The owner" is the daemon's Python code, which has made the loop. */
-
-#ifndef LW_LOOP_PRIVATE_H
-#define LW_LOOP_PRIVATE_H
+#pragma once
 
 #include "loop.h"
 
@@ -101,14 +99,17 @@ struct lw_loop {
 extern const struct lw_way_to_kernel lw_epoll_way, lw_uring_way;
 
 struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation);
-int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events);
+struct lw_stream *lw_stream_of(struct lw_loop *loop, int fd);
+int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, struct lw_stream *stream);
 void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const uint8_t *data);
 int lw_reserve(struct lw_bytes *bytes, size_t size);
 void lw_drop(struct lw_bytes *bytes);
 void lw_stream_free(struct lw_stream *stream);
-size_t lw_control(char *ret_control, const int *fds, uint32_t fd_count);
+void lw_message(struct msghdr *ret, struct iovec *piece, char *control, const uint8_t *data, size_t size, const int *fds,
+		uint32_t fd_count);
 
 void lw_woke(struct lw_loop *loop);
+bool lw_fed(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *chunk, size_t got);
 int64_t lw_receive(const struct lw_stream *stream, uint8_t *chunk);
 
 int lw_fast_path_open(struct lw_loop *loop);
@@ -119,5 +120,3 @@ int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns);
 int64_t lw_now_ns(void);
 void lw_fast_path_tell_refused(struct lw_loop *loop);
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream);
-
-#endif

@@ -1,6 +1,9 @@
 /* A system call and nothing else: no errno, no cancellation point, no libc. */
-#ifndef LW_RAW_H
-#define LW_RAW_H
+#pragma once
+
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 
 #if defined(__x86_64__)
 
@@ -44,4 +47,14 @@ static inline long raw(long nr, long a, long b, long c, long d, long e)
 	return raw6(nr, a, b, c, d, e, 0);
 }
 
-#endif
+__attribute__((noreturn, always_inline))
+static inline void raw_exit(long status)
+{
+	for (;;)
+		raw(SYS_exit_group, status, 0, 0, 0, 0);
+}
+
+static inline uint64_t microseconds(const struct timeval *time)
+{
+	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
+}

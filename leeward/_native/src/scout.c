@@ -3,14 +3,12 @@
  * Runs in:  the zygote, before its first keeper; the job in a clone of it.
  * Source:   pagemap(5): Documentation/admin-guide/mm/pagemap.rst
  *
- * Theory of operation. A page that a clone has written is mapped by the clone alone. A page of a file that it has read is
- * present, because a clone starts without such pages. Both hold only as long as the parent writes nothing, so the parent
- * waits in C. The clone must do exactly what a job does: it begins in C (begin.c) like a job, returns to the interpreter,
- * and is back in C when the job would reply. */
+ * A page that a clone has written is mapped by the clone alone; one of a file that it has read is present, because a clone
+ * starts without such pages. Both hold only as long as the parent writes nothing, so the parent waits in C. The clone does
+ * exactly what a job does: it begins in C (lw_job_begin), returns to the interpreter, and is back in C for the reply. */
 
 #include "scout.h"
 
-#include "job.h"
 #include "spawn.h"
 
 #include <errno.h>
@@ -53,10 +51,8 @@ static void tell(void)
 	_exit(map < 0);
 }
 
-/* Have a clone run a job and report the pages that it touches.
- *
- * Returns 0 in the clone, with its frame read if `beginning` is set: the clone runs the job, and exits when that has
- * ended. In the caller returns when the clone has ended: 1 if all pages are reported; -ECHILD if the job failed or took
+/* Have a clone run a job and report the pages that it touches. Returns 0 in the clone, with its frame read if `beginning` is
+ * set; it exits when its job has ended. In the caller, then: 1 if all pages are reported; -ECHILD if the job failed or took
  * too long; another -errno if there was no clone. */
 int lw_scout(const struct lw_scout *how)
 {

@@ -1,9 +1,8 @@
 /* Which pages a job touches. See scout.c. */
-#ifndef LW_SCOUT_H
-#define LW_SCOUT_H
+#pragma once
 
-#include "begin.h"
-#include "hot.h"
+#include "job.h"
+#include "snapshot.h"
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ struct lw_scout {
 };
 
 int lw_scout(const struct lw_scout *how);
-
-#endif

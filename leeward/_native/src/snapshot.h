@@ -1,11 +1,12 @@
 /* Replaces private memory by private mappings of a memory file. See snapshot.c. */
-#ifndef LW_SNAPSHOT_H
-#define LW_SNAPSHOT_H
-
-#include "hot.h"
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct lw_range {
+	uint64_t start, size; /* of whole pages; as struct iovec where pointers have 64 bits */
+};
 
 struct lw_snapshot_part {
 	struct lw_range pages;
@@ -21,6 +22,5 @@ struct lw_snapshot_parts {
 
 uint64_t lw_thread_storage(void);
 int lw_snapshot_take(int file, const struct lw_snapshot_part *parts, uint32_t count, bool huge);
+bool lw_hot_pin(const struct lw_range *pages, uint32_t count);
 void lw_snapshot_drop(const struct lw_snapshot_parts *taken);
-
-#endif

@@ -2,10 +2,9 @@
  *
  * Runs in:  zygote and keeper, both single-threaded; then init and job.
  *
- * A runner is two processes. The init is pid 1 of its pid namespace: it reaps
- * orphans and ends when the job ends. It is a C loop that shares the keeper's
- * memory (CLONE_VM), so it costs no page tables. The job is pid 2: a copy of
- * the keeper, which wakes up inside the keeper's own call of lw_spawn_runner.
+ * A runner is two processes. The init is pid 1 of its pid namespace: it reaps orphans and ends when the job ends. It is a
+ * C loop that shares the keeper's memory (CLONE_VM), so it costs no page tables. The job is pid 2: a copy of the keeper,
+ * which wakes up inside the keeper's own call of lw_spawn_runner.
  *
  * Theory of operation
  *
@@ -17,10 +16,8 @@
  *                             wait4 until the job is gone
  *   (reads both)              status, time = ..., exit
  *
- * The keeper sleeps while the job is copied from its memory, so the copy is
- * consistent. Init and keeper share thread-local storage too, errno included:
- * the init makes raw system calls only and calls nothing of libc but
- * _longjmp, which runs in the job. */
+ * The keeper sleeps while the job is copied from its memory, so the copy is consistent. Init and keeper share thread-local
+ * storage too, errno included: the init makes raw system calls only and calls nothing of libc but _longjmp, in the job. */
 
 /* glibc's fortified longjmp takes a jump to another stack for an attack. */
 #undef _FORTIFY_SOURCE
@@ -52,9 +49,6 @@
 #ifndef SYS_landlock_restrict_self
 #define SYS_landlock_restrict_self 446
 #endif
-#ifndef PR_GET_TID_ADDRESS
-#define PR_GET_TID_ADDRESS 40
-#endif
 
 enum { STARTING = 0, LOCKED = 1, FAILED = 2 };
 
@@ -71,12 +65,10 @@ struct lw_init {
 	uint32_t ended;
 	uint64_t spent_us;     /* processor time of all children that it has reaped, and of their reaped children */
 	const struct lw_runner *how;
-	void *tid_address;
+	struct lw_thread thread;
 	jmp_buf resume;        /* in the job: back into lw_spawn_runner */
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
-
-/* --- the init ------------------------------------------------------------- */
 
 static long lock_init(const struct lw_runner *how)
 {
@@ -102,11 +94,6 @@ static long lock_init(const struct lw_runner *how)
 	return raw(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0, 0);
 }
 
-static uint64_t microseconds(const struct timeval *time)
-{
-	return (uint64_t)time->tv_sec * 1000000U + (uint64_t)time->tv_usec;
-}
-
 static void report(struct lw_init *init, uint32_t state, long err)
 {
 	init->error = (int32_t)err;
@@ -122,7 +109,7 @@ static void init_main(void *argument)
 	const struct lw_runner *how = init->how;
 	struct clone_request request = {
 		.flags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
-		.child_tid = (uint64_t)(uintptr_t)init->tid_address,
+		.child_tid = (uint64_t)(uintptr_t)init->thread.tid_address,
 		.exit_signal = SIGCHLD,
 	};
 	uint64_t all_signals = ~0ULL;
@@ -162,31 +149,31 @@ static void init_main(void *argument)
 		if (pid < 0 && pid != -EINTR)
 			break;
 	}
-	for (;;)
-		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+	raw_exit(0);
 }
 
-/* --- the keeper's side ---------------------------------------------------- */
+int lw_thread_now(struct lw_thread *ret)
+{
+	if (prctl(PR_GET_TID_ADDRESS, &ret->tid_address) < 0 ||
+	    syscall(SYS_get_robust_list, 0, &ret->robust, &ret->robust_size) < 0)
+		return -errno;
+	return 0;
+}
 
-/* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup and a pidfd.
- *
- * clone3(2), Linux 5.7 for the cgroup. Returns 0 in the child, its pid in the
- * caller with *ret_pidfd set, or -errno. The caller has one thread. */
+/* Like fork(2), with namespaces (*flags*, CLONE_NEW*), a cgroup (Linux 5.7) and a pidfd. Returns 0 in the child, its pid in
+ * the caller, which has one thread, or -errno. */
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 {
-	void *tid_address = NULL, *robust = NULL;
-	size_t robust_size = 0;
-	int pidfd = -1;
+	struct lw_thread thread;
+	int pidfd = -1, err = lw_thread_now(&thread);
 
-	/* As libc's fork(2) does, for the new thread's id and its robust mutexes. */
-	if (prctl(PR_GET_TID_ADDRESS, &tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
-		return -errno;
+	if (err < 0)
+		return err;
 
 	struct clone_request request = {
 		.flags = flags | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID,
 		.pidfd = (uint64_t)(uintptr_t)&pidfd,
-		.child_tid = (uint64_t)(uintptr_t)tid_address,
+		.child_tid = (uint64_t)(uintptr_t)thread.tid_address,
 		.exit_signal = SIGCHLD,
 	};
 	if (cgroup >= 0) {
@@ -195,60 +182,79 @@ int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 	}
 	long pid = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
 	if (0 == pid)
-		syscall(SYS_set_robust_list, robust, robust_size);
+		syscall(SYS_set_robust_list, thread.robust, thread.robust_size);
 	else if (pid > 0)
 		*ret_pidfd = pidfd;
 	return (int)pid;
 }
 
-struct errand {
-	const struct lw_step *steps;
-	uint32_t count, done;
-	int64_t result;
-};
-
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
-static void errand_main(void *argument)
+static void start_main(void *argument)
 {
-	struct errand *errand = argument;
+	struct lw_start *start = argument;
 
-	errand->done = lw_run_steps(errand->steps, errand->count, &errand->result);
-	for (;;)
-		raw(SYS_exit_group, 0, 0, 0, 0, 0);
+	start->done = lw_run_steps(start->steps, start->count, &start->result);
+	raw_exit(127);
 }
 
-/* Have a child execute lw_run_steps, in new namespaces (*flags*, CLONE_NEW*) or in those that the steps enter, and wait
- * until it has ended. If the child is pid 1 of a new pid namespace, that namespace is unusable afterwards.
- *
- * clone3(2), Linux 5.3. The child shares the memory of the caller, which sleeps meanwhile, so no page is copied. The child
- * takes no signals, because a handler would run on the caller's memory.
+/* Start a child in new namespaces (*flags*, CLONE_NEW*) that takes *steps*, with all signals blocked: a handler would run
+ * on the caller's memory. clone3(2), Linux 5.3. Returns its pid, or -errno. */
+static long start_with(struct lw_start *start, struct clone_request *request)
+{
+	uint64_t all = ~0ULL, before = 0;
+
+	request->flags |= CLONE_VM;
+	request->exit_signal = SIGCHLD;
+	request->stack = ((uint64_t)(uintptr_t)start->stack + 15) & ~15ULL;
+	request->stack_size = sizeof(start->stack) - 16;
+	long err = raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0);
+	if (err < 0)
+		return err;
+	long pid = clone3_onto(request, start_main, start);
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
+	return pid;
+}
+
+/* Start a program in namespaces of its own, from a daemon that may have other threads: the last of *steps* is execve(2),
+ * and until then the child makes only raw system calls. The caller keeps *start* until the child has left this memory,
+ * which the end of a close-on-exec pipe shows. So no page is copied, no handler of a fork runs, and no lock of another
+ * thread is needed. The program unblocks the signals. */
+int lw_start(struct lw_start *start, uint64_t flags, const struct lw_step *steps, uint32_t count, int *ret_pidfd)
+{
+	int pidfd = -1;
+	struct clone_request request = { .flags = flags | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)&pidfd };
+
+	start->steps = steps;
+	start->count = count;
+	long pid = start_with(start, &request);
+	if (pid > 0)
+		*ret_pidfd = pidfd;
+	return (int)pid;
+}
+
+/* Have a child execute lw_run_steps, in new namespaces or in those that the steps enter, and wait until it has ended. If
+ * the child is pid 1 of a new pid namespace, that namespace is unusable afterwards. The caller sleeps meanwhile.
  * Returns as lw_run_steps does; or -1 if clone3 has failed, with its -errno in *ret_result. */
 int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
-	_Alignas(16) unsigned char stack[4096];
-	uint64_t all = ~0ULL, before = 0;
-	struct errand errand = { .steps = steps, .count = count };
-	struct clone_request request = {
-		.flags = flags | CLONE_VM | CLONE_VFORK,
-		.stack = (uint64_t)(uintptr_t)stack,
-		.stack_size = sizeof(stack),
-		.exit_signal = SIGCHLD,
-	};
+	struct lw_start start; /* an initializer would write all pages of its stack */
+	struct clone_request request = { .flags = flags | CLONE_VFORK };
 
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0);
-	long pid = clone3_onto(&request, errand_main, &errand);
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
+	start.steps = steps;
+	start.count = count;
+	start.done = 0;
+	start.result = 0;
+	long pid = start_with(&start, &request);
 	if (pid < 0) {
 		*ret_result = pid;
 		return -1;
 	}
 	while (raw(SYS_wait4, pid, 0, 0, 0, 0) == -EINTR)
 		;
-	*ret_result = errand.result;
-	return errand.done;
+	*ret_result = start.result;
+	return start.done;
 }
 
-/* Memory for one init: its stack, and what it shares with the keeper. NULL if there is no memory. */
 struct lw_init *lw_init_new(void)
 {
 	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,
@@ -262,8 +268,7 @@ void lw_init_free(struct lw_init *init)
 	munmap(init, sizeof(*init));
 }
 
-/* The job's wait status. Returns 0 and *ret_status; or -ECHILD if the init was killed, and the job
- * with it. Call it after the init was reaped. */
+/* After the init was reaped: the job's wait status; or -ECHILD if the init was killed, and the job with it. */
 int lw_init_status(const struct lw_init *init, int *ret_status)
 {
 	if (!__atomic_load_n(&init->ended, __ATOMIC_ACQUIRE))
@@ -272,8 +277,8 @@ int lw_init_status(const struct lw_init *init, int *ret_status)
 	return 0;
 }
 
-/* Processor time of the job and of the orphans that the init has reaped, in microseconds, from wait4(2). The time of
- * processes that were killed with the init is missing. Call it after the init was reaped. */
+/* After the init was reaped: processor time of the job and of the orphans that it had reaped, in microseconds. The time of
+ * processes that were killed with the init is missing. */
 uint64_t lw_init_spent_us(const struct lw_init *init)
 {
 	return init->spent_us;
@@ -288,8 +293,8 @@ int lw_init_join_error(const struct lw_init *init)
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned int __rseq_size __attribute__((weak));
 
-/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that
- * there is one: sched_getcpu() would return the same, stale processor for ever. */
+/* CLONE_VM has dropped the init's rseq registration, so the job has none, but glibc assumes that there is one:
+ * sched_getcpu() would return the same, stale processor for ever. */
 static void restore_rseq(void)
 {
 	if (!&__rseq_size || 0 == __rseq_size)
@@ -300,9 +305,9 @@ static void restore_rseq(void)
 }
 
 /* In a clone that has returned by _longjmp: restore the state of the thread, as libc's fork(2) does. */
-void lw_reborn(void *robust, size_t robust_size)
+void lw_reborn(const struct lw_thread *thread)
 {
-	syscall(SYS_set_robust_list, robust, robust_size);
+	syscall(SYS_set_robust_list, thread->robust, thread->robust_size);
 	restore_rseq();
 }
 
@@ -325,31 +330,22 @@ static int await_birth(struct lw_init *init, int pidfd)
 	return -ETIMEDOUT;
 }
 
-/* Make an init and its job.
- *
- * clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the pid of the
- * init, whose locks are set, with *ret_pidfd set; or -errno, and then no process is left. The caller has one thread
- * and holds the locks that CPython holds in os.fork. */
+/* Make an init and its job. clone3(2), Linux 5.9 (close_range). Returns 0 in the job; in the caller the pid of the init,
+ * whose locks are set, with *ret_pidfd set; or -errno, and then no process is left. The caller has one thread and holds the
+ * locks that CPython holds in os.fork. */
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd)
 {
-	void *robust = NULL;
-	size_t robust_size = 0;
-	int pidfd = -1;
+	int pidfd = -1, err = lw_thread_now(&init->thread);
 
+	if (err < 0)
+		return err;
 	init->state = STARTING;
 	init->ended = 0;
 	init->spent_us = 0;
 	init->how = how;
-	if (prctl(PR_GET_TID_ADDRESS, &init->tid_address) < 0 ||
-	    syscall(SYS_get_robust_list, 0, &robust, &robust_size) < 0)
-		return -errno;
-
-	/* Everything that the job reads after the jump is in *init* or was
-	 * written before _setjmp; volatile keeps it out of registers. */
-	void *volatile saved_robust = robust;
-	volatile size_t saved_size = robust_size;
+	/* Everything that the job reads after the jump is in *init*. */
 	if (_setjmp(init->resume)) {
-		lw_reborn(saved_robust, saved_size);
+		lw_reborn(&init->thread);
 		return 0;
 	}
 
@@ -364,7 +360,7 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	if (pid < 0)
 		return (int)pid;
 
-	int err = await_birth(init, pidfd);
+	err = await_birth(init, pidfd);
 	if (err < 0) {
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 		while (waitpid((pid_t)pid, NULL, 0) < 0 && EINTR == errno)

@@ -1,13 +1,11 @@
-/* Making processes: keepers by clone3, runners as an init and a job. See spawn.c. */
-#ifndef LW_SPAWN_H
-#define LW_SPAWN_H
+/* Making processes: keepers by clone3, runners as an init and a job, programs in namespaces of their own. See spawn.c. */
+#pragma once
 
 #include <linux/sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct lw_step;
-
 struct lw_init;
 
 struct lw_runner {
@@ -20,7 +18,27 @@ struct lw_runner {
 	uint16_t filter_count;
 };
 
-void lw_reborn(void *robust, size_t robust_size);
+/* What libc's fork(2) sees to for the new thread: its id, and its robust mutexes. */
+struct lw_thread {
+	void *tid_address, *robust;
+	size_t robust_size;
+};
+
+/* A child that executes steps on a stack of its own, in the caller's memory. Python makes it. */
+struct lw_start {
+	uint32_t done;         /* written by the child: how many steps had an allowed result */
+	int64_t result;        /* written by the child: the result of the next one */
+	const struct lw_step *steps;
+	uint32_t count;
+	unsigned char stack[16384];
+};
+
+int lw_thread_now(struct lw_thread *ret);
+void lw_reborn(const struct lw_thread *thread);
+void lw_before_fork(void);
+void lw_after_fork_parent(void);
+void lw_after_fork_child(void);
+int lw_start(struct lw_start *start, uint64_t flags, const struct lw_step *steps, uint32_t count, int *ret_pidfd);
 int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd);
 int64_t lw_run_steps_aside(uint64_t flags, const struct lw_step *steps, uint32_t count, int64_t *ret_result);
 struct lw_init *lw_init_new(void);
@@ -29,5 +47,3 @@ int lw_init_join_error(const struct lw_init *init);
 int lw_init_status(const struct lw_init *init, int *ret_status);
 uint64_t lw_init_spent_us(const struct lw_init *init);
 int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_pidfd);
-
-#endif

@@ -1,19 +1,13 @@
 /* The locks of a new runner: system calls from a table.
  *
- * Runs in:  the job's process, before any code of a job.
- *
- * The table is made beforehand, in the zygote. Executing it writes almost
- * no memory, which matters in a fresh clone, where each page that is
- * written is copied first: the same steps in bytecode cost 300 such pages. */
+ * Runs in:  the job's process, before any code of a job. The table is made in the zygote. Executing it writes almost no
+ *           memory, each page of which a fresh clone copies first: the same steps in bytecode cost 300 such pages. */
 
 #include "steps.h"
 
 #include "raw.h"
 
-/* Make the calls in order; stop at the first whose result isn't allowed.
- *
- * Returns how many calls had an allowed result. If that is less than *count*, it is the
- * index of the failed call, whose result is in *ret_result. */
+/* Make the calls in order, up to the first whose result isn't allowed, which is in *ret_result. Returns how many were. */
 uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_result)
 {
 	for (uint32_t i = 0; i < count; i++) {

@@ -1,6 +1,5 @@
 /* System calls from a table, each with the results that it may have. See steps.c. */
-#ifndef LW_STEPS_H
-#define LW_STEPS_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -27,5 +26,3 @@ struct lw_step {
 };
 
 uint32_t lw_run_steps(const struct lw_step *steps, uint32_t count, int64_t *ret_result);
-
-#endif

@@ -1,27 +1,22 @@
 /* The supervisor: one thread that answers refused system calls of all jobs.
  *
- * Runs in:  the daemon. supervisor_counts.c counts what each job was refused, and what of it is reported.
- *           supervisor_charges.c grants memory, where nothing but the daemon counts it.
+ * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it.
  *
- * Theory of operation. A filter's listener is readable while a task waits for an answer.
- * The thread waits for all listeners by epoll, level-triggered, and gives each ready one
- * one answer a turn: EACCES, but for memory that supervisor_charges.c grants. So a job that floods delays another by
- * one answer.
- * A job that has used up its tokens (RATE_PER_MS) is left waiting until it has some again: it
- * sleeps meanwhile, which costs the others nothing.
+ * Theory of operation. A filter's listener is readable while a task waits for an answer. The thread waits for all listeners
+ * by epoll, level-triggered, and gives each ready one one answer a turn: EACCES, but for memory that supervisor_charges.c
+ * grants. So a job that floods delays another by one answer. A job that has used up its tokens (RATE_PER_MS) sleeps until
+ * it has some again, which costs the others nothing.
  *
- * The thread reads nothing of the task, not its memory and not its /proc, only the registers that
- * the kernel has copied: so its answer can't depend on what a task changes meanwhile, and the
- * notification's id needn't be checked again (SEND does that, and says ENOENT). For a refusal the
- * thread opens nothing and allocates nothing, so neither EMFILE nor ENOMEM keeps it from answering.
+ * The thread reads nothing of the task, not its memory and not its /proc, only the registers that the kernel has copied:
+ * so its answer can't depend on what a task changes meanwhile, and the notification's id needn't be checked again (SEND
+ * does that, and says ENOENT). For a refusal it opens and allocates nothing, so neither EMFILE nor ENOMEM prevents it.
  *
- * One mutex guards everything but the waiting. The thread holds it for at most EVENTS
- * answers; callers hold it for copying a table. A listener is closed under it, and its
- * slot's generation goes up, so that an event fetched before can't hit a later job.
+ * One mutex guards everything but the waiting. The thread holds it for at most EVENTS answers; callers hold it for copying
+ * a table. A listener is closed under it, and its slot's generation goes up, so that an event fetched before can't hit a
+ * later job.
  *
- * RECV would block if nothing were waiting, and can't be told not to. It is called only
- * when epoll has just reported EPOLLIN, and by this thread alone: if the task has died since then,
- * its count remains, and RECV finds nothing and returns ENOENT. */
+ * RECV would block if nothing were waiting, and can't be told not to. It is called only when epoll has just reported
+ * EPOLLIN, and by this thread alone: if the task has died since then, its count remains, and RECV returns ENOENT. */
 
 #include "supervisor_private.h"
 
@@ -34,22 +29,23 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "seccomp.h"
 
 /* Listeners served in one turn, with the mutex held: about 100 us. */
 #define EVENTS 16
 
-/* Answers to one job: 1000 at once, then 4 a millisecond. An answer costs this thread
- * about 12 us, so that a flood takes 5 % of a processor; and 256 tasks that all wait get
- * theirs within 64 ms. */
+/* Answers to one job: 1000 at once, then 4 a millisecond. An answer costs this thread about 12 us, so that a flood takes 5 %
+ * of a processor; and 256 tasks that all wait get theirs within 64 ms. */
 #define RATE_PER_MS 4
 #define BURST 1000
 
 /* How long a job without tokens waits at least; until the next look at all of them. */
 #define MUTED_MS 10
+
+/* The first refusal of a call is reported at once, repeated ones after this time. */
+#define REPORT_MS 100
 
 #define WAKE_TAG UINT64_MAX
 
@@ -61,7 +57,6 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Make an eventfd readable. */
 void lw_poke(int eventfd)
 {
 	const uint64_t one = 1;
@@ -71,7 +66,6 @@ void lw_poke(int eventfd)
 		;
 }
 
-/* Make an eventfd not readable. */
 void lw_unpoke(int eventfd)
 {
 	uint64_t count;
@@ -116,8 +110,7 @@ static void unwatch(struct lw_supervisor *supervisor, struct lw_listener *listen
 	listener->watched = false;
 }
 
-/* Close a listener that can't be read for an unknown reason. The kernel then refuses the calls itself, with
- * ENOSYS. */
+/* Close a listener that can't be read for an unknown reason. The kernel then refuses the calls itself, with ENOSYS. */
 static void give_up(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	unwatch(supervisor, listener);
@@ -125,7 +118,40 @@ static void give_up(struct lw_supervisor *supervisor, struct lw_listener *listen
 	listener->fd = -1;
 }
 
-/* Take one call and refuse it, or grant it where supervisor_charges.c does. */
+/* The counter of a call: its own, or that of all other calls if the table is full. */
+static struct lw_refused *kind_of(struct lw_listener *listener, uint32_t arch, int32_t nr)
+{
+	uint32_t at = ((uint32_t)nr ^ arch >> 24) % LW_SUPERVISOR_KINDS;
+
+	for (uint32_t tried = 0; tried < LW_SUPERVISOR_KINDS; tried++) {
+		struct lw_refused *kind = &listener->kinds[at];
+
+		if (!kind->count) {
+			kind->arch = arch;
+			kind->nr = nr;
+			return kind;
+		}
+		if (kind->arch == arch && kind->nr == nr)
+			return kind;
+		at = (at + 1) % LW_SUPERVISOR_KINDS;
+	}
+	return &listener->other;
+}
+
+static void count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
+{
+	const struct seccomp_notif *request = supervisor->request;
+	struct lw_refused *kind = kind_of(listener, request->data.arch, request->data.nr);
+
+	kind->pid = request->pid;
+	kind->unreported++;
+	listener->unreported = true;
+	if (kind->count++ && !supervisor->report_ms && !listener->quiet)
+		supervisor->report_ms = now + REPORT_MS;
+	else if (1 == kind->count && !listener->quiet)
+		lw_poke(supervisor->reports);
+}
+
 static void answer(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
 {
 	struct seccomp_notif *request = supervisor->request;
@@ -145,7 +171,7 @@ static void answer(struct lw_supervisor *supervisor, struct lw_listener *listene
 	/* ENOENT: the task has died meanwhile. */
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 		;
-	lw_count_refusal(supervisor, listener, now);
+	count_refusal(supervisor, listener, now);
 }
 
 static void fill(struct lw_listener *listener, uint64_t now)
@@ -274,15 +300,15 @@ static void release(struct lw_supervisor *supervisor)
 static int prepare(struct lw_supervisor *supervisor)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.u64 = WAKE_TAG };
-	uint16_t request, response, data;
-	int failed = lw_seccomp_notif_sizes(&request, &response, &data);
+	struct seccomp_notif_sizes sizes;
 
-	if (failed)
-		return failed;
+	if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes)) /* Linux 5.0 */
+		return -errno;
 	/* A newer kernel may write more than the structs that we were built with. */
-	supervisor->request_size = request > sizeof(struct seccomp_notif) ? request : sizeof(struct seccomp_notif);
-	supervisor->response_size = response > sizeof(struct seccomp_notif_resp)
-		? response : sizeof(struct seccomp_notif_resp);
+	supervisor->request_size = sizes.seccomp_notif > sizeof(struct seccomp_notif)
+		? sizes.seccomp_notif : sizeof(struct seccomp_notif);
+	supervisor->response_size = sizes.seccomp_notif_resp > sizeof(struct seccomp_notif_resp)
+		? sizes.seccomp_notif_resp : sizeof(struct seccomp_notif_resp);
 	supervisor->request = malloc(supervisor->request_size);
 	supervisor->response = malloc(supervisor->response_size);
 	if (!supervisor->request || !supervisor->response)
@@ -295,8 +321,6 @@ static int prepare(struct lw_supervisor *supervisor)
 	return epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, supervisor->wake, &event) ? -errno : 0;
 }
 
-/* Start the thread. `lw_supervisor_stop` ends it and frees everything.
- * Returns 0 or -errno. */
 int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 {
 	struct lw_supervisor *supervisor = calloc(1, sizeof(*supervisor));
@@ -317,8 +341,7 @@ int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 	return 0;
 }
 
-/* End the thread, close all listeners and free everything. From then on a refused call of
- * a job that still runs gets ENOSYS from the kernel. */
+/* End the thread, close all listeners and free everything. A refused call of a job that still runs then gets ENOSYS. */
 void lw_supervisor_stop(struct lw_supervisor *supervisor)
 {
 	pthread_mutex_lock(&supervisor->mutex);
@@ -335,6 +358,11 @@ int lw_supervisor_eventfd(const struct lw_supervisor *supervisor)
 	return supervisor->reports;
 }
 
+struct lw_listener *lw_in_slot(const struct lw_supervisor *supervisor, uint32_t slot)
+{
+	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
+}
+
 static uint32_t free_slot(const struct lw_supervisor *supervisor)
 {
 	uint32_t slot = 0;
@@ -345,8 +373,7 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 }
 
 /* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
- * lw_supervisor_end_check. On success the supervisor owns the fd.
- * Returns 0 or -errno; EUSERS: LW_SUPERVISOR_JOBS are there already. */
+ * lw_supervisor_end_check. Returns 0, and the supervisor owns the fd; or -errno: EUSERS for too many jobs. */
 int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
@@ -381,19 +408,40 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 	return failed;
 }
 
-/* Stop answering and close the listener. Returns the counts of lw_supervisor_counts as well;
- * the caller has to report those that weren't drained.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
+static void tell(const struct lw_listener *listener, const struct lw_refused *kind, struct lw_denied *denied)
+{
+	denied->job = listener->job;
+	denied->count = kind->count;
+	denied->unreported = kind->unreported;
+	denied->arch = kind->arch;
+	denied->nr = kind == &listener->other ? LW_OTHER_NR : kind->nr;
+	denied->pid = kind->pid;
+}
+
+/* Fill in what a job was refused so far. Returns the number of entries, at most LW_SUPERVISOR_MOST. */
+static uint32_t tell_refusals(const struct lw_listener *listener, struct lw_denied *ret_denied)
+{
+	uint32_t told = 0;
+
+	for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
+		if (listener->kinds[at].count)
+			tell(listener, &listener->kinds[at], &ret_denied[told++]);
+	if (listener->other.count)
+		tell(listener, &listener->other, &ret_denied[told++]);
+	return told;
+}
+
+/* Stop answering and close the listener. Returns the counts of lw_supervisor_counts as well, of which the caller reports
+ * those that weren't drained. 0, or -ENOENT for a slot that isn't in use, as all functions with a slot. */
 int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count)
 {
-	struct lw_listener *listener = NULL;
+	struct lw_listener *listener;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	if (slot < supervisor->top)
-		listener = supervisor->listeners[slot];
+	listener = lw_in_slot(supervisor, slot);
 	if (listener) {
-		*ret_count = lw_tell_refusals(listener, ret_denied);
+		*ret_count = tell_refusals(listener, ret_denied);
 		unwatch(supervisor, listener);
 		if (listener->fd >= 0)
 			close(listener->fd);
@@ -405,4 +453,95 @@ int lw_supervisor_remove(struct lw_supervisor *supervisor, uint32_t slot, struct
 	pthread_mutex_unlock(&supervisor->mutex);
 	free(listener);
 	return listener ? 0 : -ENOENT;
+}
+
+/* End the check in which a runner tries forbidden calls, before its job has begun: count from zero, and report refusals. */
+int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot)
+{
+	struct lw_listener *listener;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = lw_in_slot(supervisor, slot);
+	if (listener) {
+		memset(listener->kinds, 0, sizeof(listener->kinds));
+		memset(&listener->other, 0, sizeof(listener->other));
+		listener->unreported = listener->quiet = false;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return listener ? 0 : -ENOENT;
+}
+
+/* What a job was refused so far; `ret_denied` has room for LW_SUPERVISOR_MOST. */
+int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
+			 uint32_t *ret_count)
+{
+	struct lw_listener *listener;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = lw_in_slot(supervisor, slot);
+	if (listener)
+		*ret_count = tell_refusals(listener, ret_denied);
+	pthread_mutex_unlock(&supervisor->mutex);
+	return listener ? 0 : -ENOENT;
+}
+
+int lw_supervisor_total(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_total)
+{
+	const struct lw_listener *listener;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	listener = lw_in_slot(supervisor, slot);
+	if (listener) {
+		*ret_total = listener->other.count;
+		for (uint32_t at = 0; at < LW_SUPERVISOR_KINDS; at++)
+			*ret_total += listener->kinds[at].count;
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return listener ? 0 : -ENOENT;
+}
+
+/* Add what wasn't reported yet of one listener to the `told` entries, as far as there is room. Returns their new number. */
+static uint32_t report(struct lw_listener *listener, struct lw_denied *ret_denied, uint32_t told)
+{
+	for (uint32_t at = 0; at <= LW_SUPERVISOR_KINDS; at++) {
+		struct lw_refused *kind = at < LW_SUPERVISOR_KINDS ? &listener->kinds[at] : &listener->other;
+
+		if (!kind->unreported)
+			continue;
+		if (told == LW_SUPERVISOR_MOST)
+			return told;
+		tell(listener, kind, &ret_denied[told++]);
+		kind->unreported = 0;
+	}
+	listener->unreported = false;
+	return told;
+}
+
+/* Report what was refused since the last call, summed up by job and system call; `ret_denied` has room for
+ * LW_SUPERVISOR_MOST. If there is more, the eventfd is readable again. Returns 0. */
+int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count)
+{
+	uint32_t told = 0, from;
+	bool more = false;
+
+	pthread_mutex_lock(&supervisor->mutex);
+	lw_unpoke(supervisor->reports);
+	from = supervisor->drain_from;
+	for (uint32_t turn = 0; turn < supervisor->top && !more; turn++) {
+		uint32_t slot = (from + turn) % supervisor->top;
+		struct lw_listener *listener = supervisor->listeners[slot];
+
+		if (listener && listener->unreported) {
+			told = report(listener, ret_denied, told);
+			more = listener->unreported;
+			supervisor->drain_from = slot + 1;
+		}
+	}
+	if (more)
+		lw_poke(supervisor->reports);
+	else
+		supervisor->report_ms = 0;
+	pthread_mutex_unlock(&supervisor->mutex);
+	*ret_count = told;
+	return 0;
 }

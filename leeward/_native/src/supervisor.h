@@ -1,5 +1,4 @@
-#ifndef LW_SUPERVISOR_H
-#define LW_SUPERVISOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most);
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of);
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes);
 int lw_supervisor_drain(struct lw_supervisor *supervisor, struct lw_denied *ret_denied, uint32_t *ret_count);
-
-#endif

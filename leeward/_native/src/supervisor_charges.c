@@ -56,7 +56,6 @@
 /* The type of a mapping, in its flags. */
 #define TYPE 0x0f
 
-/* Send supervisor->response. Returns whether the task was still there. */
 static bool sent(const struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, supervisor->response))
@@ -72,8 +71,7 @@ static void refuse(struct lw_supervisor *supervisor, const struct lw_listener *l
 	sent(supervisor, listener);
 }
 
-/* Have the kernel execute the call. Only for decisions that depend on registers alone: another thread of the waiting
- * task could change its memory meanwhile. */
+/* Have the kernel execute the call, by a decision on registers alone: another thread could change the task's memory. */
 static bool let_go_on(struct lw_supervisor *supervisor, const struct lw_listener *listener)
 {
 	supervisor->response->error = 0;
@@ -86,11 +84,7 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	struct lw_purse *purse = listener->purse;
 	uint64_t left = purse->limit > purse->charged ? purse->limit - purse->charged : 0, cost;
 
-	if (length > left) {
-		refuse(supervisor, listener, ENOMEM);
-		return;
-	}
-	cost = (length + PAGE - 1) / PAGE * PAGE + BESIDE;
+	cost = length > left ? length : (length + PAGE - 1) / PAGE * PAGE + BESIDE; /* no overflow */
 	if (cost > left) {
 		refuse(supervisor, listener, ENOMEM);
 		return;
@@ -185,8 +179,7 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 	close(fd);
 }
 
-/* Answer supervisor->request if it asks for such memory, or for a watch, and the purse allows it. If this returns false
- * the caller has to refuse the call. */
+/* Answer supervisor->request if it asks for such memory, or for a watch. If not, the caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -238,21 +231,15 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 		free(purse);
 }
 
-static struct lw_listener *in_slot(const struct lw_supervisor *supervisor, uint32_t slot)
-{
-	return slot < supervisor->top ? supervisor->listeners[slot] : NULL;
-}
-
 /* Grant the job in `slot` shared mappings without a file, of `limit` bytes altogether, memory files in the folder `files`,
- * and watches; 0 and -1 grant watches only. The caller keeps `files`, and removes the slot before it closes that.
- * Returns 0 or -errno; -ENOENT for a slot that isn't in use. */
+ * and watches; 0 and -1 grant watches only. The caller removes the slot before it closes `files`. Returns 0 or -errno. */
 int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_t limit, int files)
 {
 	struct lw_listener *listener;
 	int failed = 0;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
+	listener = lw_in_slot(supervisor, slot);
 	if (!listener)
 		failed = -ENOENT;
 	else if (!listener->purse) {
@@ -272,15 +259,14 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 	return failed;
 }
 
-/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted.
- * Returns 0, or -ENOENT for a slot that isn't in use. */
+/* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
 	struct lw_listener *listener, *owner;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
-	owner = in_slot(supervisor, of);
+	listener = lw_in_slot(supervisor, slot);
+	owner = lw_in_slot(supervisor, of);
 	if (listener && owner && owner->purse && listener->purse != owner->purse) {
 		lw_leave_purse(supervisor, listener);
 		listener->purse = owner->purse;
@@ -298,13 +284,12 @@ void lw_supervisor_set_watches(struct lw_supervisor *supervisor, uint64_t most)
 	pthread_mutex_unlock(&supervisor->mutex);
 }
 
-/* How many bytes the purse of `slot` is charged with. Returns 0, or -ENOENT for a slot that isn't in use. */
 int lw_supervisor_charged(struct lw_supervisor *supervisor, uint32_t slot, uint64_t *ret_bytes)
 {
 	struct lw_listener *listener;
 
 	pthread_mutex_lock(&supervisor->mutex);
-	listener = in_slot(supervisor, slot);
+	listener = lw_in_slot(supervisor, slot);
 	*ret_bytes = listener && listener->purse ? listener->purse->charged : 0;
 	pthread_mutex_unlock(&supervisor->mutex);
 	return listener ? 0 : -ENOENT;

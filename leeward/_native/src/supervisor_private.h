@@ -1,8 +1,5 @@
-/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_counts.c and
- * supervisor_charges.c. */
-
-#ifndef LW_SUPERVISOR_PRIVATE_H
-#define LW_SUPERVISOR_PRIVATE_H
+/* What the files of the supervisor share: supervisor.c, whose head says how it works, and supervisor_charges.c. */
+#pragma once
 
 #include "supervisor.h"
 
@@ -10,7 +7,6 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
-
 
 /* How often a job was refused one system call of one architecture. */
 struct lw_refused {
@@ -74,9 +70,6 @@ struct lw_supervisor {
 
 void lw_poke(int eventfd);
 void lw_unpoke(int eventfd);
-void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now);
+struct lw_listener *lw_in_slot(const struct lw_supervisor *supervisor, uint32_t slot);
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);
-uint32_t lw_tell_refusals(const struct lw_listener *listener, struct lw_denied *ret_denied);
-
-#endif

@@ -2,9 +2,8 @@
  *
  * Runs in:  the zygote, before it makes its first clone.
  *
- * The thread gets a signal whose handler only calls exit(2). Nothing of the thread is cleaned up, its stack stays
- * mapped, and locks that it holds stay locked. A clone of the process would find the same, since it has none of the
- * other threads. So this is only for a thread that waits for work and holds nothing. */
+ * The thread gets a signal whose handler only calls exit(2). Its stack stays mapped, and locks that it holds stay locked,
+ * as a clone of the process would find them. So this is only for a thread that waits for work and holds nothing. */
 
 #include "threads.h"
 
@@ -27,10 +26,7 @@ static void leave(int number)
 		raw(SYS_exit, 0, 0, 0, 0, 0);
 }
 
-/* Have thread *tid* of this process take its last signal.
- *
- * tgkill(2), exit(2). Returns 0 or -errno; the thread is gone some time after. The
- * signal keeps its handler until lw_end_no_more. */
+/* Have thread *tid* of this process take its last signal, whose handler stays until lw_end_no_more. Returns 0 or -errno. */
 int lw_end_thread(int tid)
 {
 	struct sigaction action = { .sa_handler = leave };

@@ -1,8 +1,4 @@
-"""
-Chooses the driver that holds the limits: the best one that this user may use on this host.
-
-Runs in:   the daemon, once.
-"""
+"""Chooses the driver that holds the limits: the best one that this user may use on this host."""
 
 from __future__ import annotations
 
@@ -21,17 +17,9 @@ NAMES = ("v2", "v1", "none")
 @point("cgroup.driver")
 def choose(wanted: str | None = None, *, pinned: bool = False) -> Driver:
     """
-    Set up the best driver, or the one that is *wanted*.
-
-    The driver for version 2 may move this process to a group of its own. Groups of dead daemons stay until the caller
-    calls `sweep`.
-
-    Args:
-        wanted: the driver's name; None for the best one.
-        pinned: pin each worker to one processor, even if a controller holds the limit.
-
-    Raises:
-        Unsupported: no driver works here, or the wanted one doesn't. The message has the reason for each driver.
+    Set up the best driver, or the one that is *wanted*; with *pinned* each worker has one processor, even if a
+    controller holds the limit. Unsupported, with each driver's reason, if none works. The driver for version 2 may move
+    this process to a group of its own. Groups of dead daemons stay until `sweep`.
     """
     hierarchies = hierarchy.here()
     passed_over: tuple[tuple[str, str], ...] = ()

@@ -1,29 +1,28 @@
 """
 Finds the descendants of one process of a live sandbox by /proc, stops and kills them, where no cgroup contains them.
 
-Runs in:   the daemon.
 Needs:     CONFIG_PROC_CHILDREN.
 Source:    proc_pid_task_tid_children(5), prctl(2) PR_SET_CHILD_SUBREAPER, setsid(2)
 
-The process leads a session of its own and is a subreaper. As long as it lives, all its descendants are below it in the
-tree, because orphans become its children. When it has ended, they become children of the sandbox's init, and are found
-by the session if they stayed in it. A descendant that has left the session (setsid) can't be found any more, and ends
-with the sandbox.
+The process leads a session of its own and is a subreaper, so as long as it lives, all its descendants are below it in
+the tree. When it has ended, they become children of the sandbox's init, and are found by the session if they stayed in
+it. A descendant that has left the session (setsid) can't be found any more, and ends with the sandbox.
 
-A walk that kills the processes that it finds can miss processes that are forked meanwhile. So `Hunt` stops them first:
-it sends SIGSTOP to each, until a walk finds no running process. Then no process can fork, and all get SIGKILL.
+A walk that kills the processes that it finds can miss processes that are forked meanwhile. So `Hunt` sends SIGSTOP to
+each, until a walk finds no running process. Then no process can fork, and all get SIGKILL.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 import select
 import signal
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
-from leeward.isolation.cgroup.group import pidfd_of
-from leeward.isolation.cgroup.watch import Key, children_of, fields_of, key_of, open_process, times_of
+from leeward.isolation.cgroup.group import kill
+from leeward.isolation.cgroup.watch import GONE, Key, children_of, fields_of, is_there, process, times_of
 
 #: `Hunt` gives up on a tree that still grows after so many seconds and at least so many walks.
 _PATIENCE_S, _LEAST_WALKS = 1.0, 50
@@ -39,49 +38,30 @@ def has_ended(pidfd: int) -> bool:
 
 
 def parent_and_session(pid: int) -> tuple[int, int]:
-    """
-    The pid of the process's parent, and its session.
-
-    Raises:
-        OSError, ValueError: there is no such process.
-    """
-    folder = open_process(pid)
-    try:
+    """The pid of the process's parent, and its session; OSError or ValueError if there is no such process."""
+    with process(pid) as folder:
         fields = fields_of(folder)
-    finally:
-        os.close(folder)
     return int(fields[_PARENT]), int(fields[_SESSION])
 
 
 def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes]:
     """
-    *root* and the processes that descend from it, each with its state. Dead processes are left out.
-
-    Args:
-        init: the pid of the sandbox's init.
-        root: the pid that the process has or had in this pid namespace. It is also the number of its session.
-        spare: pids of processes to leave out, with their descendants.
+    *root*, as numbered in this pid namespace, and the living processes below it, each with its state; not those of
+    *spare*. *root* may have ended; it is the number of its session, too. *init* is the sandbox's.
     """
     found: dict[Key, bytes] = {}
     waiting = [(root, True)]
     try:
-        folder = open_process(init)
-        try:
+        with process(init) as folder:
             waiting += [(pid, False) for pid in children_of(folder, init)]
-        finally:
-            os.close(folder)
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return {}
     ours: set[int] = set()
     while waiting:
         pid, is_root = waiting.pop()
         if pid in spare:
             continue
-        try:
-            folder = open_process(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        try:
+        with contextlib.suppress(*GONE), process(pid) as folder:
             fields = fields_of(folder)
             if not (int(fields[_SESSION]) == root or (int(fields[_PARENT]) in ours and not is_root)):
                 continue
@@ -89,10 +69,6 @@ def family(init: int, root: int, spare: Collection[int] = ()) -> dict[Key, bytes
             if fields[_STATE] not in (b"Z", b"X"):
                 found[pid, int(fields[_START])] = fields[_STATE]
             waiting += [(child, False) for child in children_of(folder, pid, int(fields[_THREADS]))]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        finally:
-            os.close(folder)
     return found
 
 
@@ -100,16 +76,8 @@ def time_of(init: int, root: int, spare: Collection[int] = ()) -> float:
     """Processor seconds of *root*, of the processes that descend from it, and of the children for which they have waited."""
     spent = 0.0
     for pid, _ in family(init, root, spare):
-        try:
-            folder = open_process(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        try:
+        with contextlib.suppress(*GONE), process(pid) as folder:
             spent += times_of(fields_of(folder))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        finally:
-            os.close(folder)
     return spent
 
 
@@ -119,12 +87,7 @@ def is_left(init: int, root: int, spare: Collection[int] = ()) -> bool:
 
 
 class Hunt:
-    """
-    Ends a process and all its descendants, in steps.
-
-    Attributes:
-        hopeless: whether the processes fork faster than they are stopped.
-    """
+    """Ends a process and all its descendants, in steps; `hopeless` if they fork faster than they are stopped."""
 
     def __init__(self, init: int, root: int, spare: Callable[[], Collection[int]] = tuple) -> None:
         self._init, self._root, self._spare = init, root, spare
@@ -140,7 +103,7 @@ class Hunt:
         if running and (self._walks < _LEAST_WALKS or time.monotonic() - self._since < _PATIENCE_S):
             return False
         for key in self._family():
-            _send(key, signal.SIGKILL)
+            kill(key[0], partial(is_there, key))
         self.hopeless = running
         return not running
 
@@ -151,24 +114,10 @@ class Hunt:
         """Send SIGSTOP to all processes that aren't stopped. Returns whether there were any."""
         running = [key for key, state in self._family().items() if not self._is_still(key, state)]
         for key in running:
-            _send(key, signal.SIGSTOP)
+            kill(key[0], partial(is_there, key), signal.SIGSTOP)
         self._stopping.update(running)
         return bool(running)
 
     def _is_still(self, key: Key, state: bytes) -> bool:
         """Whether the process is stopped, or waits and will then stop: after vfork a process waits for a stopped child."""
         return state in (b"T", b"t") or (state == b"D" and key in self._stopping)
-
-
-def _send(key: Key, number: int) -> None:
-    """Send the signal *number* to the process of *key*, unless the process has gone."""
-    pidfd = pidfd_of(key[0])
-    if pidfd < 0:
-        return
-    try:
-        if key == key_of(key[0]):
-            signal.pidfd_send_signal(pidfd, number)
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    finally:
-        os.close(pidfd)

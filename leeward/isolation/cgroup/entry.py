@@ -1,16 +1,15 @@
 """
-The interface that every cgroup driver implements.
-
-Runs in:   the daemon; an Entry's descriptors are used in the crossing.
+The interface that every cgroup driver implements. An Entry's descriptors are used in the crossing.
 
 A driver makes a group per worker, and in it a leaf per job. **Only the job's own processes are put into a leaf.** The
-sandbox's init stays in its keeper's group. It shares the keeper's memory, and when the kernel's OOM killer kills a
-process, it kills all processes that share that memory. So the keeper clones the init without an entry, and the init
-clones the job with the leaf's entry.
+sandbox's init stays in its keeper's group: it shares the keeper's memory, and the kernel's OOM killer kills all
+processes that share memory. So the keeper clones the init without an entry, and the init clones the job with the leaf's
+entry.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,70 +26,44 @@ Sockets = Callable[[], int]
 
 
 def no_sockets() -> int:
-    """The count of a caller that can't count sockets."""
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """
-    The descriptors by which a new process gets into a group. The driver owns them.
+    """The descriptors by which a new process gets into a group. The driver owns them."""
 
-    Attributes:
-        into: the group's folder, for CLONE_INTO_CGROUP; or -1.
-        attach: tasks files of version 1 hierarchies, open for writing; the child writes "0" to each of them
-            before it does anything else.
-    """
-
-    into: int = -1
+    into: int = -1  # the group's folder, for CLONE_INTO_CGROUP; or -1
+    #: Tasks files of version 1, open for writing; the child writes "0" to each before it does anything else.
     attach: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """
-    The resources that the processes of a leaf have used so far.
+    """The resources that the processes of a leaf have used so far."""
 
-    Attributes:
-        cpu_time: seconds of processor time, user and system together.
-        memory_peak: bytes; 0 if the host can't measure it.
-        oom_kills: processes that were ended because memory ran out.
-        forks_refused: forks and new threads that the limit on processes refused.
-    """
-
-    cpu_time: float = 0.0
-    memory_peak: int = 0
-    oom_kills: int = 0
-    forks_refused: int = 0
+    cpu_time: float = 0.0   # seconds, user and system together
+    memory_peak: int = 0    # bytes; 0 if the host can't measure it
+    oom_kills: int = 0      # processes that were ended because memory ran out
+    forks_refused: int = 0  # forks and new threads that the limit on processes refused
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """
-    The files from which the event loop in C reads the figures of `Leaf.usage`. The leaf owns the descriptors.
-
-    Attributes:
-        time_unit: seconds per unit of *time*.
-        before: the figures when the leaf was made, which are subtracted. Nothing is subtracted from the peak.
-    """
+    """The files from which the event loop in C reads the figures of `Leaf.usage`. The leaf owns the descriptors."""
 
     time: Gauge
-    time_unit: float
+    time_unit: float  # seconds per unit of `time`
     peak: Gauge
     oom: Gauge
     forks: Gauge
-    before: Usage
+    before: Usage     # the figures when the leaf was made, which are subtracted, but for the peak
 
 
 class Leaf(Protocol):
-    """
-    The group of one job.
+    """The group of one job. What only some drivers do does nothing here."""
 
-    Attributes:
-        needs_ticks: True if `usage` returns the figures of the last `tick`; False if the kernel counts.
-    """
-
-    needs_ticks: bool
+    needs_ticks: bool  # `usage` returns the figures of the last `tick`; False if the kernel counts
 
     @property
     def tick_interval(self) -> float:
@@ -98,15 +71,14 @@ class Leaf(Protocol):
 
     def armed(self) -> None:
         """
-        Give the leaf a job's share of the processor from now on: either its runner is ready for a job, or a job waits
-        for the runner, and a smaller share would make arming take too long. May be called again.
+        Give the leaf a job's share of the processor from now on: its runner is ready, or a job waits for the runner. May
+        be called again.
         """
+        return
 
     def lower_priority(self) -> None:
-        """
-        Lower the leaf's share of the processor until the next `armed`: its job has been answered, and nothing waits for
-        the end of its processes.
-        """
+        """Lower the leaf's share until the next `armed`: its job has been answered, and nothing waits for its end."""
+        return
 
     @property
     def entry(self) -> Entry:
@@ -114,18 +86,17 @@ class Leaf(Protocol):
 
     def apply(self, limits: Limits) -> None:
         """
-        Set *limits*; writes only those that differ from the limits in force. Call it right before `rlimits` are
-        set from outside.
-
-        Raises:
-            LeewardError, OSError: a limit can't be set, or the job has gone.
+        Set those of *limits* that differ from the limits in force, right before `rlimits` are set from outside.
+        LeewardError, OSError if one can't be set, or the job has gone.
         """
 
     def rlimits(self) -> Mapping[int, int]:
         """Resource limits, RLIMIT_* to value, that the job must set, because no controller limits the resource."""
+        return {}
 
     def cpu(self) -> int | None:
         """The processor that the job must be pinned to, or None if a controller limits its processor time."""
+        return None
 
     def usage(self) -> Usage:
         """The resources that the job has used so far. The figures stay when the processes have gone."""
@@ -135,80 +106,72 @@ class Leaf(Protocol):
 
     def cpu_time(self) -> float:
         """Seconds of processor time that the job has used so far."""
+        return self.usage().cpu_time
 
     def gauges(self) -> Gauges | None:
         """The files with the figures of `usage`, if the kernel counts all of them; else None."""
+        return None
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
         """
-        Enforce the limits that the kernel doesn't enforce. If the leaf `needs_ticks`, also call this once when a runner
-        is armed, before its job starts, and once before the job's processes end.
+        Enforce the limits that the kernel doesn't enforce; return the limit that the job has exceeded, for which the
+        caller must end it. If the leaf `needs_ticks`, also call this once when a runner is armed, before its job starts,
+        and once before the job's processes end.
 
         Args:
             init_pid: the pid of the sandbox's init in the daemon's pid namespace.
             files_fd: a descriptor on the job's writable file system, or -1.
             sockets: counts the job's sockets, because no resident set shows their buffers.
             charged: bytes of shared mappings without a file that the job was granted.
-
-        Returns:
-            The limit that the job has exceeded, so that the caller must end the job; or None.
         """
 
     def ended(self, spent: float) -> None:
         """
-        Note that the job's processes have gone. A driver for which the kernel doesn't count their time uses *spent*.
-
-        Args:
-            spent: processor seconds of all processes that the job's init has reaped, from their start on.
+        Note that the job's processes have gone. *spent* are the processor seconds of all that its init has reaped, for a
+        driver for which the kernel doesn't count them.
         """
+        return
 
     def share(self) -> None:
         """
         Note that the leaf belongs to a live sandbox from now on: if one of its processes is ended because memory ran
         out, the others live on, if the driver supports that.
         """
+        return
 
     def rest(self) -> None:
         """Close descriptors that aren't needed now. The leaf opens them again when they are needed."""
+        return
 
     def nest(self, name: str) -> GroupNest | None:
         """
-        Make a group in the leaf for one more process and its descendants. Returns None if the driver has no such
-        groups. `remove` removes the group, too.
-
-        Raises:
-            KernelRefusal: nothing was made.
+        Make a group in the leaf for one more process and its descendants, which `remove` removes, too; None if the driver
+        has no such groups. KernelRefusal if nothing was made.
         """
+        return None
 
     def joined(self, pid: int) -> None:
         """Note that *pid*, in the daemon's pid namespace, is a process of the sandbox that isn't below its init."""
+        return
 
     def parted(self, pid: int, spent: float) -> None:
-        """
-        Note that the process *pid* of `joined` has ended. The process, with the children for which it waited, has used
-        *spent* seconds of processor time.
-        """
+        """Note that *pid* of `joined` has ended, after *spent* processor seconds with the children that it waited for."""
+        return
 
     def kill(self) -> None:
         """Send SIGKILL to every process in the leaf. Returns before they have gone."""
 
     def is_there(self) -> bool:
-        """
-        Whether the group exists. Another program on the host may have removed it while it was empty.
-
-        Raises:
-            KernelRefusal: stat(2) failed with another error.
-        """
+        """Whether the group exists: another program on the host may have removed it while it was empty."""
+        return True
 
     def remove(self) -> bool:
         """
-        Give the leaf back. Either it is removed and its descriptors are closed, or its empty group is kept for a
-        later job of this worker.
-
-        Returns:
-            False while a process is in the leaf, or a dead process hasn't left it yet: call again later.
+        Give the leaf back: it is removed and its descriptors are closed, or its empty group is kept for a later job of
+        this worker. False while a process is in it, or a dead one hasn't left it yet: call again later.
         """
+        return True
 
 
 class WorkerGroup(Protocol):
@@ -220,86 +183,75 @@ class WorkerGroup(Protocol):
 
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> Leaf:
         """
-        Make the group of the worker's job number *sequence*.
-
-        Args:
-            patient: nothing waits for this runner, so until it is `armed` it gets a small share of the processor
-                where other processes compete for it.
-
-        Raises:
-            KernelRefusal: nothing was made.
+        Make the group of the worker's job number *sequence*; KernelRefusal if nothing was made. If *patient*, nothing
+        waits for its runner: until it is `armed` it gets a small share of the processor where others compete for it.
         """
 
     def rest(self) -> None:
         """Release what is kept for further leaves, since none is made for a while."""
+        return
 
     def remove(self) -> bool:
         """Remove the groups of the worker, as `Leaf.remove` does for a leaf. The leaves must have been removed before."""
+        return True
 
 
 class Driver(Protocol):
-    """
-    One way to hold jobs to their limits.
-
-    Attributes:
-        name: "v2", "v1" or "none".
-        degraded: no controller holds the limits.
-        memory_counted: the kernel counts all of a job's memory, also memory that is in no process's resident set.
-            If False, seccomp must refuse the calls that make such memory.
-        affinity_fixed: `Leaf.cpu` names the job's processor, and the job must not change it.
-        passed_over: the drivers that were tried before this one, each with the reason why it doesn't work here.
-        detail: facts about the driver that `leeward status` shows.
-        worker_descriptors: the number of descriptors that a worker's group holds open, without those of its leaves.
-        leaf_descriptors: the greatest number of descriptors that a leaf holds open.
-        resting_descriptors: the descriptors that a worker's group and one leaf hold after `rest` of both.
-        kept_leaves: the greatest number of leaves without a job that a worker keeps for its next jobs.
-    """
-
-    name: str
-    degraded: bool
+    name: str       # "v2", "v1" or "none"
+    degraded: bool  # no controller holds the limits
+    #: The kernel counts all of a job's memory, also what is in no process's resident set. If not, seccomp must refuse the
+    #: calls that make such memory.
     memory_counted: bool
-    affinity_fixed: bool
-    passed_over: tuple[tuple[str, str], ...]
-    worker_descriptors: int
-    leaf_descriptors: int
-    resting_descriptors: int
-    kept_leaves: int
+    affinity_fixed: bool  # `Leaf.cpu` names the job's processor, and the job must not change it
+    passed_over: tuple[tuple[str, str], ...]  # the drivers that were tried before, each with the reason against it
+    worker_descriptors: int   # those that a worker's group holds open, without those of its leaves
+    leaf_descriptors: int     # those that a leaf holds open, at most
+    resting_descriptors: int  # those that a worker's group and one leaf hold after `rest` of both
+    kept_leaves: int          # leaves without a job that a worker keeps for its next jobs, at most
 
     @property
-    def detail(self) -> Mapping[str, str]: ...
+    def detail(self) -> Mapping[str, str]:
+        """Facts about the driver that `leeward status` shows."""
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> WorkerGroup:
         """
-        Make the group of the worker in *slot*.
-
-        Args:
-            owner_uid: the host uid of the worker's keeper.
-            limits: the defaults, which apply to most jobs.
+        Make the group of the worker in *slot*, whose keeper has the host uid *owner_uid*. *limits* are the defaults, which
+        apply to most jobs.
         """
 
     def limit_leaves(self, most: int) -> None:
-        """
-        Set the greatest number of leaves that each worker made from now on has at once, including those that are kept
-        for a later job; 0 for no bound.
-        """
+        """Bound the leaves that each later worker has at once, with those that are kept for a later job; 0 for no bound."""
+        return
 
     def annex(self, number: int, pid: int) -> Callable[[], None]:
         """
-        Let the process *pid*, another process of this daemon, make groups of its own: move it to a place where it can.
-        Returns the function that removes the place when the process has ended.
-
-        Raises:
-            KernelRefusal: the process can't be moved.
+        Move *pid*, another process of this daemon, to a place where it can make groups; KernelRefusal if it can't be
+        moved. Returns the function that removes the place when the process has ended.
         """
+        return _nothing  # it makes its groups where this process does
 
     def sweep(self) -> int:
         """
-        Remove the groups of dead daemons of this user.
-
-        Returns:
-            The number of daemons whose groups were found. A group whose processes are still dying can't be removed
-            at once, and stays for the next sweep.
+        Remove the groups of dead daemons of this user; return the number of these daemons. A group whose processes are
+        still dying stays for the next sweep.
         """
+        return 0
 
     def close(self) -> None:
         """Remove all groups that the driver made, which the caller has emptied, and undo its changes to other groups."""
+        return
+
+
+def _nothing() -> None:
+    return
+
+
+def processors_in_turn() -> tuple[int, ...]:
+    """
+    The processors of this process, in the order in which workers are pinned to them by their slots, where no controller
+    bounds processor time. The first one is chosen at random: the worker in slot 0 has most jobs, and those of all daemons
+    of a host would compete for one processor.
+    """
+    processors = sorted(os.sched_getaffinity(0))
+    first = int.from_bytes(os.urandom(4), "big") % len(processors)
+    return (*processors[first:], *processors[:first])

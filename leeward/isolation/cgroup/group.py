@@ -1,9 +1,4 @@
-"""
-One cgroup: a folder of control files, and the processes in it.
-
-Runs in:   the daemon.
-Source:    cgroups(7), Documentation/admin-guide/cgroup-v2.rst
-"""
+"""One cgroup: a folder of control files, and the processes in it. cgroups(7), admin-guide/cgroup-v2.rst"""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ import os
 import re
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup import reserve
@@ -24,21 +19,29 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 CAP_CHOWN = 0
 
+#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
+PERIOD_US = 100_000
+
 #: Errors for a group that another program removed: ENOENT for its name, ENODEV for its files that are still open.
 REMOVED = (errno.ENOENT, errno.ENODEV)
 STATUS = "/proc/self/status"
 
 
 def may_give() -> bool:
-    """
-    Whether this process can make its workers own their control files. Only root has to change an owner, and root of a
-    container may lack the capability.
-    """
+    """Whether this process can make workers own their control files: root, which alone has to, may lack the capability."""
     if os.geteuid():
         return True
     with open(STATUS, encoding="utf-8") as status:
         found = re.search(r"^CapEff:\t([0-9a-f]+)$", status.read(), re.MULTILINE)
     return found is not None and bool(int(found[1], 16) >> CAP_CHOWN & 1)
+
+
+@contextlib.contextmanager
+def refusing(call: str, arguments: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise KernelRefusal(call, arguments, error.errno or 0) from error
 
 
 class Group:
@@ -58,19 +61,12 @@ class Group:
 
     @classmethod
     def at(cls, path: str) -> Group:
-        """The existing group in folder *path*."""
-        try:
+        with refusing("open", path):
             return cls(path, os.open(path, _FOLDER))
-        except OSError as error:
-            raise KernelRefusal("open", path, error.errno or 0) from error
 
     def make(self, name: str) -> Group:
-        """Make the group *name* in this one."""
-        path = f"{self.path}/{name}"
-        try:
+        with refusing("mkdir", f"{self.path}/{name}"):
             os.mkdir(name, 0o755, dir_fd=self.fd)
-        except OSError as error:
-            raise KernelRefusal("mkdir", path, error.errno or 0) from error
         try:
             return self.child(name)
         except KernelRefusal:
@@ -79,11 +75,8 @@ class Group:
             raise
 
     def child(self, name: str) -> Group:
-        """The existing group *name* in this one."""
-        try:
+        with refusing("open", f"{self.path}/{name}"):
             return Group(f"{self.path}/{name}", os.open(name, _FOLDER, dir_fd=self.fd), self)
-        except OSError as error:
-            raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def let_go(self) -> None:
         """Close the descriptor of the folder. From now on control files are opened by the parent's descriptor."""
@@ -91,7 +84,6 @@ class Group:
         self.close()
 
     def hold(self) -> None:
-        """Open the descriptor again, after `let_go`."""
         if self.fd < 0 and self._parent is not None:
             self.fd = self._parent.open(self.name, _FOLDER)
 
@@ -102,10 +94,7 @@ class Group:
         return name, self.fd
 
     def is_there(self) -> bool:
-        """
-        Whether the group still exists. If another program has removed it and made another group of that name, this
-        notices it only while the descriptor is open.
-        """
+        """Whether the group still exists. Another one of its name is told from it only while the descriptor is open."""
         try:
             named = os.stat(self.path, follow_symlinks=False)
             held = os.fstat(self.fd) if self.fd >= 0 else named
@@ -116,25 +105,20 @@ class Group:
         return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
     def has(self, name: str) -> bool:
-        """Whether there is a control file *name*."""
         path, folder = self._locate(name)
         return os.access(path, os.F_OK, dir_fd=folder)
 
     def open(self, name: str, flags: int = _READ) -> int:
         """Open a control file; the caller owns the descriptor, which is close-on-exec."""
         path, folder = self._locate(name)
-        try:
+        with refusing("open", f"{self.path}/{name}"):
             return reserve.opened(lambda: os.open(path, flags | os.O_CLOEXEC, dir_fd=folder))
-        except OSError as error:
-            raise KernelRefusal("open", f"{self.path}/{name}", error.errno or 0) from error
 
     def read(self, name: str) -> str:
-        """The text of a control file."""
         fd = self.open(name)
         try:
-            return os.read(fd, 1 << 16).decode()
-        except OSError as error:
-            raise KernelRefusal("read", f"{self.path}/{name}", error.errno or 0) from error
+            with refusing("read", f"{self.path}/{name}"):
+                return os.read(fd, 1 << 16).decode()
         finally:
             os.close(fd)
 
@@ -142,20 +126,17 @@ class Group:
         """Write *text* to a control file in one call, as the kernel requires."""
         fd = self.open(name, _WRITE)
         try:
-            os.write(fd, text.encode())
-        except OSError as error:
-            raise KernelRefusal("write", f"{self.path}/{name}, {text!r}", error.errno or 0) from error
+            with refusing("write", f"{self.path}/{name}, {text!r}"):
+                os.write(fd, text.encode())
         finally:
             os.close(fd)
 
     def give(self, uid: int, *names: str) -> None:
         """Make *uid* the owner of the control files *names*; "." is the folder."""
-        try:
-            for name in names:
-                path, folder = self._locate(name)
+        for name in names:
+            path, folder = self._locate(name)
+            with refusing("chown", f"{self.path}/{name}, {uid}"):
                 os.chown(path, uid, -1, dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            raise KernelRefusal("chown", f"{self.path}/{name}, {uid}", error.errno or 0) from error
 
     def processes(self) -> list[int]:
         """The pids of the processes in this group, without those of groups below it, in this process's pid namespace."""
@@ -163,10 +144,9 @@ class Group:
 
     def kill(self) -> None:
         """
-        Send SIGKILL to every process in this group.
-
-        cgroup.kill misses no process (Linux 5.14, version 2). Without that file processes are killed one by one, and a
-        process that forks fast enough escapes: forbid forks first (pids.max 0), and call this again.
+        Send SIGKILL to every process in this group. cgroup.kill misses none (Linux 5.14, version 2). Without that file
+        they are killed one by one, and one that forks fast enough escapes: forbid forks first (pids.max 0), and call
+        this again.
         """
         if self.has("cgroup.kill"):
             self.write("cgroup.kill", "1")
@@ -178,20 +158,11 @@ class Group:
         kill(pid, lambda: pid in self.processes())
 
     def children(self) -> list[str]:
-        """The names of the groups in this one."""
-        try:  # scandir makes one more descriptor of the folder
-            with os.scandir(self.fd) as entries:
-                return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
-        except OSError as error:
-            raise KernelRefusal("scandir", self.path, error.errno or 0) from error
+        with refusing("scandir", self.path), os.scandir(self.fd) as entries:  # makes one more descriptor of the folder
+            return [entry.name for entry in entries if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode)]
 
     def remove(self) -> bool:
-        """
-        Remove the group, and close it.
-
-        Returns:
-            False if processes or groups are still in the group; then its descriptor stays open.
-        """
+        """Remove the group, and close it; False, with its descriptor open, while processes or groups are in it."""
         try:
             if self._parent is not None and self._parent.fd >= 0:
                 os.rmdir(self.name, dir_fd=self._parent.fd)
@@ -225,24 +196,30 @@ def pidfd_of(pid: int) -> int:
         raise KernelRefusal("pidfd_open", str(pid), error.errno or 0) from error
 
 
-def kill(pid: int, is_still_meant: Callable[[], bool]) -> None:
+def kill(pid: int, is_still_meant: Callable[[], bool], number: int = signal.SIGKILL) -> None:
     """
-    Send SIGKILL to the process *pid*, unless it has gone or another process has its number now.
-
-    Args:
-        is_still_meant: whether *pid* is the process that is meant. It is called while a pidfd holds the process, so
-            that the number can't be given to another one.
+    Send the signal *number* to the process *pid*, unless it has gone, or has another's number: *is_still_meant* is called
+    while a pidfd holds the process, so that the number can't be given to another one.
     """
     pidfd = pidfd_of(pid)
     if pidfd < 0:
         return
     try:
         if is_still_meant():
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
         pass
     finally:
         os.close(pidfd)
+
+
+def patience(group: Group, *otherwise: str) -> tuple[str, ...]:
+    """
+    The control file by which a runner for which nothing waits gets a small share of the processor, the value for that,
+    and the value afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants. *otherwise* are a file
+    and its values for an eighth of the default share.
+    """
+    return ("cpu.idle", "1", "0") if group.has("cpu.idle") else otherwise
 
 
 def field(text: str, name: str) -> int:

@@ -1,48 +1,30 @@
 """
-Finds the mounted cgroup hierarchies, and the group of a process in each.
+Finds the mounted cgroup hierarchies, the group of a process in each, and the memory that they leave to this daemon.
 
-Runs in:   the daemon, and `leeward doctor`. Pure except for `here`.
-Source:    cgroups(7), proc_pid_mountinfo(5)
+Source:    cgroups(7), proc_pid_mountinfo(5), proc_meminfo(5), admin-guide/cgroup-v2.rst (memory.max)
 """
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from leeward._native.mounts import unescaped
 from leeward.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """
-    One mounted hierarchy.
-
-    Attributes:
-        version: 1 or 2.
-        controllers: the controllers of a version 1 hierarchy, e.g. {"cpu", "cpuacct"}; empty for version 2,
-            where each group has its own list.
-        mount: the folder where the hierarchy is mounted.
-        own: the folder of the process's own group.
-        writable: whether the mount isn't read-only. The user may still lack the right to write there.
-    """
-
-    version: int
-    controllers: frozenset[str]
-    mount: str
-    own: str
-    writable: bool = True
+    version: int                 # 1 or 2
+    controllers: frozenset[str]  # of version 1, e.g. {"cpu", "cpuacct"}; in version 2 each group has its own
+    mount: str                   # the folder where it is mounted
+    own: str                     # the folder of the process's own group
+    writable: bool = True        # the mount isn't read-only; the user may still lack the right to write there
 
 
 def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
-    """
-    The hierarchies in which a process can see its own group.
-
-    Args:
-        cgroup: the text of /proc/PID/cgroup.
-        mountinfo: the text of /proc/PID/mountinfo.
-    """
+    """The hierarchies in which a process can see its own group, by the texts of /proc/PID/cgroup and mountinfo."""
     own: dict[frozenset[str], str] = {}
     for line in cgroup.splitlines():
         _, names, path = line.split(":", 2)
@@ -53,7 +35,7 @@ def parse(cgroup: str, mountinfo: str) -> tuple[Hierarchy, ...]:
         fields, (kind, _, options) = before.split(" "), after.split(" ")[:3]
         if kind not in ("cgroup", "cgroup2"):
             continue
-        root, mount = _unescape(fields[3]), _unescape(fields[4])
+        root, mount = unescaped(fields[3]), unescaped(fields[4])
         here = _names(options.split(","), own) if kind == "cgroup" else frozenset()
         if here is None or here not in own:
             continue
@@ -78,11 +60,39 @@ def _within(path: str, root: str, mount: str) -> str | None:
     return posixpath.normpath(posixpath.join(mount, relative))
 
 
-def _unescape(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field)
-
-
 def here() -> tuple[Hierarchy, ...]:
-    """The hierarchies of this process."""
     with open("/proc/self/cgroup") as groups, open("/proc/self/mountinfo") as mounts:
         return parse(groups.read(), mounts.read())
+
+
+def memory() -> int:
+    """The memory that this daemon may use, in bytes: the host's, or less if a cgroup above has a limit."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        return least(file.read(), _limits(here()))
+
+
+def least(meminfo: str, limits: Iterable[str]) -> int:
+    """
+    The smallest of the host's memory (*meminfo* is /proc/meminfo) and *limits*, texts of control files, in bytes. A
+    text that isn't a number means no limit.
+    """
+    total = next(int(line.split()[1]) << 10 for line in meminfo.splitlines() if line.startswith("MemTotal:"))
+    return min([total, *(int(text) for text in map(str.strip, limits) if text.isdecimal())])
+
+
+def limit_files(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
+    """The control files that may have a limit: those of this process's groups and of the groups above, up to the mount."""
+    for each in hierarchies:
+        name = "memory.max" if each.version == 2 else "memory.limit_in_bytes"
+        folder = each.own
+        while (each.version == 2 or "memory" in each.controllers) and folder.startswith(each.mount):
+            yield f"{folder}/{name}"
+            if folder == each.mount:
+                break
+            folder = posixpath.dirname(folder)
+
+
+def _limits(hierarchies: Iterable[Hierarchy]) -> Iterator[str]:
+    for path in limit_files(hierarchies):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:  # version 2's root has none
+            yield file.read()

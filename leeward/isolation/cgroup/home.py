@@ -1,8 +1,6 @@
 """
 The group that holds all other groups of one daemon: its name, its lock, and the removal of dead daemons' groups.
 
-Runs in:   the daemon.
-
 A home is named leeward-PID-STARTTIME (followed by -N if one process has several), and its daemon holds an flock(2) on
 it, in every hierarchy. On a plain host either the name or the lock shows whether the daemon lives. Both are needed
 where daemons in two pid namespaces see one cgroup file system, and where a pid is used again.
@@ -107,9 +105,8 @@ def _deserted(home: Group) -> bool:
 
 def destroy(paths: list[str]) -> None:
     """
-    Remove the groups *paths*, inner groups first, and kill the processes that still run there. All groups share one
-    _PATIENCE_S. So a process that can't be killed, frozen or in a call that doesn't end, delays the start no longer,
-    and doesn't prevent the removal of other groups.
+    Remove the groups *paths*, inner groups first, and kill the processes that still run there. All share one
+    _PATIENCE_S: one that can't be killed, frozen or in a call that doesn't end, delays the start no longer.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -123,10 +120,7 @@ def destroy(paths: list[str]) -> None:
 
 
 def _removed(path: str, pidfds: list[int]) -> bool:
-    """
-    Remove the group *path*, or kill the processes in it and add their pidfds to *pidfds*. Returns whether the group is
-    done with.
-    """
+    """Remove the group *path*, or kill its processes and add their pidfds to *pidfds*. Returns whether it is done with."""
     try:
         group = Group.at(path)
         try:
@@ -143,8 +137,8 @@ def _removed(path: str, pidfds: list[int]) -> bool:
 
 def _await(pidfds: list[int], seconds: float) -> None:
     """
-    Wait until one process of *pidfds* has ended, and close *pidfds*. If the list is empty, wait 5 ms: a group stays
-    busy for a moment after its last process has gone.
+    Wait until one process of *pidfds* has ended, and close *pidfds*. If there is none, wait 5 ms: a group stays busy
+    for a moment after its last process has gone.
     """
     poll = select.poll()
     for fd in pidfds:

@@ -1,12 +1,8 @@
 """
-A group below a leaf, for one process of a live sandbox and its descendants.
+A group below a leaf, for one process of a live sandbox and its descendants. cgroup.kill, cgroup.freeze
 
-Runs in:   the daemon.
-Source:    Documentation/admin-guide/cgroup-v2.rst: cgroup.kill, cgroup.freeze
-
-The group has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its
-descendants can be ended without the sandbox's other processes. No process of a sandbox can leave its group, because the
-hierarchy isn't mounted in the sandbox.
+It has no controllers: its memory and tasks count for the leaf. It exists so that one process and all its descendants
+can be ended without the sandbox's other processes. None can leave it: the hierarchy isn't mounted there.
 """
 
 from __future__ import annotations
@@ -21,8 +17,6 @@ from leeward.isolation.cgroup.group import Group, field
 
 
 class Nests:
-    """The nests of one leaf."""
-
     def __init__(self) -> None:
         self._nests: list[GroupNest] = []
 
@@ -39,18 +33,9 @@ class Nests:
 
 
 class GroupNest:
-    """
-    A nest, which is a group of its own.
-
-    Attributes:
-        entry: the entry for the process.
-    """
+    """A nest, which is a group of its own, and the *entry* for its process. KernelRefusal if nothing was made."""
 
     def __init__(self, parent: Group, name: str, owner_uid: int, attach: tuple[int, ...] = ()) -> None:
-        """
-        Raises:
-            KernelRefusal: nothing was made.
-        """
         self._group = parent.make(name)
         try:
             if owner_uid != os.geteuid():
@@ -69,22 +54,15 @@ class GroupNest:
 
     def gauge(self) -> Gauge:
         """
-        The control file with the figure of `time`, in microseconds. It is valid until `remove`.
-
-        Raises:
-            KernelRefusal: the file can't be opened.
+        The control file with the figure of `time`, in microseconds, until `remove`; KernelRefusal if it can't be
+        opened.
         """
         if self._stat < 0:
             self._stat = self._group.open("cpu.stat")
         return Gauge(self._stat, "usage_usec")
 
     def kill(self) -> None:
-        """
-        Send SIGKILL to every process in the group. Returns before they have gone.
-
-        Before Linux 5.14 the group is frozen (Linux 5.2) while its processes are killed one by one, so that none forks.
-        """
-        self._end(self._group)
+        self.kill_by(self._group.fd)
 
     @property
     def folder(self) -> int:
@@ -92,11 +70,11 @@ class GroupNest:
         return self._group.fd
 
     def kill_by(self, folder: int) -> None:
-        """As `kill`, by a descriptor of the group's folder that the caller owns."""
-        self._end(Group(self._group.path, folder))
-
-    @staticmethod
-    def _end(group: Group) -> None:
+        """
+        Send SIGKILL to every process in the group, by a descriptor of its folder; returns before they have gone. Before
+        Linux 5.14 it is frozen meanwhile (Linux 5.2): they are killed one by one, and none must fork.
+        """
+        group = Group(self._group.path, folder)
         if group.fd < 0:
             return
         if group.has("cgroup.kill") or not group.has("cgroup.freeze"):

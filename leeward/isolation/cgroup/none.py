@@ -1,20 +1,16 @@
 """
 The driver for hosts without usable controllers: rlimits, one processor per worker, and a watch on memory.
 
-Runs in:   the daemon.
-Leaves:    memory that a job takes between two looks. Looks become more frequent as the job approaches its limit. So a
-           job that touches memory as fast as it can exceeds the limit by an eighth, and by the memory that it touches
-           while the daemon is late.
+Leaves:    memory that a job takes between two looks, which become more frequent near its limit. A job that touches
+           memory as fast as it can exceeds the limit by an eighth, and by what it touches while the daemon is late.
 
-Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on). It doesn't apply this limit
-to the host's root, not even if a user namespace gives root another id. If workers would run as the host's root, this
-driver can't be used.
+Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Linux 5.14 on), but not for the host's
+           root, not even under another id. If workers would run as the host's root, this driver can't be used.
 
-Processor time: the job is pinned to one processor, so it can't use more than 100 %. A limit below 100 % can't be
-enforced.
+Processor time: the job is pinned to one processor. A limit below 100 % can't be enforced.
 
 Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
-gets a MemoryError instead of being killed.
+           gets a MemoryError instead of being killed.
 """
 
 from __future__ import annotations
@@ -26,20 +22,16 @@ import resource
 import signal
 import struct
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
 
 from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, gives, returns
 from leeward.errors import SHORT, KernelRefusal, Unsupported
-from leeward.isolation.cgroup import watch
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
+from leeward.isolation.cgroup import entry, watch
+from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
-
-if TYPE_CHECKING:
-    from leeward.isolation.cgroup.nest import GroupNest
 
 #: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
 #: ms for 32 processes.
@@ -85,9 +77,7 @@ _CAPABILITY_VERSION = 0x20080522
 MOST_MISSED = 50
 
 
-class NoneLeaf:
-    """The leaf of a job, which is watched."""
-
+class NoneLeaf(entry.Leaf):
     needs_ticks = True
     entry = Entry()
 
@@ -109,12 +99,6 @@ class NoneLeaf:
         soon = (limit - self._account.memory + limit // PAST) / FASTEST
         return min(max(soon, SHORTEST_S, REST * self._look_s), TICK_S)
 
-    def armed(self) -> None:
-        return  # without a controller there are no shares
-
-    def lower_priority(self) -> None:
-        return
-
     def apply(self, limits: Limits) -> None:
         self._limits = limits
 
@@ -133,12 +117,6 @@ class NoneLeaf:
 
     def memory(self) -> int:
         return self._account.memory
-
-    def cpu_time(self) -> float:
-        return self.usage().cpu_time
-
-    def gauges(self) -> Gauges | None:
-        return None
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
@@ -163,9 +141,8 @@ class NoneLeaf:
 
     def _look(self, init_pid: int) -> tuple[list[watch.ProcessSample], float]:
         """
-        Look at the processes below the init. The init's key is read at the first look, when the keeper has just
-        reported
-        the init's pid; later another process could have that pid.
+        Look at the processes below the init, whose key is read at the first look, when the keeper has just reported its
+        pid; later another process could have that pid.
         """
         if self._init is None:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -178,15 +155,6 @@ class NoneLeaf:
     def ended(self, spent: float) -> None:
         self._account.end(spent + self._spent_beside)
 
-    def share(self) -> None:
-        return
-
-    def rest(self) -> None:
-        return
-
-    def nest(self, name: str) -> GroupNest | None:
-        return None
-
     def joined(self, pid: int) -> None:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             self._beside[pid] = watch.key_of(pid)
@@ -198,17 +166,7 @@ class NoneLeaf:
     def kill(self) -> None:
         """Send SIGKILL to the processes that the last look found. The end of the init kills all of them, but more slowly."""
         for key in self._alive:
-            self._kill_one(key)
-
-    @staticmethod
-    def _kill_one(key: watch.Key) -> None:
-        kill(key[0], lambda: watch.is_there(key))
-
-    def is_there(self) -> bool:
-        return True
-
-    def remove(self) -> bool:
-        return True
+            kill(key[0], partial(watch.is_there, key))
 
 
 def _bytes_in_files(fd: int) -> int:
@@ -217,9 +175,7 @@ def _bytes_in_files(fd: int) -> int:
     return (system.f_blocks - system.f_bfree) * system.f_frsize + (system.f_files - system.f_ffree) * _INODE
 
 
-class NoneWorker:
-    """A worker, whose jobs are pinned to one processor."""
-
+class NoneWorker(entry.WorkerGroup):
     keeper = Entry()
 
     def __init__(self, cpu: int) -> None:
@@ -228,21 +184,12 @@ class NoneWorker:
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> NoneLeaf:
         return NoneLeaf(self._cpu, limits)
 
-    def rest(self) -> None:
-        return
-
-    def remove(self) -> bool:
-        return True
-
 
 def _tasks_are_refused() -> bool:
     """
     Whether the kernel refuses a fork beyond RLIMIT_NPROC to a process with this user's id and no capability; False if
-    that can't be found out. setrlimit(2)
-
-    A child process tries it, by steps of a table in C. The child may not run Python: another thread may hold the
-    interpreter's lock at the moment of the fork, and the child, which lacks that thread, would wait for the lock
-    forever.
+    that can't be found out. A child tries it, by steps in C: it may not run Python, since another thread may hold the
+    interpreter's lock at the fork. setrlimit(2)
     """
     forked = Cell("forked")
     steps = Table([
@@ -261,9 +208,7 @@ def _tasks_are_refused() -> bool:
     return steps.value(forked) == -errno.EAGAIN
 
 
-class NoneDriver:
-    """Holds limits without controllers."""
-
+class NoneDriver(entry.Driver):
     name = "none"
     degraded = True
     memory_counted = False
@@ -272,9 +217,8 @@ class NoneDriver:
 
     def __init__(self, passed_over: tuple[tuple[str, str], ...] = ()) -> None:
         """
-        Raises:
-            Unsupported: the kernel doesn't list children, so that a job can't be watched, or it doesn't apply
-                RLIMIT_NPROC to this user.
+        Unsupported if the kernel doesn't list children, so that a job can't be watched, or RLIMIT_NPROC isn't for this
+        user.
         """
         pid = os.getpid()
         if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
@@ -287,7 +231,7 @@ class NoneDriver:
                               "RLIMIT_NPROC refuses nothing", need="controllers, or another user",
                               cure="start the daemon as a user who isn't the host's root")
         self.passed_over = passed_over
-        self._cpus = processors_in_turn()
+        self._cpus = entry.processors_in_turn()
 
     @property
     def detail(self) -> Mapping[str, str]:
@@ -296,19 +240,3 @@ class NoneDriver:
 
     def worker(self, slot: int, owner_uid: int, limits: Limits) -> NoneWorker:
         return NoneWorker(self._cpus[slot % len(self._cpus)])
-
-    def limit_leaves(self, most: int) -> None:
-        return
-
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        return _nothing
-
-    def sweep(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Do nothing, since the driver has made no groups."""
-
-
-def _nothing() -> None:
-    return

@@ -1,8 +1,6 @@
 """
 Descriptors that are kept for what must work when no other is left: reading and ending processes and groups.
 
-Runs in:   the daemon.
-
 A process that can't be killed or looked at for want of a descriptor would be ended as by a bug, with its sandbox. So an
 open that finds none gives one of these up, and the next open takes it back as soon as there is one again.
 """
@@ -28,12 +26,7 @@ def fill() -> None:
 
 
 def opened(make: Callable[[], int]) -> int:
-    """
-    The descriptor that *make* returns. If there is none left, it is called again with one that was kept.
-
-    Raises:
-        OSError: as *make*; also if no descriptor is kept any more.
-    """
+    """The descriptor that *make* returns. If there is none left, it is called again with one that was kept."""
     if len(_kept) < MOST:
         fill()
     try:

@@ -8,22 +8,21 @@ The hierarchies of memory, pids and cpu hold the limits. The unified hierarchy, 
 offers CLONE_INTO_CGROUP, cgroup.kill and the processor time used. Without it the driver kills process by process and
 reads the time from cpuacct.
 
-Version 1 can't place a process at its birth. The job's first process writes "0" to `tasks` files that the daemon
-has opened. The kernel checks the rights of the opener, so the job's process needs none.
-
-Version 1 lacks memory.oom.group (see `v1_worker`), and a peak of the leaf alone that is exact to the page.
+Version 1 can't place a process at its birth. The job's first process writes "0" to `tasks` files that the daemon has
+opened: the kernel checks the rights of the opener. It also lacks memory.oom.group (see `v1_worker`), and a peak of the
+leaf alone that is exact to the page.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
 from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup.entry import Driver, processors_in_turn
 from leeward.isolation.cgroup.group import Group, may_give
 from leeward.isolation.cgroup.hierarchy import Hierarchy
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.isolation.cgroup.v1_place import DESCRIPTORS
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT, V1Worker
 from leeward.spec.limits import Limits
@@ -32,9 +31,7 @@ from leeward.spec.limits import Limits
 NEEDED = ("memory", "pids", "cpu")
 
 
-class V1Driver:
-    """Holds limits by version 1 controllers."""
-
+class V1Driver(Driver):
     name = "v1"
     degraded = False
     memory_counted = True
@@ -46,13 +43,8 @@ class V1Driver:
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = (), *,
                  pinned: bool = False) -> None:
         """
-        Make this daemon's homes.
-
-        Args:
-            pinned: pin each worker to one processor, in addition to the limit.
-
-        Raises:
-            Unsupported: a controller of NEEDED isn't on version 1, or no group can be made there.
+        Make this daemon's homes. Unsupported if a controller of NEEDED isn't on version 1, or no group can be made
+        there.
         """
         self.passed_over = passed_over
         self.affinity_fixed = pinned
@@ -71,11 +63,8 @@ class V1Driver:
 
     def _make_homes(self) -> None:
         """
-        Make the homes that don't exist: all of them at the start, and later those that another program has removed
-        while they were empty.
-
-        Raises:
-            KernelRefusal: a home can't be made. The others stay.
+        Make the homes that don't exist: at the start all, later those that another program has removed while they were
+        empty. KernelRefusal if one can't be made; the others stay.
         """
         made: dict[str, Group] = {}  # by folder, because one hierarchy may have several controllers
         for controller, hierarchy in self._used.items():
@@ -110,9 +99,6 @@ class V1Driver:
         self._make_homes()
         return before != self._homes
 
-    def annex(self, number: int, pid: int) -> Callable[[], None]:
-        return _nothing  # it makes its groups where this process does
-
     def sweep(self) -> int:
         return home.sweep(self._hierarchies)
 
@@ -125,12 +111,7 @@ class V1Driver:
 
 
 def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
-    """
-    The hierarchies in which groups are made, by the controller for which each is used.
-
-    Raises:
-        Unsupported: a controller isn't on a writable version 1 hierarchy.
-    """
+    """The writable hierarchies in which groups are made, by the controller for which each is used; or Unsupported."""
     by_name = {name: each for each in hierarchies if each.version == 1 for name in each.controllers}
     unified = next((each for each in hierarchies if each.version == 2 and each.writable and may_give()), None)
     missing = [name for name in NEEDED if name not in by_name or not by_name[name].writable]
@@ -145,7 +126,3 @@ def _used(hierarchies: tuple[Hierarchy, ...]) -> dict[str, Hierarchy]:
     else:
         used["cpuacct"] = by_name["cpuacct"]
     return used
-
-
-def _nothing() -> None:
-    return

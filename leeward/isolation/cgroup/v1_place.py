@@ -1,9 +1,4 @@
-"""
-Version 1: the groups of one job, one in each hierarchy. When they are empty, another job gets them.
-
-Runs in:   the daemon.
-Source:    Documentation/admin-guide/cgroup-v1/{memory,pids}.rst, Documentation/scheduler/sched-bwc.rst
-"""
+"""Version 1: the groups of one job, one in each hierarchy. When they are empty, another job gets them."""
 
 from __future__ import annotations
 
@@ -16,15 +11,12 @@ from typing import TYPE_CHECKING
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
-from leeward.isolation.cgroup.group import REMOVED, Group, field, pread
+from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, pread, refusing
 from leeward.isolation.cgroup.nest import Nests
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
-
-#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
-PERIOD_US = 100_000
 
 #: Errors that mean that no descriptor is free.
 NO_ROOM = (errno.EMFILE, errno.ENFILE)
@@ -39,25 +31,16 @@ DESCRIPTORS = 7 + 4
 
 class V1Place:
     """
-    One group in each hierarchy, with open control files, for one job after the other.
-
-    Making and removing the four groups of a job, with their files, took half of the daemon's system calls for the job.
-    An empty place can be used again. Its counters go on from where they are, so a leaf subtracts their values at its
-    start.
-
-    Attributes:
-        limits: the limits in force.
-        patient: whether its processes get only a small share of the processor if others compete for it.
-        last: the figures of the last `count`.
-        spoiled: whether no other job may get this place.
+    One group in each hierarchy, with open control files, for one job after the other: to make and remove them took half
+    of the daemon's system calls for a job. The counters go on, so a leaf subtracts their values at its start.
     """
 
     def __init__(self, parents: Mapping[str, Group], name: str, owner_uid: int, memsw: bool, patience: str) -> None:
         self.groups: dict[str, Group] = {}
-        self.limits: Limits | None = None
-        self.patient = False
-        self.last = Usage()
-        self.spoiled = False
+        self.limits: Limits | None = None  # those in force
+        self.patient = False  # its processes get only a small share of the processor if others compete for it
+        self.last = Usage()   # the figures of the last `count`
+        self.spoiled = False  # no other job may get this place
         self._entry = Entry()
         self._held: dict[str, int] = {}
         self._resting = False
@@ -145,28 +128,22 @@ class V1Place:
             self._missing(error)
             return False
 
-    def memory(self) -> int:
+    def memory(self, unknown: int = 0) -> int:
+        """The bytes of memory that it has now; *unknown* if a group or a descriptor is missing."""
         try:
             return int(pread(self._files["memory"]))
         except OSError as error:
             self._missing(error)
-            return 0
+            return unknown
 
     def clean(self) -> bool:
         """Whether no more than RESIDUE_BYTES of its memory is left."""
-        try:
-            return int(pread(self._files["memory"])) <= RESIDUE_BYTES
-        except OSError as error:
-            self._missing(error)
-            return False
+        return self.memory(RESIDUE_BYTES + 1) <= RESIDUE_BYTES
 
     def _missing(self, error: OSError) -> None:
         """
-        Handle an error of a control file. Either no descriptor is free now. Or another program has removed one of the
-        groups: it was empty then, so no job is in it, and no other job gets this place.
-
-        Raises:
-            KernelRefusal: any other error.
+        Handle an error of a control file: no descriptor is free now, or another program has removed one of the groups,
+        which was empty then, and no other job gets this place. KernelRefusal for any other error.
         """
         if error.errno in NO_ROOM:
             return
@@ -180,23 +157,15 @@ class V1Place:
         return not self.spoiled
 
     def forget_peak(self) -> None:
-        """
-        Measure the peak of memory from now on.
-
-        Raises:
-            OSError: the kernel refuses the write.
-        """
+        """Measure the peak of memory from now on; OSError if the kernel refuses."""
         os.pwrite(self._files["peak"], b"0", 0)
 
     def write_patience(self, value: str) -> None:
-        """Write *value* to the worker's file of `v1_worker.PATIENT`."""
-        try:
+        """Write *value* to the worker's file of `group.patience`."""
+        with refusing("write", f"{self.groups['cpu'].path}, {value!r}"):
             os.pwrite(self._files["patience"], value.encode(), 0)
-        except OSError as error:
-            raise KernelRefusal("write", f"{self.groups['cpu'].path}, {value!r}", error.errno or 0) from error
 
     def hold(self, limits: Limits) -> None:
-        """Set those of *limits* that differ from the limits in force."""
         before, memory = self.limits, self.groups["memory"]
         if before is None or before.memory != limits.memory:
             files = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"][: 2 if self._memsw else 1]
@@ -245,10 +214,7 @@ class V1Place:
             return self.last.oom_kills
 
     def nest(self, name: str) -> GroupNest | None:
-        """
-        Make a nest on the unified hierarchy; see `Leaf.nest`. On the other hierarchies one group has all processes of
-        the sandbox.
-        """
+        """Make a nest on the unified hierarchy; on the others one group has all processes of the sandbox."""
         if "unified" not in self.groups:
             return None
         return self._nests.make(self.groups["unified"], name, self._owner_uid, self.entry.attach)

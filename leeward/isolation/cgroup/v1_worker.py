@@ -1,11 +1,4 @@
-"""
-Version 1: a worker's group and the leaves of its jobs.
-
-Runs in:   the daemon.
-
-Version 1 has no memory.oom.group, so `V1Leaf.tick` asks for the job's end when the kernel has ended one of its
-processes.
-"""
+"""Version 1: a worker's group and the leaves of its jobs. There is no memory.oom.group: see `V1Leaf.tick`."""
 
 from __future__ import annotations
 
@@ -16,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from leeward.errors import KernelRefusal
-from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import REMOVED, Group
+from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Sockets, Usage, WorkerGroup, no_sockets
+from leeward.isolation.cgroup.group import REMOVED, Group, patience
 from leeward.isolation.cgroup.v1_place import V1Place
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
@@ -29,16 +22,11 @@ if TYPE_CHECKING:
 #: processes run on for at most this long. A look is one read of an open file, about 3 us.
 TICK_S = 0.02
 
-#: The control file by which a runner for which nothing waits gets a small share, the value for that, and the value
-#: afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants; otherwise it gets an eighth of the
-#: default share.
-PATIENT = (("cpu.idle", "1", "0"), ("cpu.shares", "128", "1024"))
-
 #: The greatest number of places without a job that a worker keeps for its next jobs.
 MOST_KEPT = 3
 
 
-class V1Leaf:
+class V1Leaf(Leaf):
     """The use of a place by one job: the job's limits, and the resources that it has used."""
 
     tick_interval = TICK_S
@@ -71,9 +59,6 @@ class V1Leaf:
         if self._place is not None:
             self._place.hold(limits)
 
-    def rlimits(self) -> Mapping[int, int]:
-        return {}
-
     def cpu(self) -> int | None:
         return self._worker.cpu
 
@@ -95,14 +80,9 @@ class V1Leaf:
 
     def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets,
              charged: int = 0) -> Limit | None:
+        # Without memory.oom.group the kernel ends one process, and the others would run on.
         killed = self._place is not None and self._place.oom_kills() > self._before.oom_kills
         return Limit.MEMORY if killed else None
-
-    def ended(self, spent: float) -> None:
-        return  # the group has counted their time
-
-    def share(self) -> None:
-        return
 
     def rest(self) -> None:
         if self._place is not None:
@@ -110,12 +90,6 @@ class V1Leaf:
 
     def nest(self, name: str) -> GroupNest | None:
         return None if self._place is None else self._place.nest(name)
-
-    def joined(self, pid: int) -> None:
-        return
-
-    def parted(self, pid: int, spent: float) -> None:
-        return
 
     def kill(self) -> None:
         if self._place is not None:
@@ -140,29 +114,21 @@ class V1Leaf:
         return True
 
 
-class V1Worker:
+class V1Worker(WorkerGroup):
     """
-    The group of a worker on the unified hierarchy, and the prefix of its leaves' names on the other hierarchies.
-
-    On the other hierarchies the leaves of all workers are directly in the daemon's home, because the kernel charges
-    each page to every level of groups, which takes time.
+    The group of a worker on the unified hierarchy, and the prefix of its leaves' names on the other hierarchies, where
+    they are directly in the daemon's home: the kernel charges each page to every level of groups, which takes time.
 
     Args:
-        homes: the driver's homes, by controller.
-        mend: makes the homes that another program has removed again, in the same mapping. Returns whether there was
-            one.
+        mend: makes the homes that another program has removed again; returns whether there was one.
         most: the greatest number of places at once, including those that are kept; 0 for no bound.
-
-    Attributes:
-        cpu: the processor to which its jobs are pinned, or None.
-        places: the number of places that exist, including those that are kept.
     """
 
     def __init__(self, homes: Mapping[str, Group], slot: int, owner_uid: int, memsw: bool,
                  mend: Callable[[], bool] = bool, most: int = 0, cpu: int | None = None) -> None:
-        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or homes["cpu"].has(row[0]))
-        self.places = 0
-        self.cpu = cpu
+        self.patience = patience(homes["cpu"], "cpu.shares", "128", "1024")
+        self.places = 0  # those that exist, including those that are kept
+        self.cpu = cpu   # to which its jobs are pinned, or None
         self._homes, self._mend, self._most = homes, mend, most
         self._owner_uid, self._memsw = owner_uid, memsw
         self._prefix = f"w{slot}"

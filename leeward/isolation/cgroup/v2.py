@@ -1,7 +1,7 @@
 """
 The driver for version 2, in a subtree that is delegated to this user. It is the best of the three drivers.
 
-Runs in:   the daemon. The driver moves the daemon's process to a group of its own.
+Runs in:   the daemon, whose process moves to a group of its own.
 Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
 
     D                       the daemon's group at its start: delegated by systemd, or the root
@@ -12,12 +12,11 @@ Source:    Documentation/admin-guide/cgroup-v2.rst, cgroups(7), clone(2)
           1                 leaf of job 1
         shard1              D of the daemon's first shard
 
-Once D gives controllers to its children, D itself may hold no process. So the daemon leaves D before that, and D must
-hold no other process.
+Once D gives controllers to its children, D itself may hold no process: the daemon leaves it, and no other may be there.
 
-clone3 into another group needs the right to write cgroup.procs of that group and of the common ancestor of both groups.
-An init in `keeper` clones the job into a leaf, so w0's cgroup.procs belongs to the worker's uid. That of `keeper`
-doesn't: the zygote puts keepers there, and it has the daemon's uid.
+clone3 into another group needs the right to write cgroup.procs of that group and of the common ancestor of both. An
+init in `keeper` clones the job into a leaf, so w0's cgroup.procs belongs to the worker's uid. That of `keeper` doesn't:
+the zygote puts keepers there, and it has the daemon's uid.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup import entry, home
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
-from leeward.isolation.cgroup.group import REMOVED, Group, field, may_give, pread
+from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, may_give, patience, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
-from leeward.isolation.cgroup.pinning import processors_in_turn
 from leeward.outcome import Limit
 from leeward.spec.limits import Limits
 
@@ -47,9 +45,6 @@ NEEDED = frozenset({"memory", "pids"})
 #: Controllers that are used if they are delegated. Without cpu, each worker is pinned to one processor.
 OPTIONAL = frozenset({"cpu"})
 
-#: Microseconds; the kernel's default. A job that has used up its share waits at most this long.
-PERIOD_US = 100_000
-
 #: Seconds between looks. The kernel enforces the limits by itself. A look is needed to notice a process that the OOM
 #: killer ended before Linux 4.19, and to measure the peak of memory before Linux 5.19.
 TICK_S = 0.05
@@ -58,15 +53,7 @@ CURE = "systemd-run --user --scope -p Delegate=yes leeward daemon run"
 CURE_ROOT = "systemd-run --scope -p Delegate=yes leeward daemon run"
 
 
-#: The control file by which a runner for which nothing waits gets a small share, the value for that, and the value
-#: afterwards. cpu.idle (Linux 5.15) gives it only time that no other process wants; otherwise it gets an eighth of the
-#: default share.
-PATIENT = (("cpu.idle", "1", "0"), ("cpu.weight", "12", "100"))
-
-
-class V2Leaf:
-    """The group of one job."""
-
+class V2Leaf(entry.Leaf):
     tick_interval = TICK_S
     needs_ticks = False
 
@@ -126,9 +113,6 @@ class V2Leaf:
             self._group.write("cpu.max", f"{limits.cpu * PERIOD_US // 100} {PERIOD_US}")
         self._limits = limits
 
-    def rlimits(self) -> Mapping[int, int]:
-        return {}
-
     def cpu(self) -> int | None:
         return self._cpu
 
@@ -152,9 +136,6 @@ class V2Leaf:
         except KernelRefusal:
             return 0  # another program removed the group
 
-    def cpu_time(self) -> float:
-        return self.usage().cpu_time
-
     def gauges(self) -> Gauges | None:
         files = self._files
         if not files or not self._peak_kept:
@@ -166,24 +147,12 @@ class V2Leaf:
              charged: int = 0) -> Limit | None:
         return Limit.MEMORY if self.usage().oom_kills else None
 
-    def ended(self, spent: float) -> None:
-        return  # the group has counted their time
-
     def share(self) -> None:
         if self._oom_group:
             self._group.write("memory.oom.group", "0")
 
-    def rest(self) -> None:
-        return
-
     def nest(self, name: str) -> GroupNest | None:
         return self._nests.make(self._group, name, self._owner_uid)
-
-    def joined(self, pid: int) -> None:
-        return
-
-    def parted(self, pid: int, spent: float) -> None:
-        return
 
     def kill(self) -> None:
         if not self._group.has("cgroup.kill"):  # Linux before 5.14
@@ -200,22 +169,15 @@ class V2Leaf:
         return self._nests.remove() and self._group.remove()
 
     def _close(self) -> None:
-        for fd in self._files.values():
-            os.close(fd)
-        self._files.clear()
+        while self._files:
+            os.close(self._files.popitem()[1])
 
 
-class V2Worker:
-    """
-    The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has.
-
-    Attributes:
-        cpu: the processor to which its jobs are pinned, or None.
-        timed: whether the cpu controller holds the jobs' limit on processor time.
-    """
+class V2Worker(entry.WorkerGroup):
+    """The group of one worker. The constructor looks up, for all of its leaves, which control files this kernel has."""
 
     def __init__(self, parent: Group, slot: int, owner_uid: int, cpu: int | None, *, timed: bool) -> None:
-        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed
+        self.owner_uid, self.cpu, self.timed = owner_uid, cpu, timed  # timed: the cpu controller holds the limit
         self.group = parent.make(f"w{slot}")
         self._keeper: Group | None = None
         try:
@@ -228,7 +190,7 @@ class V2Worker:
         except KernelRefusal:
             self.remove()
             raise
-        self.patience = next(row for row in PATIENT if row is PATIENT[-1] or self._keeper.has(row[0]))
+        self.patience = patience(self._keeper, "cpu.weight", "12", "100")
         self.oom_group = self._keeper.has("memory.oom.group")  # Linux 4.19
         peak = "memory.peak" if self._keeper.has("memory.peak") else "memory.current"  # Linux 5.19
         self.files = (("memory", peak), ("events", "memory.events"), ("forks", "pids.events"), ("time", "cpu.stat"))
@@ -240,9 +202,6 @@ class V2Worker:
     def leaf(self, sequence: int, limits: Limits, *, patient: bool = False) -> V2Leaf:
         return V2Leaf(self, str(sequence), limits, patient=patient)
 
-    def rest(self) -> None:
-        return
-
     def remove(self) -> bool:
         if self._keeper is not None:
             if not self._keeper.remove():
@@ -251,9 +210,7 @@ class V2Worker:
         return self.group.fd < 0 or self.group.remove()
 
 
-class V2Driver:
-    """Holds limits by version 2 controllers."""
-
+class V2Driver(entry.Driver):
     name = "v2"
     degraded = False
     memory_counted = True
@@ -265,13 +222,8 @@ class V2Driver:
     def __init__(self, hierarchies: tuple[Hierarchy, ...], passed_over: tuple[tuple[str, str], ...] = (), *,
                  pinned: bool = False) -> None:
         """
-        Make this daemon's home, move this process into it, and enable controllers.
-
-        Args:
-            pinned: pin each worker to one processor, even if the cpu controller is delegated.
-
-        Raises:
-            Unsupported: the memory or pids controller can't be used. The groups are as they were before.
+        Make this daemon's home, move this process into it, and enable controllers. Unsupported, with the groups as
+        before, if the memory or pids controller can't be used.
         """
         self.passed_over = passed_over
         self._hierarchies = hierarchies
@@ -287,7 +239,7 @@ class V2Driver:
                               cure=CURE if os.geteuid() else CURE_ROOT) from refusal
         self._timed = "cpu" in have
         self.affinity_fixed = pinned or not self._timed
-        self._cpus = processors_in_turn()
+        self._cpus = entry.processors_in_turn()
 
     def _make_groups(self) -> frozenset[str]:
         """Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have."""
@@ -313,9 +265,6 @@ class V2Driver:
         return V2Worker(self._home, slot, owner_uid,
                         self._cpus[slot % len(self._cpus)] if self.affinity_fixed else None, timed=self._timed)
 
-    def limit_leaves(self, most: int) -> None:
-        return  # no leaf is kept
-
     def annex(self, number: int, pid: int) -> Callable[[], None]:
         assert self._home is not None
         group = self._home.make(f"shard{number}")
@@ -331,8 +280,8 @@ class V2Driver:
 
     def close(self) -> None:
         """
-        Remove the groups; see `Driver.close`. This process moves back to its first group, unless that can't hold
-        processes because of another daemon.
+        Remove the groups. This process moves back to its first group, unless another daemon's use forbids processes
+        there.
         """
         with contextlib.suppress(KernelRefusal):
             if self._enabled:
@@ -350,18 +299,12 @@ class V2Driver:
 
 
 def _remove(group: Group) -> None:
-    """Remove *group* with all that a dead process has left in it."""
     home.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
     group.close()
 
 
 def _delegated(hierarchies: tuple[Hierarchy, ...]) -> str:
-    """
-    The folder of this process's version 2 group, if the group has the needed controllers.
-
-    Raises:
-        Unsupported: the group lacks a controller, or can't be used.
-    """
+    """The folder of this process's version 2 group; Unsupported if it lacks a needed controller, or can't be used."""
     unified = next((each for each in hierarchies if each.version == 2), None)
     if unified is None:
         raise Unsupported("cgroup v2", have="no mount of it", need="memory and pids on version 2")

@@ -1,48 +1,47 @@
 """
 Measures the memory and processor time of a tree of processes from outside, where no cgroup controller counts them.
 
-Runs in:   the daemon. `Account` is pure; `look` reads /proc.
-Needs:     CONFIG_PROC_CHILDREN. Only files that every user may read are used: a job isn't dumpable, so an ordinary
-           user can't read its smaps, pagemap or maps.
+Needs:     CONFIG_PROC_CHILDREN. Only files that every user may read are used: a job isn't dumpable, so an ordinary user
+           can't read its smaps, pagemap or maps.
 Source:    proc_pid_stat(5), proc_pid_status(5), proc_pid_task_tid_children(5)
 
 The kernel reports the resident pages of a process, but not which of them it shares with the process that it was forked
-from. If a job has loaded 100 MB, the sum of the resident pages would count these again for each process that it forks.
+from: the sum would count 100 MB that a job has loaded again for each process that it forks.
 
-The kernel also reports the number of page faults. A page that a child shares with its parent becomes the child's alone
-in two cases: the child writes to it, which is a fault of the child, or the parent writes to it or frees it, after which
-the parent has more faults or fewer resident pages. So a process is charged the smaller of
+It also reports the number of page faults. A page that a child shares with its parent becomes the child's alone if the
+child writes to it, which is a fault of the child, or if the parent writes to it or frees it, after which the parent has
+more faults or fewer resident pages. So a process is charged the smaller of
 
     its resident pages, and
     its own faults since its fork, plus its parent's wear since then.
 
-The wear of a process is the sum of the rises of (faults less resident pages). It never falls, and a fault that brings a
+The wear of a process is the sum of the rises of (faults less resident pages), which never falls; a fault that brings a
 fresh page doesn't change it. The charge is never less than what the process holds alone, and never more than its
 resident pages. One fault gives one page, because jobs run without huge pages.
 
-The two numbers are in two files, and the process runs between the two reads. If the daemon has to wait for a processor
-there, the process can touch 30 MB meanwhile, which is no wear. So the faults are read before and after the resident
-pages, again if they differ, and the wear rises only by what both numbers of faults prove. What one look can't tell, a
-later one adds.
+The two numbers are in two files, and between the two reads the process can touch 30 MB, which is no wear, if the daemon
+waits for a processor. So the faults are read before and after the resident pages, again if they differ, and the wear
+rises only by what both prove. What one look can't tell, a later one adds.
 
-The parent's wear at the fork is taken from the look before the fork, so there must be a look before the job starts. If
-the parent has gone, or wasn't seen at that look, the process is charged for all pages that it may have inherited from
-the job's other processes.
+The parent's wear at the fork is that of the look before the fork, so there must be a look before the job starts. If the
+parent has gone, or wasn't seen then, the process is charged for all pages that it may have inherited from the job's
+other processes.
 
 Files on the job's file system are charged once, by the size that the file system reports, whichever process maps them.
 
-Two things aren't seen. One is buffers of pipes and sockets, which the limits on descriptors and processes bound. The
-other is pages that a process faulted into memory which it shares with another one (vfork): they are missed if the first
-process has ended, and the second freed as many pages between the same two looks. Shared mappings without a file are
-charged with their length by the supervisor, and memory files are files on the job's file system. Seccomp refuses jobs
-every other way to hold memory that is in no process's resident set.
+Two things aren't seen: buffers of pipes and sockets, which the limits on descriptors and processes bound; and pages
+that a process faulted into memory which it shares with another one (vfork), if the first has ended, and the second
+freed as many pages between the same two looks. Shared mappings without a file are charged with their length by the
+supervisor, and memory files are files on the job's file system. Seccomp refuses jobs every other way to hold memory
+that is in no resident set.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from leeward.dataclass import dataclass, field
 from leeward.isolation.cgroup import reserve
@@ -58,76 +57,47 @@ _CPUCLOCK_SCHED = 2
 #: them by starting and ending threads.
 _TRIES = 3
 
+#: The errors of a process that has gone.
+GONE = (FileNotFoundError, ProcessLookupError)
+
 #: Identifies a process: its pid, and its start time in clock ticks, which tells it from a later process of that pid.
 Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
-    """
-    One process at one moment.
-
-    Attributes:
-        parent: its parent's key, or None for a child of the sandbox's init, or of its keeper.
-        resident: bytes of anonymous memory, including swap.
-        tables: bytes of its page tables.
-        shared: bytes of files in memory that it maps.
-        faults: page faults, of all its threads, since it was forked and until after `resident` was read.
-        late: how many of `faults` may have happened after `resident` was read.
-        time: its own processor seconds, user and system.
-        waited: processor seconds of children that it has waited for, in whole clock ticks.
-        tasks: the number of its threads.
-        beside: it is a child of the keeper, which was started beside the sandbox's first process.
-    """
-
     key: Key
-    parent: Key | None
-    resident: int
-    tables: int
-    shared: int
-    faults: int
-    time: float
-    waited: float
-    tasks: int
-    late: int = 0
-    beside: bool = False
+    parent: Key | None    # None for a child of the sandbox's init, or of its keeper
+    resident: int         # bytes of anonymous memory, including swap
+    tables: int           # bytes of its page tables
+    shared: int           # bytes of files in memory that it maps
+    faults: int           # of all its threads, since it was forked and until after `resident` was read
+    time: float           # its own processor seconds, user and system
+    waited: float         # processor seconds of children that it has waited for, in whole clock ticks
+    tasks: int            # its threads
+    late: int = 0         # how many of `faults` may have happened after `resident` was read
+    beside: bool = False  # a child of the keeper, which was started beside the sandbox's first process
 
 
 @dataclass(slots=True)
 class _Record:
-    """
-    What is remembered of a process from look to look. All in bytes.
-
-    Attributes:
-        worn: the parent's wear at the fork or before; None if it isn't known.
-        from_job: the most that it can have inherited from the job's other processes at its fork.
-        balance: faults less resident pages, as far as the looks so far could tell.
-        wear: the rises of `balance` so far.
-    """
+    """What is remembered of a process from look to look. All in bytes."""
 
     parent: Key | None
-    worn: int | None
-    from_job: int
-    balance: int
-    wear: int = 0
+    worn: int | None  # the parent's wear at the fork or before; None if it isn't known
+    from_job: int     # the most that it can have inherited from the job's other processes at its fork
+    balance: int      # faults less resident pages, as far as the looks so far could tell
+    wear: int = 0     # the rises of `balance` so far
 
 
 @dataclass(slots=True)
 class Account:
-    """
-    What a job has used, by the looks so far.
+    """What a job has used, by the looks so far."""
 
-    Attributes:
-        memory: bytes at the last look.
-        memory_peak: bytes, the most of all looks.
-        time: processor seconds; the number never falls.
-        tasks: the largest number of threads at any look.
-    """
-
-    memory: int = 0
-    memory_peak: int = 0
-    time: float = 0.0
-    tasks: int = 0
+    memory: int = 0       # bytes at the last look
+    memory_peak: int = 0  # the most of all looks
+    time: float = 0.0     # processor seconds; the number never falls
+    tasks: int = 0        # the largest number of threads at any look
     _times: dict[Key, float] = field(default_factory=dict)
     _gone: float = 0.0
     _records: dict[Key, _Record] = field(default_factory=dict)
@@ -171,8 +141,8 @@ class Account:
 
     def end(self, spent: float) -> None:
         """
-        Note that all processes have ended. *spent* is the processor time, in seconds, of those that the init has
-        reaped, exact to the microsecond.
+        Note that all processes have ended. *spent*: the seconds of those that the init has reaped, exact to the
+        microsecond.
         """
         self.time = max(self.time, spent)
 
@@ -197,80 +167,59 @@ class Account:
 
 
 def key_of(pid: int) -> Key:
-    """
-    The key of the process that has the number *pid* now.
-
-    Raises:
-        FileNotFoundError, ProcessLookupError: no process has it.
-    """
-    folder = open_process(pid)
-    try:
+    """The key of the process that has the number *pid* now; one of GONE if no process has it."""
+    with process(pid) as folder:
         return pid, int(fields_of(folder)[19])
-    finally:
-        os.close(folder)
 
 
 def is_there(key: Key) -> bool:
     """Whether the process of *key* still has its number: it runs, or it is dead and not reaped."""
     try:
         return key == key_of(key[0])
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return False
 
 
 def look(init: Key, beside: Iterable[Key] = ()) -> tuple[list[ProcessSample], float]:
     """
-    List the processes of a sandbox: the descendants of its init, and the processes *beside* its first one with their
-    descendants.
+    List the processes of a sandbox, parents before children: the descendants of its init, and the processes *beside*
+    its first one with theirs. And the processor seconds of those that the init has reaped. A process that ends during
+    the look is left out; one that is forked meanwhile may be.
 
-    Returns:
-        The processes, parents before children; and the processor seconds of those that the init has reaped.
-
-    A process that ends during the look is left out. One that is forked during the look may be left out.
-
-    A process outside the sandbox is never found, although a number that is read here may be given to another process a
-    moment later. An open folder of /proc stays with its process and can't be read once the process has been reaped. And
-    a process is taken only if its parent is the init or a process that was found before. (An orphan gets an ancestor as
-    its parent, and all ancestors were found before it.)
+    A process outside is never found, although a number that is read here may be another process's a moment later: an
+    open folder of /proc stays with its process and can't be read once that was reaped, and a process is taken only if
+    its parent is the init or was found before. (An orphan gets an ancestor as its parent, and all ancestors were found
+    before it.)
     """
     found: list[ProcessSample] = []
     ours = {init[0]}
     waiting: list[tuple[int, Key | None]] = []
     roots = dict(beside)
     try:
-        folder = open_process(init[0])
-        try:
+        with process(init[0]) as folder:
             stat = fields_of(folder)
             if int(stat[19]) != init[1]:
                 return [], 0.0
             waiting += [(pid, None) for pid in sorted(children_of(folder, init[0]))]
-        finally:
-            os.close(folder)
         spent = _seconds(stat[13:15])
-    except (FileNotFoundError, ProcessLookupError):
+    except GONE:
         return [], 0.0
     waiting += [(pid, None) for pid in roots]
     while waiting:
         pid, parent = waiting.pop(0)
-        try:
-            folder = open_process(pid)
-            try:
-                stat = fields_of(folder)
-                if int(stat[19]) != roots[pid] if pid in roots else int(stat[1]) not in ours:
-                    continue
-                process = _process(folder, pid, parent, stat, beside=pid in roots)
-                children = children_of(folder, pid, process.tasks)
-            finally:
-                os.close(folder)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found.append(process)
-        ours.add(pid)
-        waiting += [(child, process.key) for child in children]
+        with contextlib.suppress(*GONE), process(pid) as folder:
+            stat = fields_of(folder)
+            if int(stat[19]) != roots[pid] if pid in roots else int(stat[1]) not in ours:
+                continue
+            sample = _sample(folder, pid, parent, stat, beside=pid in roots)
+            children = children_of(folder, pid, sample.tasks)
+            found.append(sample)
+            ours.add(pid)
+            waiting += [(child, sample.key) for child in children]
     return found, spent
 
 
-def _process(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
+def _sample(folder: int, pid: int, parent: Key | None, stat: list[bytes], *, beside: bool = False) -> ProcessSample:
     # The clock is found by the process's number, so this comes before `status` is read from the folder: if that read
     # works, the process still had its number here.
     spent = _processor_time(pid, stat)
@@ -304,8 +253,8 @@ def _memory(folder: int) -> tuple[int, int, int]:
 
 def _processor_time(pid: int, stat: list[bytes]) -> float:
     """
-    Processor seconds of all threads of the process *pid*, by its clock: clock_getcpuclockid(3), which needs no
-    privilege. If the kernel doesn't offer the clock of another process, the whole ticks in its *stat*.
+    Processor seconds of all threads of *pid*, by its clock: clock_getcpuclockid(3), which needs no privilege. Where the
+    kernel doesn't offer that of another process, the whole ticks in its *stat*.
     """
     try:
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
@@ -322,9 +271,14 @@ def times_of(stat: list[bytes]) -> float:
     return _seconds(stat[11:15])
 
 
-def open_process(pid: int) -> int:
+@contextlib.contextmanager
+def process(pid: int) -> Iterator[int]:
     """A descriptor of the folder of the process that has the number *pid* now. It stays with that process."""
-    return reserve.opened(lambda: os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    folder = reserve.opened(lambda: os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def fields_of(folder: int) -> list[bytes]:
@@ -342,7 +296,7 @@ def children_of(folder: int, pid: int, tasks: int = 1) -> list[int]:
         for thread in _threads(folder):
             try:
                 found.update(int(child) for child in _read(folder, f"task/{thread}/children").split())
-            except (FileNotFoundError, ProcessLookupError):
+            except GONE:
                 complete = False  # the thread has ended, and another thread has its children now
         if complete:
             break

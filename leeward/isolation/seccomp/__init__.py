@@ -7,9 +7,9 @@ Stands if: other locks are wrong, and an attack needs a call that this filter re
 Leaves:    the effects of allowed calls, which the mount view, Landlock and rlimits limit.
 Source:    seccomp(2), seccomp_unotify(2)
 
-A job's system call has one of four outcomes: it is allowed; the filter itself answers it
-with an errno; it kills the process (another architecture's calling convention); or, for every call
-that the table doesn't list, the supervisor refuses it with EACCES, counts and logs it.
+A job's system call is allowed; or the filter itself answers it with an errno; or it kills the process (another
+architecture's calling convention); or, for every call that the table doesn't list, the supervisor refuses it with
+EACCES, counts and logs it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,8 @@ _GET_ACTION_AVAIL, _ALLOW = 2, 0x7FFF0000
 @point("seccomp.steps")
 def steps(program: bytes, listener: Cell) -> list[Step]:
     """
-    Install *program*, the `insns` of a `filters.Program`, on the thread that takes these steps.
-
-    Irreversible; needs no_new_privs.
-
-    Args:
-        listener: a cell that gets a close-on-exec descriptor, which must be sent to the supervisor. Until then a call
-            that the supervisor has to answer blocks.
+    Install *program*, the `insns` of a `filters.Program`. Irreversible; needs no_new_privs. The cell *listener* gets a
+    close-on-exec descriptor for the supervisor; until it is there, a call that the supervisor has to answer blocks.
     """
     return [native.listen_step(listener, program, killable=native.has_wait_killable())]
 

@@ -1,9 +1,7 @@
 """
 The system calls of the egress broker: an interpreter with sockets, whose resolver reads files and starts threads.
 
-Runs in:   a developer's shell, where the program is made, and the tests; pure data.
-Default:   EPERM. The broker has no supervisor. If a library of the host's resolver tries another call, it gets EPERM
-           and does without.
+Default:   EPERM. The broker has no supervisor. If a library of the host's resolver tries another call, it does without.
 """
 
 from __future__ import annotations

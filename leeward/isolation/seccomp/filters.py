@@ -1,8 +1,6 @@
 """
 Chooses the filter for this host among the programs of the package.
 
-Runs in:   the daemon, which reads them in `programs/`.
-
 `compiler` makes the programs when leeward is developed. Before each is a line with the architecture, its circumstances
 and the number of the table's rows that count there; then come its instructions in hexadecimal digits, little-endian as
 both architectures are, and an empty line.
@@ -18,32 +16,19 @@ _FOLDER = __file__.rpartition("/")[0] + "/programs"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """
-    A filter, ready for seccomp(2).
-
-    Attributes:
-        insns: BPF instructions of 8 bytes each.
-        rules: the number of rows of the table that it implements.
-    """
+    """A filter, ready for seccomp(2): BPF instructions of 8 bytes each, for so many *rules*, rows of the table."""
 
     insns: bytes
     rules: int
 
     @property
     def instructions(self) -> int:
-        """The number of instructions."""
         return len(self.insns) // 8
 
 
 def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
             terminal: bool = False, host: bool = False, shared: bool = False) -> Program:
-    """
-    The filter of a job; `plan.plan` explains the arguments.
-
-    Raises:
-        Unsupported: there is no filter for *arch*.
-        Bug: *loopback* and *host* are both true.
-    """
+    """The filter of a job; `plan.plan` explains the arguments. Unsupported if there is none for *arch*."""
     if host and loopback:
         raise Bug("there is no filter for TCP where the host is in view")
     widened = "_".join(name for name, wanted in (("host", host), ("loopback", loopback), ("terminal", terminal)) if wanted)
@@ -54,22 +39,11 @@ def program(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: 
 
 
 def init_program(arch: str) -> bytes:
-    """
-    The filter of the sandbox's init, which may wait, exit and wake the keeper. Any other call kills it.
-
-    Raises:
-        Unsupported: there is no filter for *arch*.
-    """
+    """The filter of the sandbox's init, which may wait, exit and wake the keeper. Any other call kills it."""
     return _packaged("init", arch).insns
 
 
 def broker_program(arch: str) -> bytes:
-    """
-    The filter of the egress broker.
-
-    Raises:
-        Unsupported: there is no filter for *arch*.
-    """
     return _packaged("broker", arch).insns
 
 

@@ -1,8 +1,4 @@
-"""
-The parts of a row of the seccomp table.
-
-Runs in:   a developer's shell, where the programs are made, and the tests; pure.
-"""
+"""The parts of a row of the seccomp table. Pure."""
 
 from __future__ import annotations
 
@@ -19,16 +15,8 @@ WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """
-    The filter's answer to a call.
-
-    Attributes:
-        text: the answer for readers, e.g. "allow" or "ENOSYS".
-        ret: the filter's return value, SECCOMP_RET_*.
-    """
-
-    text: str
-    ret: int
+    text: str  # for readers, e.g. "allow" or "ENOSYS"
+    ret: int   # the filter's return value, SECCOMP_RET_*
 
 
 ALLOW = Action("allow", value("SECCOMP_RET_ALLOW"))
@@ -52,11 +40,6 @@ class Match:
 
     def holds(self, args: tuple[int, ...]) -> bool:
         return args[self.arg] & self.mask == self.value
-
-    @property
-    def is_init(self) -> bool:
-        """Whether the test is for the init's process number."""
-        return init(self.arg) == self
 
     @property
     def is_wide(self) -> bool:
@@ -127,9 +110,9 @@ class Rule:
     """
     One row of the table: the call *name* gets *action* if its arguments pass all *tests*.
 
-    Rows of one call with different actions don't overlap, with two exceptions. A row that tests an address, or for
-    the init's number, comes first and takes precedence. A row without tests decides if no other row of its call
-    matches; without such a row, the action is NOTIFY.
+    Rows of one call with different actions don't overlap, with two exceptions. A row that tests an address, or for the
+    init's number, comes first and takes precedence. A row without tests decides if no other row of its call matches;
+    without such a row, the action is NOTIFY.
     """
 
     name: str

@@ -1,9 +1,8 @@
 """
 The table: every system call of Linux, and the reason why a job may or may not make it.
 
-Runs in:   a developer's shell, where the programs are made, and the tests; pure data.
-Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Debian, git,
-           sqlite, numpy, pandas and matplotlib, under strace and inside the sandbox.
+Measured:  CPython 3.11 to 3.13 and their tests, the coreutils and shells of Debian, git, sqlite, numpy, pandas and
+           matplotlib, under strace and inside the sandbox.
 Complete:  a test checks that every call has a row, so that each new call of the kernel gets a decision.
 
 If no row of a call matches its arguments, the action is NOTIFY. A signal can interrupt the wait for the supervisor, so

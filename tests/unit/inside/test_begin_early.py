@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leeward.inside import fresh, hooks, main
+from leeward.inside import fresh, main
 
 
 class Laid:
@@ -25,7 +25,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, _ in fresh.SOURCES:
         if "random" != name:
             monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(hooks, "_registered", [])
+    monkeypatch.setattr(fresh, "_registered", [])
     monkeypatch.setattr(main, "_laid", None)
 
 
@@ -64,6 +64,6 @@ def test_no_job_begins_in_c_where_random_has_another_generator(alone: None, monk
 
 
 def test_no_job_begins_in_c_where_a_library_has_fork_hooks(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "_registered", [(None, print)])
+    monkeypatch.setattr(fresh, "_registered", [(None, print)])
 
     assert main.begin_early(Laid, 3, 4) is None  # type: ignore[arg-type]  # as above

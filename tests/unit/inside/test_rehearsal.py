@@ -8,22 +8,22 @@ import sys
 
 import pytest
 
-from leeward.inside import rehearsal
+from leeward.inside import main
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 
 
 def test_the_rehearsals_frame_is_the_daemons():
-    assert wire.job_frame(Job(code=rehearsal.CODE)) == rehearsal.FRAME
+    assert wire.job_frame(Job(code=main.CODE)) == main.FRAME
 
 
 def test_a_rehearsals_output_fits_into_the_smallest_pipe():
     """Nobody reads the scratch pipe: frame, output, traceback and reply must not fill a page."""
-    assert len(rehearsal.FRAME) + 4 * len(rehearsal.CODE) < 4096
+    assert len(main.FRAME) + 4 * len(main.CODE) < 4096
 
 
 def test_output_on_the_stage_goes_nowhere_else(capfd: pytest.CaptureFixture[str]):
-    with rehearsal.stage() as (read, _):
+    with main.stage() as (read, _):
         os.write(1, b"out")
         os.write(2, b"err")
         assert b"outerr" == os.read(read, 100)
@@ -38,7 +38,7 @@ def test_a_failed_rehearsal_restores_all_state(monkeypatch: pytest.MonkeyPatch):
     before = sys.modules["__main__"], list(sys.argv), list(sys.path)
 
     def go_wrong() -> None:
-        with rehearsal.stage():
+        with main.stage():
             sys.modules["__main__"] = sys
             sys.argv[:] = ["changed"]
             sys.path.insert(0, "changed")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from leeward.inside import awaiting, figures, imports, showing
+from leeward.inside import awaiting, imports, showing
 from leeward.inside.showing import Showing, Shown
 from leeward.wire import bundles
 
@@ -23,7 +23,7 @@ from leeward.wire import bundles
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.setattr(figures, "_show_one", None)
+    monkeypatch.setattr(imports, "_show_one", None)
     monkeypatch.setattr(imports, "_acts", {})
     monkeypatch.setattr(imports, "offers", {})
     for name in [each for each in sys.modules if "IPython" == each.partition(".")[0]]:

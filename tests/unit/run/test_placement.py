@@ -49,7 +49,7 @@ def test_the_fast_path_sends_less_than_that_in_its_answer() -> None:
     assert found is not None
     assert int(found[1]) << 10 == SHORT_OUTPUT // 2
     assert "uint8_t output[LW_MOST_OUTPUT];" in header
-    assert "sizes[0] + sizes[1] > LW_MOST_OUTPUT" in (SHIM / "fast_path_answer.c").read_text()
+    assert "sizes[0] + sizes[1] > LW_MOST_OUTPUT" in (SHIM / "fast_path_job.c").read_text()
 
 
 @pytest.mark.parametrize(("page", "said"), [

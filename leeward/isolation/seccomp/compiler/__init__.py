@@ -1,5 +1,1 @@
-"""
-Makes the programs of the package from the seccomp table: plan, compile, shorten, check.
-
-Runs in:   a developer's shell and the tests. Nothing that serves jobs imports it.
-"""
+"""Makes the programs of the package from the seccomp table: plan, compile, shorten, check. Nothing that serves imports it."""

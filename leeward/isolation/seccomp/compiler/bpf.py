@@ -1,9 +1,7 @@
 """
 Classic BPF for seccomp: instructions, a small assembler, an interpreter.
 
-Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
-Source:    <linux/filter.h>, the kernel's seccomp_check_filter(): only 32-bit loads from
-           struct seccomp_data, and no backward jump.
+Source:    <linux/filter.h>, seccomp_check_filter(): only 32-bit loads from struct seccomp_data, no backward jump.
 Why:       the kernel runs the bytes of a filter, even if the compiler has a mistake. So `compile` runs every program
            over all numbers before the program gets into the package.
 """
@@ -31,9 +29,6 @@ NR_OFFSET = 0
 ARCH_OFFSET = 4
 _ARGS_OFFSET = 16
 
-#: The kernel's limit, BPF_MAXINSNS.
-MOST_INSTRUCTIONS = 4096
-
 _DATA = struct.Struct("=II8xQQQQQQ")
 _INSTRUCTION = struct.Struct("=HBBI")
 
@@ -52,28 +47,12 @@ def assemble(instructions: Iterable[Instruction]) -> bytes:
     return b"".join(_INSTRUCTION.pack(*instruction) for instruction in instructions)
 
 
-def disassemble(program: bytes) -> tuple[Instruction, ...]:
-    """
-    The reverse of `assemble`.
-
-    Raises:
-        Bug: the kernel wouldn't accept *program*.
-    """
-    if not program or len(program) % _INSTRUCTION.size:
-        raise Bug(f"a filter of {len(program)} bytes isn't made of instructions")
-    instructions = tuple(map(Instruction._make, _INSTRUCTION.iter_unpack(program)))
-    if len(instructions) > MOST_INSTRUCTIONS:
-        raise Bug(f"a filter of {len(instructions)} instructions; the kernel takes {MOST_INSTRUCTIONS}")
-    return instructions
-
-
 def argument(number: int) -> int:
     """The offset of the low word of an argument; the high word follows it."""
     return _ARGS_OFFSET + 8 * number
 
 
 def data(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> bytes:
-    """The bytes of a struct seccomp_data."""
     return _DATA.pack(number & 0xFFFF_FFFF, arch, *args)
 
 
@@ -84,13 +63,8 @@ def words(arch: int, number: int, args: Sequence[int] = (0, 0, 0, 0, 0, 0)) -> t
 
 def run(program: Sequence[Instruction], data: Sequence[int]) -> int:
     """
-    The SECCOMP_RET_ value that *program* returns to the kernel for a call.
-
-    Args:
-        data: the words of the call, as `words` returns them.
-
-    Raises:
-        Bug: seccomp doesn't accept an instruction, or the program runs past its end.
+    The SECCOMP_RET_ value that *program* returns for a call, *data* as `words` returns it. Bug if seccomp doesn't
+    accept an instruction, or the program runs past its end.
     """
     at, a = 0, 0
     try:

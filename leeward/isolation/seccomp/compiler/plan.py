@@ -1,11 +1,9 @@
 """
 Makes the decisions of one host's filter from the table.
 
-Runs in:   a developer's shell, where the programs are made, and the tests. Pure.
-
-A filter decides in this order, here and in the compiled program: calls of another
-architecture kill the process, and so do calls of x32, which has x86_64's architecture value; a number
-that no kernel has assigned gets ENOSYS; then the call's rows decide; then the action is NOTIFY.
+A filter decides in this order, here and in the compiled program: calls of another architecture kill the process, and so
+do calls of x32, which has x86_64's architecture value; a number that no kernel has assigned gets ENOSYS; then the
+call's rows decide; then the action is NOTIFY.
 """
 
 from __future__ import annotations
@@ -46,23 +44,14 @@ class CallPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SeccompPlan:
-    """
-    The decisions of a filter, for every architecture, number and argument.
+    """The decisions of a filter, for every architecture, number and argument."""
 
-    Attributes:
-        arch: "x86_64" or "aarch64". Calls of other architectures kill the process.
-        calls: the policies of all calls of this architecture, by number.
-        default: the action for a call for which no row matches.
-        unassigned: the action for a number that no call has.
-        rules: the number of rows of the table that apply here.
-    """
-
-    arch: str
+    arch: str           # "x86_64" or "aarch64". Calls of other architectures kill the process
     audit_arch: int
-    calls: Mapping[int, CallPolicy]
-    default: Action
-    unassigned: Action
-    rules: int
+    calls: Mapping[int, CallPolicy]  # by number, all of this architecture
+    default: Action     # for a call for which no row matches
+    unassigned: Action  # for a number that no call has
+    rules: int          # the number of rows of the table that apply here
 
     def decide(self, audit_arch: int, number: int, args: Args) -> Action:
         """The action for a call. Only the low 32 bits of *number* count, as in the kernel."""
@@ -81,27 +70,22 @@ class SeccompPlan:
 
     @property
     def newest(self) -> int:
-        """The highest number that a call has."""
         return max(self.calls)
 
 
 def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: bool = False,
          terminal: bool = False, host: bool = False, shared: bool = False) -> SeccompPlan:
     """
-    Choose the rows that hold on a host.
+    Choose the rows that hold on a host; Unsupported if there is no table for *arch*, as in os.uname().machine.
 
     Args:
         memory_counted: a cgroup counts memory that no process's resident set shows. If False, the calls that make such
             memory go to the supervisor.
         affinity_fixed: the affinity holds the processor limit, so jobs must not change it.
-        arch: the architecture, as in os.uname().machine.
         loopback: TCP and UDP are allowed.
         terminal: pseudo-terminals are allowed.
         host: the view is the host's, so connections to sockets are refused.
         shared: the workers of several jobs have one user id.
-
-    Raises:
-        Unsupported: there is no table for *arch*.
     """
     holds = {Needs.LOOPBACK: loopback, Needs.TERMINAL: terminal, Needs.HOST_SHOWN: host, Needs.HOST_HIDDEN: not host,
              Needs.NOTHING: True, Needs.MEMORY_COUNTED: memory_counted, Needs.MEMORY_CHARGED: memory_counted,
@@ -110,22 +94,12 @@ def plan(*, memory_counted: bool, affinity_fixed: bool, arch: str, loopback: boo
 
 
 def init_plan(arch: str) -> SeccompPlan:
-    """
-    The plan for the sandbox's init: the calls of its loop are allowed; any other call kills it, and so the sandbox.
-
-    Raises:
-        Unsupported: there is no table for *arch*.
-    """
+    """The plan for the sandbox's init: the calls of its loop are allowed; any other call kills it, and so the sandbox."""
     return _plan(INIT_RULES, arch, KILL, KILL)
 
 
 def broker_plan(arch: str) -> SeccompPlan:
-    """
-    The plan for the egress broker: calls that aren't listed are refused with EPERM, since it has no supervisor.
-
-    Raises:
-        Unsupported: there is no table for *arch*.
-    """
+    """The plan for the egress broker: calls that aren't listed are refused with EPERM, since it has no supervisor."""
     return _plan(BROKER_RULES, arch, errno(EPERM), errno(ENOSYS))
 
 

@@ -1,7 +1,6 @@
 """
-What is made from the table: docs/seccomp.md, and the programs of the package, as `filters` reads them.
-
-Runs in:   a developer's shell (`./dev generate`), and the tests.
+What is made from the table (`./dev generate`): docs/seccomp.md, and the programs of the package, as `filters` reads
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ Of {len(NUMBERS["x86_64"])} calls of x86_64, aarch64 has {len(NUMBERS["aarch64"]
 
 
 def listing() -> str:
-    """The text of docs/seccomp.md."""
     return HEAD + "".join(_lines())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from leeward.isolation.cgroup import reserve
-from leeward.isolation.cgroup.watch import fields_of, open_process
+from leeward.isolation.cgroup.watch import fields_of, process
 
 
 @pytest.fixture
@@ -34,9 +34,8 @@ def test_a_process_is_looked_at_though_none_is_left(none_left: None) -> None:
     for _ in range(20):
         with pytest.raises(OSError, match="Too many open files"):
             os.open("/", os.O_PATH)
-        folder = open_process(os.getpid())
-        assert fields_of(folder)
-        os.close(folder)
+        with process(os.getpid()) as folder:
+            assert fields_of(folder)
         reserve.fill()
 
 

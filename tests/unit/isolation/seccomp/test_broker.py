@@ -11,8 +11,8 @@ import socket
 
 import pytest
 
+from kit.bpf import disassemble
 from leeward.isolation.seccomp import filters
-from leeward.isolation.seccomp.compiler import bpf
 from leeward.isolation.seccomp.compiler.compile import check
 from leeward.isolation.seccomp.compiler.plan import broker_plan
 from leeward.isolation.seccomp.rules import ALLOW
@@ -24,7 +24,7 @@ NO_ARGS = (0, 0, 0, 0, 0, 0)
 
 def test_the_programs_are_those_of_the_table() -> None:
     for arch in ARCHES:
-        check(broker_plan(arch), bpf.disassemble(filters.broker_program(arch)))
+        check(broker_plan(arch), disassemble(filters.broker_program(arch)))
 
 
 @pytest.mark.parametrize("arch", ARCHES)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kit.bpf import disassemble
 from leeward.errors import Unsupported
 from leeward.isolation.seccomp import filters
-from leeward.isolation.seccomp.compiler import bpf
 from leeward.isolation.seccomp.compiler.compile import check
 from leeward.isolation.seccomp.compiler.plan import init_plan, plan
 from leeward.isolation.seccomp.compiler.texts import WIDENED
@@ -20,7 +20,7 @@ HOSTS = [(arch, counted, fixed) for arch in ARCHES for counted in (True, False) 
 def test_a_host_gets_the_program_of_its_plan(name: str, arch: str, counted: bool, fixed: bool) -> None:
     wanted = plan(memory_counted=counted, affinity_fixed=fixed, arch=arch, **WIDENED[name])
     program = filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, **WIDENED[name])
-    check(wanted, bpf.disassemble(program.insns))
+    check(wanted, disassemble(program.insns))
 
     assert wanted.rules == program.rules
     assert program.instructions < 440
@@ -35,7 +35,7 @@ def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, f
         return filters.program(memory_counted=counted, affinity_fixed=fixed, arch=arch, shared=shared, **WIDENED[name])
 
     check(plan(memory_counted=True, affinity_fixed=fixed, arch=arch, shared=True, **WIDENED[name]),
-          bpf.disassemble(made(True, True).insns))
+          disassemble(made(True, True).insns))
     assert made(True, True) != made(True, False)
     assert made(False, True) == made(False, False)
 
@@ -43,7 +43,7 @@ def test_workers_of_one_user_have_a_program_of_their_own(name: str, arch: str, f
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_filter_of_the_init_is_tiny(arch: str) -> None:
     """One question for the architecture, one for the number."""
-    program = bpf.disassemble(filters.init_program(arch))
+    program = disassemble(filters.init_program(arch))
     check(init_plan(arch), program)
 
     assert len(program) < 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leeward.isolation.seccomp.compiler import bpf, shorten
+from leeward.isolation.seccomp.compiler import bpf, compile
 
 ARCH = 0xC000_003E
 ALL = 0xFFFF_FFFF
@@ -21,11 +21,11 @@ NODES: st.SearchStrategy[Asked] = st.recursive(st.integers(0, 2), lambda inner: 
     st.dictionaries(st.integers(1, 9), inner, max_size=5), inner), max_leaves=12)
 
 
-def node(asked: Asked) -> shorten.Node:
+def node(asked: Asked) -> compile.Node:
     if isinstance(asked, int):
         return asked
     offset, mask, spans, first = asked
-    return shorten.question(offset, mask, [(0, node(first)), *((at, node(spans[at])) for at in sorted(spans)
+    return compile.question(offset, mask, [(0, node(first)), *((at, node(spans[at])) for at in sorted(spans)
                                                                if at <= mask)])
 
 
@@ -43,7 +43,7 @@ def answer(asked: Asked, words: Sequence[int]) -> int:
 @given(NODES, st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=20))
 def test_the_shortened_tree_decides_as_the_long_one(asked: Asked, calls: list[tuple[int, int, int]]) -> None:
     """Over random questions and random calls."""
-    program = shorten.write(node(asked))
+    program = compile.write(node(asked))
 
     for number, one, other in calls:
         words = bpf.words(ARCH, number, (one, other, 0, 0, 0, 0))
@@ -52,7 +52,7 @@ def test_the_shortened_tree_decides_as_the_long_one(asked: Asked, calls: list[tu
 
 def test_neighbours_become_one_span() -> None:
     """Ten numbers with one answer are one comparison."""
-    program = shorten.write(shorten.question(0, ALL, [*((number, 1) for number in range(10)), (10, 0)]))
+    program = compile.write(compile.question(0, ALL, [*((number, 1) for number in range(10)), (10, 0)]))
 
     assert 4 == len(program)
     assert [1] * 10 + [0] == [bpf.run(program, bpf.words(ARCH, number)) for number in range(11)]
@@ -60,19 +60,19 @@ def test_neighbours_become_one_span() -> None:
 
 def test_known_words_arent_asked_for() -> None:
     """Where a word has one value, a question for it within is settled; so is one in a row behind another."""
-    inner = shorten.question(0, ALL, [(0, 5), (7, 6), (8, 5)])
+    inner = compile.question(0, ALL, [(0, 5), (7, 6), (8, 5)])
 
-    assert shorten.question(0, ALL, [(0, 1), (7, inner), (8, 1)]) == shorten.question(0, ALL, [(0, 1), (7, 6), (8, 1)])
-    assert 6 == shorten.given(inner, 0, 7)
+    assert compile.question(0, ALL, [(0, 1), (7, inner), (8, 1)]) == compile.question(0, ALL, [(0, 1), (7, 6), (8, 1)])
+    assert 6 == compile.given(inner, 0, 7)
 
 
 @pytest.mark.parametrize("size", [100, 300, 700])
 def test_far_targets_are_reached(size: int) -> None:
     """c045: a conditional jump goes 255 instructions at most; longer ways aren't cut."""
     # every number its own question, so that answers end up far from who jumps there
-    spans = [(number, shorten.question(16, ALL, [(0, 5), (number + 1, 6), (number + 2, 7)]))
+    spans = [(number, compile.question(16, ALL, [(0, 5), (number + 1, 6), (number + 2, 7)]))
              for number in range(size)]
-    program = shorten.write(shorten.question(0, ALL, spans))
+    program = compile.write(compile.question(0, ALL, spans))
 
     assert all(max(each.jt, each.jf) <= 255 for each in program)
     for number in range(size):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.inside import fresh, hooks
+from leeward.inside import fresh
 
 #: Modules of the standard library whose hooks aren't run, by what they do.
 LOCKS = {"threading", "logging", "concurrent.futures.thread"}  # renewed; nobody holds them where there is one thread
@@ -30,14 +30,14 @@ os.register_at_fork(before=lambda: said.append("before 2"), after_in_child=lambd
 os.register_at_fork(after_in_child=lambda: said.append("child 3"))
 """)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(hooks, "_registered", [])
+    monkeypatch.setattr(fresh, "_registered", [])
 
 
 def test_fork_hooks_of_a_library_run_as_by_fork(library: None) -> None:
     register = os.register_at_fork
-    with hooks.recorded():
+    with fresh.recorded():
         import hooking  # type: ignore[import-not-found]  # the fixture's
-    hooks.run()
+    fresh.run_hooks()
 
     assert ["before 2", "before 1", "child 2", "child 3"] == hooking.said
     assert os.register_at_fork is register
@@ -48,8 +48,8 @@ def test_a_jobs_own_forks_run_them_too(tmp_path: Path, library: None) -> None:
     program = f"""
 import os, sys
 sys.path.insert(0, {str(tmp_path)!r})
-from leeward.inside import hooks
-with hooks.recorded():
+from leeward.inside import fresh
+with fresh.recorded():
     import hooking
 pid = os.fork()
 if 0 == pid:
@@ -62,7 +62,7 @@ print(os.waitpid(pid, 0)[1], hooking.said)
 
 
 def test_a_hook_that_is_none_is_refused(library: None) -> None:
-    with hooks.recorded(), pytest.raises(TypeError):
+    with fresh.recorded(), pytest.raises(TypeError):
         os.register_at_fork(before=3)  # type: ignore[call-overload]  # that is the point
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.inside import collecting
-from leeward.inside.collecting import collect, matching, walk
+from leeward.inside import files
+from leeward.inside.files import collect, matching, walk
 from leeward.outcome import LeftOutReason
 from leeward.wire.job import MAX_DEPTH, MAX_LEFT_OUT
 
@@ -89,7 +89,7 @@ def test_names_folders_and_braces(tree: Path, patterns: list[str], brought: set[
 
 def test_every_reason_to_leave_a_file_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For what can't come back."""
-    monkeypatch.setattr(collecting, "MAX_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
     for name, size in (("a", 1), ("b", 2000), ("c", 1), ("d", 1), ("x\ny", 1)):
         (tmp_path / name).write_bytes(bytes(size))
     (tmp_path / os.fsdecode(b"\xff")).write_bytes(b"1")

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from leeward.isolation.cgroup.pinning import processors_in_turn
+from leeward.isolation.cgroup.entry import processors_in_turn
 
 
 def test_every_processor_has_its_turn_and_any_may_be_first(monkeypatch: pytest.MonkeyPatch) -> None:
