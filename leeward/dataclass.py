@@ -1,15 +1,14 @@
 """
 `dataclass`, `field` and `replace` with the interface of `dataclasses`, at a twentieth of the cost.
 
-Runs in:   anywhere; pure. A type checker sees those of `dataclasses`.
-Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates:
-           this takes a millisecond for most classes. Here `__init__` is compiled once for all classes with the same
-           number of fields, when leeward is developed (packaging/initialisers.py), and the other methods are closures.
+Why:       `dataclasses` imports `inspect`, and compiles five functions or so for each class that it decorates: this
+           takes a millisecond for most classes. Here `__init__` is compiled once for all classes with the same number
+           of fields, when leeward is developed (packaging/initialisers.py), and the other methods are closures.
            docs/decisions/0018
 For:       modules that a client, a zygote, a job, `leeward run` or a daemon imports until it is ready. This saves 9 ms
            of processor time of a client's imports, 7 of a job's, 65 of a zygote's, 120 of a daemon's; an interpreter
-           takes 15 (2026-11-24; docs/measurements/trials.md, Starts). Modules that a daemon imports later, and modules of
-           `doctor` or for developers, use the library's; tests/unit/test_dataclass.py
+           takes 15 (2026-11-24; docs/measurements/trials.md, Starts). Modules that a daemon imports later, and modules
+           of `doctor` or for developers, use the library's; tests/unit/test_dataclass.py
 
 This module supports only what leeward uses: fields and class variables, annotations that are text, defaults and
 factories, `frozen`, `slots`, `eq`, `repr`; no inheritance of fields, which only messages have (wire/schema.py). The
@@ -39,8 +38,6 @@ MISSING: Any = object()
 
 
 class _Factory:
-    """In place of a default: a function that makes one."""
-
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -75,7 +72,6 @@ def names(kind: Any) -> tuple[str, ...]:
 
 
 def factory(make: Callable[[], Any]) -> Any:
-    """What stands for a default that *make* makes."""
     return _Factory(make)
 
 
@@ -119,12 +115,7 @@ def _made(cls: type, frozen: bool, slots: bool, eq: bool, show: bool) -> type:
 
 def methods_of(qualname: str, defaults: dict[str, Any], frozen: bool = True, slots: bool = True, eq: bool = True,
                show: bool = True) -> dict[str, Any]:
-    """
-    What the body of a class *qualname* gets.
-
-    Args:
-        defaults: of its fields, in the order of the arguments of `__init__`; MISSING for none.
-    """
+    """What the body of a class gets; *defaults* are those of its fields, in order, MISSING for none."""
     fields = tuple(defaults)
     return {
         "__leeward_fields__": fields, "__match_args__": fields, "__dataclass_fields__": _LazyFields(defaults),
@@ -135,10 +126,7 @@ def methods_of(qualname: str, defaults: dict[str, Any], frozen: bool = True, slo
 
 
 def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
-    """
-    An `__init__`, made by renaming the variables in the code for classes with the same number of fields. This takes a
-    tenth of the time that compiling takes.
-    """
+    """An `__init__`, made by renaming the variables in the code for as many fields: ten times as fast as compiling it."""
     shape = "".join(["+" if type(default) is _Factory else "-" for default in defaults.values()])
     template = CODES.get((frozen, shape)) or _compiled(frozen, shape)
     names = {f"_{number}": name for number, name in enumerate(defaults)}
@@ -158,10 +146,7 @@ def _initialiser(qualname: str, defaults: dict[str, Any], frozen: bool) -> Any:
 
 
 def source(frozen: bool, shape: str, name: str) -> str:
-    """
-    The source of an `__init__` whose fields are named by their numbers. *shape* has a + for each field with a factory,
-    and a - for any other field.
-    """
+    """The source of an `__init__` with numbers for fields' names. *shape* has + for each with a factory, - for others."""
     lines = []
     for number, kind in enumerate(shape):
         value = f"_make_{number}() if _{number} is _NONE else _{number}" if kind == "+" else f"_{number}"

@@ -1,9 +1,4 @@
-"""
-The exceptions that leeward raises. Each says who has to act, what was tried, and what to do.
-
-Runs in:   anywhere.
-Not here:  a job's own failure, which is an Outcome and never an exception.
-"""
+"""The exceptions that leeward raises: each says who has to act, what was tried, and what to do."""
 
 from __future__ import annotations
 
@@ -45,9 +40,9 @@ HIDING = ((0xad, 0xad), (0x61c, 0x61c), (0x115f, 0x1160), (0x180e, 0x180e), (0x2
 
 
 def quoted(name: str | bytes | os.PathLike[str]) -> str:
-    """
-    *name* in quotes, as messages have the names of files: escapes for control characters and for those in HIDING, and
-    \\xNN for bytes that aren't UTF-8. leeward/capi/text.c has the same function.
+    r"""
+    *name* in quotes, with escapes for control characters and those in HIDING, and \xNN for bytes that aren't UTF-8, as
+    leeward/capi/text.c has it.
     """
     text = os.fsencode(name).decode("utf-8", "surrogateescape")
     quote = '"' if "'" in text and '"' not in text else "'"
@@ -87,8 +82,8 @@ class LeewardError(Exception):
 
 def told(error: BaseException) -> str:
     """
-    Return a text for *error* without a byte of anybody else's: the text of leeward's own exceptions, the kernel's for an
-    errno, and for any other one the name of its type. The texts of libraries quote what they were given.
+    A text for *error* without a byte of anybody else's: that of leeward's own exceptions, the kernel's for an errno,
+    else the type's name. The texts of libraries quote what they were given.
     """
     if isinstance(error, LeewardError):
         return str(error)
@@ -159,13 +154,7 @@ class Bug(LeewardError):
 
 
 class EditError(LeewardError, ValueError):
-    """
-    `files.edit` has changed nothing, because the text to replace isn't in the file exactly once.
-
-    Args:
-        path: the file's path.
-        found: how many times the text is in the file.
-    """
+    """`files.edit` has changed nothing: the text to replace isn't in the file *path* exactly once, but *found* times."""
 
     def __init__(self, path: str, found: int) -> None:
         self.path, self.found = path, found
@@ -289,11 +278,8 @@ class ProcessOver(Refused):
 
 class Stale(LeewardError):
     """
-    A file or folder of the host has changed since the sandbox was opened, so it isn't overwritten.
-
-    Attributes:
-        path: the path of that file or folder.
-        applied: the paths of the changes that `apply` had applied before; () if it has changed nothing.
+    A file or folder of the host, `path`, has changed since the sandbox was opened, so it isn't overwritten. `applied`
+    has the paths of the changes that `apply` had applied before.
     """
 
     def __init__(self, message: str, path: str = "") -> None:

@@ -1,8 +1,4 @@
-"""
-What a limit that was reached means, and the options that raise it.
-
-Runs in:   anywhere; pure. Imports nothing, because a whole `leeward exec` is one short process.
-"""
+"""What a limit that was reached means, and the options that raise it."""
 
 from __future__ import annotations
 

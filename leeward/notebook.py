@@ -1,7 +1,6 @@
 """
 Formats a result for a notebook.
 
-Runs in:   a client's process, when a notebook asks a Result for its forms; pure.
 Trust:     none in what a job shows. A page that shows a notebook runs the scripts in it, with the rights of the
            notebook's owner. So nothing that a job wrote becomes a part of the page. HTML is put into a frame that has
            no scripts, no forms and not the page's origin, and loads nothing unless the user follows a link in it. SVG

@@ -1,9 +1,8 @@
 """
 The result of a job: how it ended, and what it wrote.
 
-Runs in:   anywhere; pure data.
-Trust:     outcome, limit, times and counts come from the daemon. stdout, stderr, files
-           and the error text are the job's own bytes: bounded, and never interpreted.
+Trust:     outcome, limit, times and counts come from the daemon. stdout, stderr, files and the error text are the job's
+           own bytes: bounded, and never interpreted.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ class Outcome(enum.StrEnum):
 
 class Limit(enum.StrEnum):
     """
-    A limit that a job hit, whether or not that ended the job.
+    A limit that a job hit, whether or not that ended the job. Of a program in a live sandbox, its standard error may
+    say so.
 
     Attributes:
         MEMORY: memory of all processes and files together. Of a program in a live sandbox: a process of the sandbox was
-            killed for it while the program ran, or its standard error says so.
-        PROCESSES: processes and threads at once. Of a program in a live sandbox: one more was refused to the sandbox while
-            the program ran.
-        FILES: bytes in the job's writable folders together. The job itself reports that it hit this limit; of a program
-            in a live sandbox, its standard error says so.
+            killed for it while the program ran.
+        PROCESSES: processes and threads at once. Of a program in a live sandbox: one more was refused to the sandbox
+            while the program ran.
+        FILES: bytes in the job's writable folders together, as the job itself reports it.
         OUTPUT: stdout and stderr together.
         TIME: seconds since the code was sent to a worker.
         CPU: processor seconds of one program of a live sandbox and all its descendants.
@@ -69,14 +68,12 @@ class LeftOutReason(enum.StrEnum):
     Attributes:
         NO_MATCH: no file has this name or matches this pattern.
         HIDDEN: the name of the file, or of a folder above it, begins with a dot, and the pattern has no dot there.
-        FOLDER: a pattern with wildcards matches a folder, and stands for files only. `NAME/**` stands for the files in
-            it.
+        FOLDER: a pattern with wildcards matches a folder, and stands for files only; `NAME/**` is all in it.
         LINK: the file is a symbolic link, or is reached by one.
         SPECIAL: the file is a FIFO, a socket or a device.
-        UNREADABLE: the file can't be opened, because of its mode for instance. For a shown object: its own method for
-            this form failed.
-        NAME: the name can't be sent: it isn't UTF-8, isn't printable, is longer than 1,024 characters, or is more than
-            16 folders deep.
+        UNREADABLE: the file can't be opened, because of its mode for instance; a shown object's method for this form
+            failed.
+        NAME: the name can't be sent: it isn't UTF-8 or printable, has more than 1,024 characters, or 16 folders.
         TOO_LARGE: the file is larger than the rest of the bytes that may be returned.
         TOO_MANY: the daemon's greatest number of files, `max_collected`, was returned already.
         ENDED: the job's process had ended, or didn't answer, so its files couldn't be read. The name is the pattern.
@@ -126,9 +123,9 @@ class LeftOut:
     A file that `collect` left out, or a form of an object that a job showed.
 
     Attributes:
-        name: the name of the file or folder below /workspace, or the pattern. It is untrusted text, cut after 255
-            characters; characters that can't be shown are escaped as in Python's repr. For a form of the second shown
-            object it is "result 2: image/png", for instance.
+        name: of the file or folder below /workspace, or the pattern; for a form of the second shown object "result 2:
+            image/png", for instance. Untrusted text, cut after 255 characters; characters that can't be shown are
+            escaped.
         reason: why it was left out.
     """
 
@@ -146,22 +143,21 @@ class Result:
     The result of one job.
 
     Attributes:
-        stdout: the bytes that the job wrote to descriptor 1. Large output is in a memory file, which the first
-            access copies; `stdout_view` doesn't copy.
+        stdout: the bytes that the job wrote to descriptor 1. Large output is in a memory file, which the first access
+            copies; `stdout_view` doesn't copy.
         stderr: the bytes that the job wrote to descriptor 2, as for `stdout`.
-        exit_code: 0 to 255. It is the job's own exit code, or 124 for the time limit, 125 for an internal error, 137
-            for the memory limit, 153 for the output limit, and 128 + n for signal n.
+        exit_code: the job's own exit code, or 124 for the time limit, 125 for an internal error, 137 for the memory
+            limit, 153 for the output limit, and 128 + n for signal n.
         outcome: the way the job ended.
         limit: the limit that the job hit, or None. A job may hit a limit and go on.
         duration: seconds from sending the code to the job's end.
         cpu_time: seconds of processor time of all the job's processes.
-        memory_peak: the greatest number of bytes of all the job's processes and files together; 0 if the host can't
-            measure it.
-        denied: the numbers of system calls that the sandbox refused, by name. In addition, `network` counts refused
-            calls for sockets that aren't Unix sockets.
+        memory_peak: the greatest number of bytes of all processes and files together; 0 if the host can't measure it.
+        denied: the numbers of system calls that the sandbox refused, by name; `network` counts refused calls for
+            sockets that aren't Unix sockets.
         truncated: whether stdout or stderr was cut at the output limit.
-        stdout_omitted: bytes that the job wrote to stdout and that aren't in the result, if the job was let go on at
-            its output limit. Their place is marked by a line, "[N bytes left out]".
+        stdout_omitted: bytes of stdout that aren't in the result, if the job was let go on at its output limit. Their
+            place is marked by a line, "[N bytes left out]".
         stderr_omitted: the same of stderr.
         degraded: layers of the sandbox that were missing, which the operator has allowed.
         error: the exception that left the main module, or None.

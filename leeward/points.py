@@ -1,8 +1,6 @@
 """
 Injection points: functions that a test build replaces by name. All functions that set a job's locks are points.
 
-Runs in:   anywhere; pure.
-
 In the product a point is just its function: nothing is recorded, and there is no way to replace a point. A test build
 is the same source with another module, tests/kit/points.py, in place of this one; its points can be filled. Only a
 process that a test has started can be a test build: the test installs that module before leeward is imported.

@@ -1,9 +1,7 @@
 """
-`Protocol` of `typing` for a type checker, and an empty class at run time.
-
-Runs in:   anywhere; pure.
-Why:       no code needs the members of a protocol at run time, and it takes 20 us more to make a class with
-           `typing.Protocol`: a daemon makes some ninety at its start. A protocol for isinstance uses that of `typing`.
+`Protocol` of `typing` for a type checker, and an empty class at run time: no code needs the members of a protocol then,
+and making one with `typing.Protocol` takes 20 us more, for some ninety at a daemon's start. A protocol for isinstance
+uses that of `typing`.
 """
 
 from __future__ import annotations

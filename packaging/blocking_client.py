@@ -99,7 +99,8 @@ def _with_sorted_names(node: ast.ImportFrom, lines: list[str]) -> list[str]:
     """The lines of an import, with its names in order if it has one line: constants, classes, then the rest."""
     if len(lines) > 1 or any(alias.asname for alias in node.names):
         return lines
-    names = sorted((alias.name for alias in node.names), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    names = sorted((alias.name for alias in node.names),
+                   key=lambda name: (len(name) < 2 or not name.isupper(), name[0].islower(), name))
     return [lines[0].partition(" import ")[0] + f" import {', '.join(names)}\n"] if "#" not in lines[0] else lines
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from leeward.client.blocking import Client
-from leeward.client.environments import Environments, PackageSource
-from leeward.client.other_python import of_another
+from leeward.client.environments import Environments, PackageSource, of_another
 from leeward.client.packages import wanted_packages
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, LeewardError

@@ -70,7 +70,7 @@ def state_snapshot(folder: str, home: str) -> dict[str, str]:
 
 
 def _found_in(project: str) -> ObeyedPaths:
-    from leeward.client.obeyed_files import found_in  # most starts have searched the project themselves
+    from leeward.client.protecting import found_in  # most starts have searched the project themselves
 
     try:
         folder = os.open(project, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,13 +1,11 @@
 """
 The calls of an asyncio client over its connection: each is sent again where that is right, and has a deadline.
 
-Runs in:   anybody's program.
-
-Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next
-call opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not
-(retry.py). A daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept
-until its pending calls are answered. A call that is refused as busy waits until an earlier one is answered; if there
-is none, it waits for some time.
+Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next call
+opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not (retry.py). A
+daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept until its pending
+calls are answered. A call that is refused as busy waits until an earlier one is answered, or if there is none for some
+time.
 """
 
 from __future__ import annotations
@@ -21,19 +19,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.client.aio_connection import AsyncConnection
-from leeward.client.aio_session import Answer, AsyncSession
+from leeward.client.aio_session import AsyncSession
 from leeward.client.connecting import CONNECT_S, away, connect, started
-from leeward.client.conversation import refusal
-from leeward.client.options import Options, SessionOptions, requirements_of, session_fields
+from leeward.client.conversation import checked, refusal
+from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.retry import Retry
-from leeward.client.session import session_number
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.spec.paths import client_socket
+from leeward.wire.sandbox_replies import whole
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.conversation import Answer
 
 T = TypeVar("T")
 
@@ -42,10 +41,7 @@ _STATUS_S = 5.0
 
 
 class AsyncCalls:
-    """
-    The base class of `AsyncClient`, which describes the arguments. It has what the shapes of the client do each in its own
-    way: the connection, and sessions.
-    """
+    """The base class of `AsyncClient`, which describes the arguments: the connection and sessions, as asyncio has them."""
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
                  retry_busy: bool = True) -> None:
@@ -57,10 +53,8 @@ class AsyncCalls:
     async def session(self, *, deadline: float | None = None,
                       **options: Unpack[SessionOptions]) -> AsyncIterator[AsyncSession]:
         """
-        Open a session: one process that keeps its state between jobs.
-
-        Takes the options of Client.session. A session uses this client's connection, and
-        ends with it.
+        Open a session: one process that keeps its state between jobs. Takes the options of Client.session. It uses this
+        client's connection, and ends with it.
 
             async with client.session() as session:
                 await session.execute("x = 6")
@@ -68,13 +62,13 @@ class AsyncCalls:
         until = None if deadline is None else time.monotonic() + deadline
         reply, connection = await self._with_packages(
             options, session_fields(options), lambda fields: self._within("session_open", fields, until))
-        session = AsyncSession(connection.call, connection.turn, self.socket, session_number(reply[0]))
+        session = AsyncSession(connection, self.socket, checked(whole, reply[0], "session", 1))
         try:
             yield session
         finally:
             await session.close()
 
-    async def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+    async def _with_packages(self, options: PlaceOptions, fields: Mapping[str, Any],
                              attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
         """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)
@@ -97,13 +91,7 @@ class AsyncCalls:
 
     async def _within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
                       functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
-        """
-        Make a call, and return the answer with the connection that it came over.
-
-        Raises:
-            Refused: the answer is a refusal.
-            NoAnswer: no answer came before *until*, a time.monotonic() value.
-        """
+        """Make a call before *until*, a time.monotonic() value, or raise NoAnswer: the answer, and its connection."""
         one = _PendingCall(op, fields, idempotent, until, functions)
         try:
             async with asyncio.timeout(None if until is None else until - time.monotonic()):
@@ -183,13 +171,7 @@ class AsyncCalls:
 
 
 class _LoopState:
-    """
-    The state of a client in one event loop.
-
-    Attributes:
-        closings: how often the client was closed in this loop. A call that began before the last `close` isn't sent
-            again.
-    """
+    """A client in one event loop. A call that began before the last `close`, counted by `closings`, isn't sent again."""
 
     def __init__(self) -> None:
         self.connection: AsyncConnection | None = None
@@ -219,7 +201,7 @@ class _PendingCall:
 
     Attributes:
         deadline: a time.monotonic() value, or None.
-        sent: whether the request, or a part of it, may have reached a daemon that didn't refuse it.
+        sent: whether a part of the request may have reached a daemon that didn't refuse it.
         refused: the error of the last attempt, if the daemon was busy.
     """
 

@@ -1,14 +1,11 @@
 """
-One connection of the asyncio client.
+One connection of the asyncio client, in one event loop.
 
-Runs in:   anybody's program, in one event loop.
-
-Theory of operation: one socket, one reader callback, any number of calls. A call puts
-its frame into the output buffer and waits for a future; the reader sets the future that
-has the reply's id. A call that is cancelled sends a `cancel` to the daemon, and its reply is
-dropped when it comes. A connection that breaks fails every waiting call. While calls wait, a timer runs every
-PATIENCE_S: if nothing was received since its last run it sends a ping, and if nothing was received until the next
-run either, the connection counts as dead. The gate (throttle.py) bounds the number of calls in flight.
+Theory of operation: one socket, one reader callback, any number of calls. A call puts its frame into the output buffer
+and waits for a future, which the reader sets by the reply's id. A call that is cancelled sends a `cancel` to the
+daemon, and its reply is dropped when it comes. A connection that breaks fails every waiting call. While calls wait, a
+timer runs every PATIENCE_S: if nothing was received since its last run it sends a ping, and if nothing was received
+until the next run either, the connection counts as dead. The gate (throttle.py) bounds the number of calls in flight.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.aio_session import Answer
 from leeward.client.connecting import PATIENCE_S, away
 from leeward.client.conversation import Conversation, refusal
 from leeward.client.link import receive
@@ -33,6 +29,7 @@ from leeward.wire.frames import frame
 
 if TYPE_CHECKING:
     from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.conversation import Answer
 
 #: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
 _DEFAULT_CAPS = 256, 4
@@ -71,17 +68,8 @@ class AsyncConnection:
     async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
                        functions: AwaitedFunctions | None = None) -> Answer:
         """
-        Wait until the gate admits a request, and make the call as `call` does.
-
-        Args:
-            op: the request's operation.
-            fields: the request's fields.
-            first: admit the request before others, since the daemon has refused it as busy.
-            sent: called after the wait, before the request is sent.
-            functions: the functions that the job may call.
-
-        Raises:
-            Refused: the answer is a refusal.
+        Wait until the gate admits a request, call *sent*, and make the call as `call` does; a refusal is raised.
+        *first* admits it before others, since the daemon has refused it as busy.
         """
         await self._enter(job=True, first=first)
         refused = False
@@ -99,7 +87,7 @@ class AsyncConnection:
             self.gate.release(job=True, refused=refused)
 
     async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
-        """Call as `call` does, for a job of a session: it waits for the connection's bound alone, and not for a worker."""
+        """As `call`, for a job of a session: it waits for the connection's bound alone, and not for a worker."""
         await self._enter(job=False, first=False)
         try:
             return await self.call(op, fields, functions)
@@ -114,7 +102,6 @@ class AsyncConnection:
         await self.gate.acquire(job=job, first=first)
 
     async def _learn(self) -> None:
-        """Ask the daemon for its bounds, and give them to the gate."""
         try:
             reply, _ = await self._call("ping", {}, None)
         except DaemonError:
@@ -214,10 +201,7 @@ class AsyncConnection:
             self._loop.remove_writer(self._socket.fileno())
 
     def _cut_off(self) -> None:
-        """
-        Handle a daemon that doesn't read any more: read its refusal, if it has sent one; otherwise fail the requests
-        that it hasn't received in full, and wait for the answers to the others.
-        """
+        """The daemon reads no more: take its refusal, if it sent one; else fail the requests that it hasn't received."""
         if self._output:
             self._output.clear()
             self._loop.remove_writer(self._socket.fileno())

@@ -1,11 +1,7 @@
 """
-The caller's functions that a job may call, for the asyncio client: a task for each call.
-
-Runs in:   anybody's program, in one event loop.
-Trust:     none in a call; see `functions`.
-
-Coroutine functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread
-of its own, which goes on when the job ends.
+The caller's functions that a job may call, for the asyncio client: a task for each call; see `functions`. Coroutine
+functions run in the loop, and are cancelled when the job ends. Each call of another function runs in a thread of its
+own, which goes on when the job ends.
 """
 
 from __future__ import annotations
@@ -91,7 +87,6 @@ class AwaitedFunctions:
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """The result of *function*, called in a daemon thread."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

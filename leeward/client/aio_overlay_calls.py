@@ -1,9 +1,4 @@
-"""
-What the asyncio client of a live sandbox does with the folders of the host. overlay_calls.py describes the calls, which
-read and write files of the host: here each is one of the blocking client's, in a thread.
-
-Runs in:   anybody's program, in one event loop.
-"""
+"""The asyncio client's calls about folders of the host: those of overlay_calls.py, in a thread."""
 
 from __future__ import annotations
 
@@ -11,7 +6,7 @@ from asyncio import to_thread
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.mounts import open_with_await
+from leeward.client.mounts import OpenFolders
 from leeward.client.sandbox import Sandbox
 from leeward.errors import RequestRejected, Stale
 from leeward.wire.replies import Reply
@@ -37,7 +32,11 @@ class AsyncOverlayCalls:
     async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
             return (await self._links.call("sandbox_open", fields))[0]
-        return await open_with_await(self._links.call, fields, self._mounts, self._states)
+        with (await to_thread(OpenFolders, self._mounts) if any(mount.compare for mount in self._mounts)
+              else OpenFolders(self._mounts)) as folders:
+            self._states.update(folders.states)
+            number = folders.send(*await self._links.call("sandbox_dock", {}))
+            return (await self._links.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]
 
     async def diff(self, target: str = "") -> Changes:
         """Call `Sandbox.diff` in a thread."""
@@ -65,9 +64,8 @@ class AsyncOverlayCalls:
         await to_thread((await self._blocking_sandbox()).restore, name, target)
 
     async def _blocking_sandbox(self) -> Sandbox:
-        """A blocking Sandbox for the same sandbox."""
         if self._blocking is None:
-            self._blocking = Sandbox(socket=self._links.path)
+            self._blocking = Sandbox(socket=self._links.socket)
             self._blocking._id = await self.id()
             self._blocking._states, self._blocking._mounts = self._states, self._mounts
         return self._blocking

@@ -1,8 +1,4 @@
-"""
-A process and a kernel of a live sandbox, for asyncio.
-
-Runs in:   anybody's program.
-"""
+"""A process and a kernel of a live sandbox, for asyncio."""
 
 from __future__ import annotations
 
@@ -11,23 +7,13 @@ import time
 # Not `signal`, which builds enumerations: 1 ms.
 from _signal import SIGTERM  # type: ignore[import-not-found]
 from collections.abc import AsyncIterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import sandbox_calls
 from leeward.client.aio_waiting import Lock, sleep
+from leeward.client.conversation import checked
 from leeward.client.options import TurnOptions
-from leeward.client.sandbox_calls import (
-    CLOSE_S,
-    READ_S,
-    SOON_S,
-    Chunk,
-    ChunkReader,
-    Collected,
-    OnData,
-    checked,
-    ended_of,
-    pieces,
-)
+from leeward.client.sandbox_calls import CLOSE_S, READ_S, SOON_S, Chunk, ChunkReader, Collected, OnData
 from leeward.errors import DaemonError, ProcessOver
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import flag, whole
@@ -39,11 +25,10 @@ if TYPE_CHECKING:
 
 class AsyncProcess:
     """
-    A process of a sandbox. `AsyncSandbox.start` starts one; `AsyncSandbox.process` returns one by its number, also in
-    another program.
-
-    The process runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some 128 KiB;
-    then its writes block until a client reads.
+    A process of a sandbox: `AsyncSandbox.start` starts one; `AsyncSandbox.process` returns one by its number, also in
+    another program. It runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some
+    128 KiB; then its writes block until a client reads. Calls raise ProcessOver when the sandbox doesn't list it any
+    more.
 
     Attributes:
         number: the process's number in its sandbox.
@@ -59,12 +44,7 @@ class AsyncProcess:
 
     # blocking: @property
     async def pid(self) -> int:
-        """
-        The process's pid inside the sandbox; 0 if it couldn't be started. Waits until it is started.
-
-        Raises:
-            ProcessOver: the sandbox doesn't list the process any more.
-        """
+        """The process's pid inside the sandbox; 0 if it couldn't be started. Waits until it is started."""
         pause = SOON_S
         while True:
             row = await self.row()
@@ -75,12 +55,7 @@ class AsyncProcess:
             pause *= 2
 
     async def row(self) -> Mapping[str, Any]:
-        """
-        The process's row in `AsyncSandbox.processes`.
-
-        Raises:
-            ProcessOver: the sandbox doesn't list the process any more.
-        """
+        """The process's row in `AsyncSandbox.processes`."""
         for row in await self._sandbox.processes():
             if row.get("process") == self.number:
                 return row
@@ -88,13 +63,8 @@ class AsyncProcess:
 
     async def read(self, timeout: float | None = None) -> list[Chunk]:
         """
-        Wait for the next output, and return it.
-
-        Args:
-            timeout: seconds to wait; None to wait without end, 0 to return at once.
-
-        Returns:
-            Chunks in order; [] after *timeout*, or when the process has ended and all output was read.
+        Wait for the next output, and return it: chunks in order; [] after *timeout* seconds (None waits without end, 0
+        returns at once), or when the process has ended and all output was read.
         """
         until = None if timeout is None else time.monotonic() + timeout
         async with self._reading:
@@ -116,17 +86,12 @@ class AsyncProcess:
 
     async def write(self, data: bytes | str) -> int:
         """
-        Write to the process's standard input, which `start(..., stdin=None)` has left open. Waits until all of *data*
-        is in the process's pipe.
-
-        Returns:
-            The number of bytes that were written to the pipe.
-
-        Raises:
-            BrokenPipeError: the process has closed its standard input, or has ended.
+        Write to the process's standard input, which `start(..., stdin=None)` has left open, and return the number of
+        bytes. Waits until all of *data* is in the process's pipe; BrokenPipeError if the process has closed it, or has
+        ended.
         """
         taken = 0
-        for piece in pieces(data):
+        for piece in sandbox_calls.pieces(data):
             count = checked(whole, await self._ask("process_write", data=piece), "written")
             taken += count
             if count < len(piece):
@@ -138,27 +103,13 @@ class AsyncProcess:
         await self._ask("process_write", end=True)
 
     async def signal(self, number: int = SIGTERM) -> bool:
-        """
-        Send a signal to the process, not to its children.
-
-        Returns:
-            False if the process had ended.
-        """
+        """Send a signal to the process, not to its children; returns False if it had ended."""
         return checked(flag, await self._ask("process_signal", signal=int(number)), "sent")
 
     async def resize(self, rows: int, columns: int) -> bool:
         """
-        Change the size of the process's terminal; the foreground process group gets SIGWINCH.
-
-        Args:
-            rows: a number from 1 to 65,535.
-            columns: a number from 1 to 65,535.
-
-        Returns:
-            False if the process had ended.
-
-        Raises:
-            RequestRejected: the process has no terminal.
+        Change the size of the process's terminal, each number from 1 to 65,535; the foreground process group gets
+        SIGWINCH. Returns False if the process had ended; RequestRejected if it has no terminal.
         """
         return checked(flag, await self._ask("process_resize", rows=rows, columns=columns), "resized")
 
@@ -168,37 +119,26 @@ class AsyncProcess:
 
     async def wait(self, timeout: float | None = None) -> Result | None:
         """
-        Wait for the end of the process. A process with much output doesn't end unless a client reads that output.
-
-        Args:
-            timeout: seconds to wait; None to wait without end.
-
-        Returns:
-            How the process ended, without its output, which `read` returns; None after *timeout*.
+        Wait for the end of the process, which needs a reader of its output if that is long. Returns how it ended,
+        without its output; None after *timeout* seconds (None waits without end).
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-            result = ended_of(await self._ask("process_wait", wait=left))
+            result = sandbox_calls.ended_of(await self._ask("process_wait", wait=left))
             if result is not None or (until is not None and time.monotonic() >= until):
                 return result
 
     async def result(self, on_stdout: OnData | None = None, on_stderr: OnData | None = None) -> Result:
         """
-        Read all output that wasn't read yet, and wait for the end of the process.
-
-        Args:
-            on_stdout: called with each piece of standard output as it arrives.
-            on_stderr: called with each piece of standard error as it arrives.
-
-        Returns:
-            How the process ended, with that output.
+        Read all output that wasn't read yet, wait for the end of the process, and return how it ended, with that
+        output. The functions are called with each piece of standard output or standard error as it arrives.
         """
         collected = Collected(on_stdout, on_stderr)
         async for chunk in self:
             collected.take(chunk)
         while True:
-            result = ended_of(await self._ask("process_wait", wait=READ_S), *collected.streams)
+            result = sandbox_calls.ended_of(await self._ask("process_wait", wait=READ_S), *collected.streams)
             if result is not None:
                 return result
 
@@ -209,10 +149,10 @@ class AsyncProcess:
 class AsyncKernel:
     """
     A Python process in a sandbox that keeps its state: variables, imports, threads. `AsyncSandbox.kernel` starts one.
-
     Requests from several tasks run one after the other, in the order in which they arrive.
 
-    With asyncio, cancelling a task whose code runs ends the kernel's process, and the state is lost; `interrupt` keeps it.
+    With asyncio, cancelling a task whose code runs ends the kernel's process, and the state is lost; `interrupt` keeps
+    it.
 
     Attributes:
         number: the kernel's number in its sandbox.
@@ -225,24 +165,18 @@ class AsyncKernel:
         """
         Run code, and wait for its result. The code sees the state that earlier code left.
 
-        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit ends the code,
-        the state is lost.
+        Takes the options of Session.execute, except `deadline`; `display` is True by default. When a limit ends the
+        code, or the connection is lost while it runs, the state is lost.
 
         Raises:
             SessionOver: the kernel's process has ended, and the state is lost; `reset` starts a fresh one.
-            SandboxOver: the sandbox has ended.
             Busy: 64 requests wait for the kernel already.
-            DaemonError: as for Client.execute. If the connection is lost while the code runs, the state is lost, too.
+            SandboxOver, DaemonError: as for `AsyncSandbox.run`.
         """
         return await self._sandbox._execute(self.number, code, {"display": True, **options})
 
     async def interrupt(self) -> bool:
-        """
-        Raise KeyboardInterrupt in the code that runs; call it from another task.
-
-        Returns:
-            Whether code was running.
-        """
+        """Raise KeyboardInterrupt in the code that runs; call it from another task. Returns whether code was running."""
         return checked(flag, await self._sandbox.ask("kernel_interrupt", {"kernel": self.number}), "interrupted")
 
     async def reset(self) -> None:
@@ -252,12 +186,8 @@ class AsyncKernel:
     async def fork(self) -> AsyncKernel:
         """
         Start a second kernel with a copy of this kernel's state, without its threads, after the requests that were made
-        before. The two kernels aren't protected from each other, and share files, limits, and the
-        offsets of open files.
-
-        Raises:
-            SessionOver: the kernel's process has ended.
-            SandboxOver, Busy, DaemonError: as for `AsyncSandbox.kernel`.
+        before; SessionOver if its process has ended. The two aren't protected from each other, and share files, limits,
+        and the offsets of open files.
         """
         reply = await self._sandbox.begin("kernel_fork", {"kernel": self.number})
         return AsyncKernel(self._sandbox, checked(whole, reply, "kernel", 1))
@@ -272,6 +202,5 @@ class AsyncKernel:
     async def __aenter__(self) -> AsyncKernel:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -1,8 +1,6 @@
 """
 A live sandbox, for asyncio: one object for its commands, its processes and their output.
 
-Runs in:   anybody's program.
-
 Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
 of several tasks don't wait for each other: aio_free_links.py. The first call opens the sandbox; if several tasks make a
 first call at the same time, one of them opens it for all.
@@ -14,31 +12,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.client import sandbox_calls
 from leeward.client.aio_free_links import AsyncFreeLinks
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.aio_waiting import Lock, shielded
+from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
-from leeward.client.options import TurnOptions, awaited_by, packages_of
-from leeward.client.sandbox_calls import (
-    CLOSE_S,
-    CodeOptions,
-    OnData,
-    OpenOptions,
-    Rows,
-    StartOptions,
-    TerminalOptions,
-    argv_of,
-    bounded_fields,
-    checked,
-    code_fields,
-    id_of,
-    open_fields,
-    program_fields,
-    result,
-    terminal_fields,
-)
+from leeward.client.options import TurnOptions, awaited_by, requirements_of
+from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
 from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
@@ -47,10 +30,9 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.outcome import Result
-
-Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 
 class AsyncSandbox(AsyncOverlayCalls):
@@ -62,9 +44,9 @@ class AsyncSandbox(AsyncOverlayCalls):
             added = await box.run(["awk", "{ print $1 + $2 }", "numbers"])
             print(added.stdout_text)
 
-    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without
-    `async with` or `close` the sandbox lives until its idle time has passed, unless it is `held`; any program of the
-    user can `attach` to it.
+    The first call opens the sandbox. Tasks may share this object, and their calls run at the same time. Without a context
+    or `close` it lives until its idle time has passed, unless it is `held`; any program of the user can `attach` to it.
+    Every call raises SandboxOver if the sandbox has ended, and DaemonError as Client.execute.
 
     With asyncio, cancelling a task that waits for `run` or `shell` ends that program.
 
@@ -76,14 +58,12 @@ class AsyncSandbox(AsyncOverlayCalls):
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
 
     Keyword Args:
-        profile (str): the profile's name, which says what the sandbox sees and may do; "python" by default.
-        environment (str): the interpreter and its packages, as for Client.execute.
-        packages (Sequence[str]): requirements for pip, such as "pandas==2.2", in place of an environment. The first
-            call installs them, unless the daemon has an environment of these packages.
-        egress (str): the name of an egress policy, as for Client.execute.
-        allow_network (bool): reach all public names and addresses, as for Client.execute.
-        policy (Mapping[str, Any]): a policy as docs/egress.md describes it, in full or in its short form, which
-            narrows that of `egress`.
+        profile (str): what the sandbox sees and may do; "python" by default.
+        environment (str): as for Client.execute.
+        packages (Iterable[str]): as for Client.execute.
+        egress (str): as for Client.execute.
+        allow_network (bool): as for Client.execute.
+        policy (Mapping[str, Any]): as for Client.execute, also in its short form.
         fetch_policy (Mapping[str, Any]): the same for `fetch` alone, in its short form.
         env (Mapping[str, str]): environment variables of every process in the sandbox.
         memory (int | str): bytes, or a size such as "512M", for all processes and files of the sandbox together.
@@ -107,9 +87,9 @@ class AsyncSandbox(AsyncOverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  **options: Unpack[OpenOptions]) -> None:
         self._links = AsyncFreeLinks(socket)
-        self._packages = packages_of(options.get("packages", ()))
+        self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(open_fields(**options), folders)
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -119,20 +99,12 @@ class AsyncSandbox(AsyncOverlayCalls):
     @classmethod
     async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> AsyncSandbox:
         """
-        The sandbox with this id, which another program of the same user has opened.
-
-        Args:
-            sandbox: the id.
-            socket: as for Sandbox.
-            held: the daemon ends the processes and kernels that this object starts when this program ends, however it
-                ends, or at `detach`.
-
-        Raises:
-            SandboxOver: this user has no such sandbox.
-            RequestRejected: *sandbox* isn't an id.
+        The sandbox with this id, which another program of the same user has opened; RequestRejected if it isn't an id.
+        If *held*, the daemon ends the processes and kernels that this object starts when this program ends, however it
+        ends, or at `detach`.
         """
         box = cls(socket=socket)
-        box._id, box._held = id_of(sandbox), held
+        box._id, box._held = sandbox_calls.id_of(sandbox), held
         try:
             await box.info()
         except BaseException:
@@ -182,18 +154,11 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         await self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = await self._links.call("status", {})
-        wanted = wanted_packages(self._packages, self._links.path, checked(answer, status))
+        wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))
         return await with_environment_async(self._fields, wanted, self._opened)
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
-        """
-        Send one request about this sandbox; returns the reply, without its descriptors.
-
-        Args:
-            op: the request's operation.
-            fields: its fields, but for `sandbox`.
-            seconds: the time that the call may take in all; None for no bound.
-        """
+        """The reply to a request about this sandbox, which may take *seconds*; its descriptors are closed."""
         reply, descriptors = await self._links.call(op, {"sandbox": await self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
@@ -233,15 +198,15 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         Returns:
             How the program ended: exit code 127 for a missing program and 126 for a file that can't be run, with a line
-            on stderr as a shell prints it. Output from before a time limit or a kill is included. After the program's
-            end, the daemon waits 50 ms for output of children that live on.
+                on stderr as a shell prints it. Output from before a time limit or a kill is included. After the
+                program's end, the daemon waits 50 ms for output of children that live on.
 
         Raises:
             SandboxOver: the sandbox has ended.
             Busy: the sandbox runs as many processes as it may.
             DaemonError: as for Client.execute.
         """
-        return await self._run(argv_of(argv), options, on_stdout, on_stderr)
+        return await self._run(sandbox_calls.argv_of(argv), options, on_stdout, on_stderr)
 
     async def shell(self, line: str, *, on_stdout: OnData | None = None, on_stderr: OnData | None = None,
                     **options: Unpack[StartOptions]) -> Result:
@@ -250,10 +215,10 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def _run(self, what: Sequence[str] | str, options: StartOptions, on_stdout: OnData | None,
                    on_stderr: OnData | None) -> Result:
-        fields = program_fields(what, **options)
+        fields = sandbox_calls.program_fields(what, **options)
         if on_stdout is None and on_stderr is None:
-            return result(await self.run_fields(fields))
-        process = await self.start_fields(bounded_fields(fields))
+            return sandbox_calls.result(await self.run_fields(fields))
+        process = await self.start_fields(sandbox_calls.bounded_fields(fields))
         try:
             return await process.result(on_stdout, on_stderr)
         except BaseException:
@@ -264,38 +229,27 @@ class AsyncSandbox(AsyncOverlayCalls):
             raise
 
     async def run_fields(self, fields: Mapping[str, Any]) -> Answer:
-        """
-        Send a process_run request with these fields. Returns the reply and the descriptors of its arenas, which the
-        caller owns.
-        """
+        """The answer to a process_run request with these fields, whose descriptors the caller owns."""
         return await self._links.call("process_run", {"sandbox": await self._named(), **fields})
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
-        Start a program and return at once; it runs until it ends, is killed, or the sandbox ends.
-
-        Args:
-            argv: the program and its arguments, or one line for the shell.
-
-        Keyword Args:
-            stdin (bytes | str | None): as for `run`; None leaves standard input open for `AsyncProcess.write`.
-            cwd (str): as for `run`; the options that aren't listed here are those of `run`, too.
-            env (Mapping[str, str]): environment variables, added to the sandbox's.
-            timeout (float): seconds; without it there is no limit on time.
-            output (int | str): bytes; without it there is no limit on output. The end of longer output comes as the last
-                chunks.
-            title (str): the name that `processes` shows.
+        Start a program, or one line for the shell, and return at once; it runs until it ends, is killed, or the sandbox
+        ends. Takes the options of `run` but `warm`; without `timeout` and `output` nothing bounds time and output. The
+        end of output that is too long comes as the last chunks. `stdin=None` leaves standard input open for
+        `AsyncProcess.write`.
         """
-        what = argv if isinstance(argv, str) else argv_of(argv)
+        what = argv if isinstance(argv, str) else sandbox_calls.argv_of(argv)
         opened = "stdin" in options and options["stdin"] is None
-        return await self.start_fields({**program_fields(what, **options), **({"open": True} if opened else {})})
+        fields = sandbox_calls.program_fields(what, **options)
+        return await self.start_fields({**fields, "open": True} if opened else fields)
 
     async def terminal(self, argv: Iterable[str] | str = ("sh",), size: tuple[int, int] = (24, 80),
                        **options: Unpack[TerminalOptions]) -> AsyncProcess:
         """
         Start a program on a terminal, with job control, line editing and Ctrl-C. `AsyncProcess.write` types;
         `AsyncProcess.read` returns what the terminal shows, all of it as stdout; `AsyncProcess.resize` changes the
-        terminal's size.
+        terminal's size. Busy if 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
 
         Args:
             argv: the program and its arguments, or one line for the shell.
@@ -306,13 +260,9 @@ class AsyncSandbox(AsyncOverlayCalls):
             env (Mapping[str, str]): environment variables, added to the sandbox's. TERM is xterm-256color by default.
             timeout (float): seconds; without it there is no limit on time.
             title (str): the name that `processes` shows.
-
-        Raises:
-            Busy: 16 terminals are open in the sandbox, or 256 in all sandboxes of the user.
-            SandboxOver, DaemonError: as for `run`.
         """
-        what = argv if isinstance(argv, str) else argv_of(argv)
-        return await self.start_fields(terminal_fields(what, size, options))
+        what = argv if isinstance(argv, str) else sandbox_calls.argv_of(argv)
+        return await self.start_fields(sandbox_calls.terminal_fields(what, size, options))
 
     async def start_fields(self, fields: Mapping[str, Any]) -> AsyncProcess:
         return AsyncProcess(self, checked(whole, await self.begin("process_start", fields), "process", 1))
@@ -332,7 +282,6 @@ class AsyncSandbox(AsyncOverlayCalls):
         Raises:
             FetchFailed: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
             Busy: 16 fetches of this user are under way.
-            SandboxOver, DaemonError: as for `run`.
         """
         from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
@@ -343,53 +292,27 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def execute(self, code: str | bytes, **options: Unpack[CodeOptions]) -> Result:
         """
-        Run Python code in a fresh interpreter with the sandbox's files.
-
-        Args:
-            code: Python source, at most 16 MiB.
-
-        Keyword Args:
-            args (Iterable[str]): `sys.argv[1:]`.
-            env (Mapping[str, str]): environment variables, added to the sandbox's.
-            files (Mapping[str, bytes]): files to write to /workspace before the code runs, by relative name.
-            stdin (bytes | str): the code's standard input, at most 64 MiB.
-            collect (Iterable[str]): glob patterns of files below /workspace to return in `Result.files`.
-            display (bool): as for Client.execute.
-            timeout (float): seconds that the code may run.
-            output (int | str): bytes of stdout and stderr together.
-            overflow (str): as for `run`.
-            name (str): the file name that tracebacks show; `<string>` by default.
-            functions (Mapping[str, Callable]): as for Client.execute.
-            call_timeout (float): as for Client.execute.
-            stop_clock (bool): as for Client.execute.
-
-        Returns:
-            How the code ended, as for Client.execute.
-
-        Raises:
-            SandboxOver, Busy, DaemonError: as for `run`.
+        Run Python code, at most 16 MiB, in a fresh interpreter with the sandbox's files. Takes the options of
+        Session.execute but `deadline`, and `stdin`; the result is as for
+        Client.execute, the errors as for `run`.
         """
         return await self._execute(0, code, options)
 
     async def _execute(self, kernel: int, code: str | bytes, options: CodeOptions | TurnOptions) -> Result:
-        fields = {"sandbox": await self._named(), **code_fields(code, options), **({"kernel": kernel} if kernel else {})}
+        fields = {"sandbox": await self._named(), **sandbox_calls.code_fields(code, options)}
+        fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
-            return result(await self._links.execute_in_kernel(fields))
-        return result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
+            return sandbox_calls.result(await self._links.execute_in_kernel(fields))
+        return sandbox_calls.result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
 
     async def kernel(self) -> AsyncKernel:
-        """
-        Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits.
-
-        Raises:
-            SandboxOver, Busy, DaemonError: as for `run`.
-        """
+        """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
         return AsyncKernel(self, checked(whole, await self.begin("kernel_open", {}), "kernel", 1))
 
     async def processes(self) -> Rows:
         """
-        The processes that clients have started, with the newest of those that have ended. Each is a dict with
-        `process` (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
+        The processes that clients have started, with the newest of those that have ended. Each is a dict with `process`
+        (its number), `pid`, `title`, `argv`, `age` in seconds, `over`, and `exit_code` once it is known.
         """
         return checked(rows, await self.ask("process_list", {}), "processes")
 
@@ -411,14 +334,8 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def extend(self, *, idle: float | None = None, lifetime: float | None = None) -> dict[str, Any]:
         """
-        Change when the daemon ends the sandbox.
-
-        Args:
-            idle: seconds without a call.
-            lifetime: seconds from now.
-
-        Returns:
-            The sandbox's state, as `info` returns it.
+        Have the daemon end the sandbox after *idle* seconds without a call, or *lifetime* seconds from now; returns
+        `info`.
         """
         asked = {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
         return checked(answer, await self.ask("sandbox_extend", asked))
@@ -445,12 +362,7 @@ class AsyncSandbox(AsyncOverlayCalls):
             await self._links.close()
 
     async def detach(self) -> str:
-        """
-        Close the connections, and let the sandbox run on.
-
-        Returns:
-            The sandbox's id, for `attach`.
-        """
+        """Close the connections, and let the sandbox run on; returns its id, for `attach`."""
         found = await self._named()
         if self._fields.get("held"):
             await self.ask("sandbox_extend", {"detach": True})

@@ -1,8 +1,4 @@
-"""
-What the asyncio client waits by: waiting.py has the same names for the blocking client.
-
-Runs in:   anybody's program, in one event loop.
-"""
+"""What the asyncio client waits by: waiting.py has the same names for the blocking client."""
 
 from __future__ import annotations
 

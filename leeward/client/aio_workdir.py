@@ -1,9 +1,4 @@
-"""
-A folder with tools for asyncio: the calls of `WorkdirSandbox`, with `await`.
-
-Runs in:   anybody's program. Each call is one of `WorkdirSandbox`, in a thread that belongs to this object: file calls
-           are system calls, which can't be awaited, and all others wait for the daemon.
-"""
+"""A folder with tools for asyncio: the calls of `WorkdirSandbox`, each in a thread that belongs to this object."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leeward.client.fetching import Fetched, Headers
@@ -32,33 +26,15 @@ MOST_AT_ONCE = 16
 
 
 class AsyncWorkdirSandbox:
-    """
+    r"""
     A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         async with leeward.AsyncWorkdirSandbox("project") as work:
-            await work.write_file("numbers", "40\\n2\\n")
+            await work.write_file("numbers", "40\n2\n")
             print((await work.exec("sort", ["-n", "numbers"])).text)
 
-    `WorkdirSandbox` describes the options, the calls and the errors. Tasks may share it: 16 calls run at once. If a
+    `WorkdirSandbox` describes the arguments, the calls and the errors. Tasks may share it: 16 calls run at once. If a
     task is cancelled, its command runs on until it ends or reaches its time limit.
-
-    Args:
-        work_dir: the folder. Commands start in it, and may write there.
-        mounts: further folders of the host, as for Sandbox.
-        env_vars: environment variables of commands; besides these, commands have PATH alone.
-        timeout: seconds for each command.
-        memory: bytes, or a size such as "512M", for all commands that run at the same time and their files in /tmp.
-        cpu: processor seconds for each command, with all that it starts.
-        fetch_policy: as for WorkdirSandbox.
-        egress: as for WorkdirSandbox.
-        overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
-        compare: as for WorkdirSandbox.
-        protect: as for WorkdirSandbox.
-        socket: path of the daemon's socket; as for Client.
-
-    Raises:
-        WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
-        RequestRejected: a value has a wrong type, or a text isn't a size.
     """
 
     def __init__(self, work_dir: str | os.PathLike[str], mounts: Iterable[Mount] = (),
@@ -122,8 +98,7 @@ class AsyncWorkdirSandbox:
     async def __aenter__(self) -> AsyncWorkdirSandbox:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                        trace: TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.destroy()
 
     def __repr__(self) -> str:

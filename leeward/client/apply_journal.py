@@ -1,13 +1,11 @@
 """
 The journal of an `apply`: all that is to be written, complete on the disk before the first change of the host's folder.
 
-Runs in:   anybody's program, with that program's own rights.
 Holds:     a folder of the user's state has one file for each `apply` that is under way, locked by its program. One that
            is complete and has no lock was left by a program that was killed: `interrupted` gives it to the next one,
            which finishes it. An incomplete one is removed: its program had changed nothing.
 Trust:     the folder is used only if no other user can enter it. Without such a folder the journal is a file without a
            name, and an `apply` that is killed stays half done.
-Source:    flock(2), rename(2)
 """
 
 from __future__ import annotations
@@ -119,12 +117,7 @@ def _text(value: Any) -> Any:
 
 
 def begun(environ: Mapping[str, str]) -> ApplyJournal:
-    """
-    An empty journal, which this program has locked.
-
-    Raises:
-        OSError: no file can be made.
-    """
+    """An empty journal, which this program has locked."""
     folder = _own(state_folder(environ))
     if folder is None:
         with tempfile.TemporaryFile() as file:
@@ -139,10 +132,7 @@ def begun(environ: Mapping[str, str]) -> ApplyJournal:
 
 
 def interrupted(environ: Mapping[str, str]) -> Iterator[ApplyJournal]:
-    """
-    The complete journals that programs have left which were killed, each locked while the caller has it. Incomplete ones
-    are removed.
-    """
+    """The complete journals of programs that were killed, each locked while the caller has it. Others are removed."""
     folder = state_folder(environ)
     try:
         names = sorted(os.listdir(folder))

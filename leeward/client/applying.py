@@ -1,12 +1,10 @@
 """
-Applies a sandbox's changes to the host.
+Applies a sandbox's changes to the host, with this program's own rights.
 
-Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the sandbox's content; see `changes`. Everything is written beneath the folder, without a name, and
            then put at its place (`placing`); no link is followed.
 Once:      all contents are fetched into a journal before the first change of the host. What a program that was killed
            hasn't done, the next one does (`finish_interrupted`), except where the host was changed since.
-Source:    openat2(2)
 """
 
 from __future__ import annotations
@@ -16,12 +14,13 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
-from leeward.client.changes import CHUNK, FOLDER, FolderChange, HostFolder, type_of
+from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
 from leeward.client.file_trees import stays_below
+from leeward.client.host_paths import beneath
 from leeward.client.placing import NewFile, put_link
 from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected, Stale
@@ -29,12 +28,7 @@ from leeward.spec.folders import HOLES
 
 
 def chosen(all_of_them: Sequence[FolderChange], paths: Iterable[str] | None) -> list[FolderChange]:
-    """
-    The changes of *paths* and below them, with the new folders that they need; all changes for None.
-
-    Raises:
-        RequestRejected: one of *paths* hasn't changed.
-    """
+    """The changes of *paths* and below, with the new folders that they need; RequestRejected if one hasn't changed."""
     if paths is None:
         return list(all_of_them)
     wanted = [posixpath.normpath(path) for path in paths]
@@ -53,14 +47,7 @@ def _made(chosen: Sequence[FolderChange]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class FinishedApply:
-    """
-    What was left of an `apply` whose program was killed.
-
-    Attributes:
-        folder: of the host.
-        done: the paths that were applied now.
-        left: why others weren't.
-    """
+    """What was left of an `apply` in *folder* whose program was killed: the paths *done* now, and why others are *left*."""
 
     folder: str
     done: tuple[str, ...]
@@ -78,8 +65,8 @@ class Applying:
 
     Args:
         host: the folder.
-        read: called with the path of a changed file in the sandbox, a descriptor, and a number of bytes. It writes the
-            file's present content to the descriptor: at most that many bytes, and one more if the file is larger.
+        read: writes the present content of a file in the sandbox, by its path, to a descriptor: at most a number of
+            bytes, and one more if the file is larger.
         done: inode and ctime of each path that was applied before; `apply` adds its own.
     """
 
@@ -90,18 +77,9 @@ class Applying:
 
     def apply(self, chosen: Sequence[FolderChange], *, seen: bool = False) -> None:
         """
-        Apply all of *chosen*, after a check of each: if one can't be applied, none is.
-
-        Args:
-            chosen: the changes.
-            seen: whether somebody has looked at *chosen*, so that a file's content has to be the one that was listed.
-
-        Raises:
-            Stale: a path was changed on the host since the sandbox was opened. If another program writes there after
-                the check, or the disk is full, some changes have been applied: those in `applied`.
-            RequestRejected: a change that isn't applied to a host: a special file, a link that leads out of the folder,
-                a sparse file, or one that was seen without a comparison of its content; or the contents can't be kept
-                in the user's state folder.
+        Apply all of *chosen*, after a check of each: if one can't be applied, none is. If they were *seen*, a file's
+        content has to be the one that was listed. Raises as `Sandbox.apply`; RequestRejected if the contents can't be
+        kept in a journal.
         """
         folders = _made(chosen)
         for change in chosen:
@@ -111,28 +89,28 @@ class Applying:
             journal = begun(os.environ)
         except OSError as error:
             raise _no_journal(error) from None
-        try:
+        with contextlib.closing(journal):
             try:
                 for change in chosen:
                     if change.writes_content:
                         self._fetch(change, journal)
                 journal.complete(self._host.row, chosen, [change.path for change in chosen if self._is_retyped(change)])
-            except OSError as error:
+            except BaseException as error:
                 journal.remove()
-                raise _no_journal(error) from None
-            except BaseException:
-                journal.remove()
+                if isinstance(error, OSError):
+                    raise _no_journal(error) from None
                 raise
             self._carry_out(journal)
             journal.remove()  # not if this program is interrupted, say by Ctrl-C: the next one finishes it
-        finally:
-            journal.close()
 
     def _fetch(self, change: FolderChange, journal: ApplyJournal) -> None:
         start = os.fstat(journal.fd).st_size
         self._read(os.fsencode(change.path), journal.fd, change.size)
         size = os.fstat(journal.fd).st_size - start
-        if size != change.size or (change.sha256 is not None and _hash(journal.fd, start) != change.sha256):
+        if size == change.size and change.sha256 is not None:
+            os.lseek(journal.fd, start, os.SEEK_SET)
+            size = size if change.sha256 == digest_of(journal.fd).hex() else -1
+        if size != change.size:
             raise Stale(f"{change.path!r:.120} was changed in the sandbox meanwhile", change.path)
         journal.add(change.path, start)
 
@@ -186,12 +164,8 @@ class Applying:
 
     def _clean(self, change: FolderChange, journal: ApplyJournal) -> None:
         """Remove what has a temporary name yet."""
-        parent, _ = self._parent(change, os.fsencode(change.path))
-        try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(_temporary(journal, change), dir_fd=parent)
-        finally:
-            os.close(parent)
+        with self._parent(change) as (parent, _), contextlib.suppress(FileNotFoundError):
+            os.unlink(_temporary(journal, change), dir_fd=parent)
 
     def _is_done(self, change: FolderChange) -> bool:
         path = os.fsencode(change.path)
@@ -228,13 +202,10 @@ class Applying:
         """Check that a folder of the host that is to be removed has nothing but *gone*."""
         path = os.fsencode(change.path)
         try:
-            fd = open_beneath(self._host.fd, path, FOLDER)
+            with beneath(self._host.fd, path) as fd:
+                names = os.listdir(fd)
         except OSError:
             return  # no folder
-        try:
-            names = os.listdir(fd)
-        finally:
-            os.close(fd)
         if any(path + b"/" + os.fsencode(name) not in gone for name in names):
             raise Stale(f"the folder {change.path!r:.120} is not empty", change.path)
 
@@ -277,20 +248,14 @@ class Applying:
             raise Stale(f"{what} was changed on the host since the sandbox was opened", change.path)
 
     def _remove(self, change: FolderChange, _journal: ApplyJournal) -> None:
-        path = os.fsencode(change.path)
-        parent, name = self._parent(change, path)
-        try:
+        with self._parent(change) as (parent, name):
             about = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._fresh(change, about)
             if stat.S_ISDIR(about.st_mode):
                 os.rmdir(name, dir_fd=parent)
             else:
                 os.unlink(name, dir_fd=parent)
-            self._unsynced[os.path.dirname(path)] = None
-        except OSError as error:
-            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
-        finally:
-            os.close(parent)
+            self._unsynced[os.path.dirname(os.fsencode(change.path))] = None
 
     def _sync(self) -> None:
         """Sync each folder with changed entries, once: a sync for each entry took half of the time of many small files."""
@@ -308,17 +273,21 @@ class Applying:
             finally:
                 os.close(fd)
 
-    def _parent(self, change: FolderChange, path: bytes) -> tuple[int, bytes]:
-        folder, name = os.path.split(path)
+    @contextlib.contextmanager
+    def _parent(self, change: FolderChange) -> Iterator[tuple[int, bytes]]:
+        """A context with a descriptor of the folder of *change*, and its name there; an OSError in it becomes Stale."""
+        folder, name = os.path.split(os.fsencode(change.path))
+        what = f"the folder of {change.path!r:.120}"
         try:
-            return open_beneath(self._host.fd, folder or b".", FOLDER), name
+            with beneath(self._host.fd, folder) as parent:
+                what = f"{change.path!r:.120}"
+                yield parent, name
         except OSError as error:
-            raise Stale(f"the folder of {change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
+            raise Stale(f"{what}: {(error.strerror or '').lower()}", change.path) from None
 
     def _put(self, change: FolderChange, journal: ApplyJournal) -> None:
         path = os.fsencode(change.path)
-        parent, name = self._parent(change, path)
-        try:
+        with self._parent(change) as (parent, name):
             try:
                 about: os.stat_result | None = os.stat(name, dir_fd=parent, follow_symlinks=False)
             except FileNotFoundError:
@@ -331,10 +300,6 @@ class Applying:
             self._place(change, journal, parent, name, about)
             now = os.stat(name, dir_fd=parent, follow_symlinks=False)
             self._done[path] = now.st_ino, now.st_ctime_ns
-        except OSError as error:
-            raise Stale(f"{change.path!r:.120}: {(error.strerror or '').lower()}", change.path) from None
-        finally:
-            os.close(parent)
 
     def _place(self, change: FolderChange, journal: ApplyJournal, parent: int, name: bytes,
                about: os.stat_result | None) -> None:
@@ -379,10 +344,8 @@ def finish_interrupted(environ: Mapping[str, str] = os.environ) -> list[Finished
         except Stale as error:
             found.append(FinishedApply(str(journal.row["path"]), (), (error,)))
         else:
-            try:
+            with contextlib.closing(host):
                 found.append(Applying(host, _nothing, {}).finish(journal))
-            finally:
-                host.close()
         journal.remove()
     return found
 
@@ -397,21 +360,10 @@ def _nothing(_path: bytes, _into: int, _most: int) -> None:
 
 
 def _temporary(journal: ApplyJournal, change: FolderChange) -> bytes:
-    """A name that the sandbox can't guess, in the folder of the change's path."""
+    """A name that the sandbox can't guess."""
     return b".leeward-" + hashlib.sha256(journal.token.encode() + os.fsencode(change.path)).hexdigest()[:32].encode()
 
 
-def _hash(fd: int, at: int) -> str:
-    found = hashlib.sha256()
-    while data := os.pread(fd, CHUNK, at):
-        found.update(data)
-        at += len(data)
-    return found.hexdigest()
-
-
 def leads_out(change: FolderChange) -> bool:
-    """
-    Whether a link could lead out of the folder, alone or together with other links that the sandbox has made: if
-    `deep/link` leads to the top, `deep/link/..` is outside.
-    """
+    """Whether a link could lead out, also by others of the sandbox: if `deep/link` is the top, `deep/link/..` is outside."""
     return not stays_below(os.fsencode(change.link or ""), change.path.count("/"))

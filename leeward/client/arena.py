@@ -1,11 +1,8 @@
 """
 Results in memory files: checked, then mapped.
 
-Runs in:   the clients and the CLI's fast path.
-Trust:     none in the descriptor. A file that can still shrink could end the client by
-           SIGBUS, and one that can still be written could change while it is read. So the
-           seals and the size are read from the kernel.
-Source:    memfd_create(2), fcntl(2) on file sealing
+Trust:     none in the descriptor. A file that can shrink could end the client by SIGBUS, and one that can be written
+           could change while it is read. So the seals and the size are read from the kernel: memfd_create(2), fcntl(2).
 """
 
 from __future__ import annotations
@@ -25,14 +22,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 def map_arena(fd: int, size: int) -> memoryview:
-    """
-    Map the *size* bytes of *fd* read-only, for as long as a view of them lives.
-
-    The mapping holds a descriptor of its own; the caller still owns *fd*.
-
-    Raises:
-        BadReply: the file isn't sealed, isn't a memory file, or has another size.
-    """
+    """Map *fd*, which stays the caller's, read-only; BadReply if it isn't a sealed memory file of *size* bytes."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -48,7 +38,6 @@ def map_arena(fd: int, size: int) -> memoryview:
 
 
 def map_arenas(fds: Sequence[int], sizes: Sequence[int]) -> list[memoryview]:
-    """Map all of *fds*, and close them, also on failure."""
     try:
         return [map_arena(fd, size) for fd, size in zip(fds, sizes, strict=True)]
     finally:

@@ -1,10 +1,9 @@
 """
-The automatic start of a daemon: if none answers on the user's own default socket, a client starts one.
+The automatic start of a daemon, when a job can't be sent: if none answers on the user's own default socket, a client
+runs `leeward daemon start --idle-exit` by its own interpreter; the daemon has the user's rights and no others.
 
-Runs in:   the clients and the CLI, when a job can't be sent. They run `leeward daemon start --idle-exit` by their own
-           interpreter; the daemon has the user's rights and no others.
-Not for:   a socket that was named (by an argument, LEEWARD_SOCKET, the configuration); a user who has a service
-           for that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
+Not for:   a socket that was named (by an argument, LEEWARD_SOCKET, the configuration); a user who has a service for
+           that socket; a process that runs with another user's rights; LEEWARD_AUTOSTART=0.
 Trust:     the socket's folder must belong to this user and be writable by no other, and is opened without following a
            link: in /tmp another user may have made a folder with that name. The daemon checks again before it binds.
 Blocks:    START_S at most. Clients that start at once take turns by a lock in that folder, which the kernel releases
@@ -43,7 +42,6 @@ _UNITS = ("leeward.socket", "leeward.service")
 
 
 def may_start(path: str) -> bool:
-    """Whether this process may start a daemon on *path*."""
     uid = os.geteuid()
     return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
             and bool(sys.executable) and not getattr(sys, "frozen", False) and not _has_service(uid))
@@ -56,12 +54,7 @@ def _has_service(uid: int) -> bool:
 
 
 def start(path: str) -> None:
-    """
-    Start a daemon on *path*, unless another process has just done so; return when it answers.
-
-    Raises:
-        DaemonAway: the daemon can't be started; the message has its error.
-    """
+    """Start a daemon on *path*, unless another process does; return when it answers. DaemonAway with its error otherwise."""
     until = time.monotonic() + START_S
     folder = _folder(path)
     lock = -1
@@ -137,12 +130,7 @@ def _run(path: str, until: float) -> None:
 
 
 def _failed(path: str, reason: str, without: bool = True) -> DaemonAway:
-    """
-    The error for a daemon that can't be started.
-
-    Args:
-        without: `leeward run` may work nevertheless.
-    """
+    """The error for a daemon that can't be started; *without* one `leeward run` may work nevertheless."""
     cures = ("`leeward run` needs none, and " if without else "") + "`leeward doctor` says what this host lacks"
     error = DaemonAway(f"no daemon answers on {quoted(path)}, and none could be started: {reason}; {cures}")
     error.may_have_run = False

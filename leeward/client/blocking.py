@@ -1,14 +1,9 @@
 # Made by ./dev generate
-"""
-The client of jobs, for blocking programs.
-
-Runs in:   anybody's program.
-"""
+"""The client of jobs, for blocking programs."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Any, Unpack
 
 from leeward.client.calls import Calls
@@ -31,83 +26,71 @@ class Client(Calls):
     thread a client of its own, or use asyncio. After a fork, parent and child each use a connection of their own.
 
     Args:
-        socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else
-            that of the user's own daemon.
-        retry: send a request again, over a new connection, if nothing of the request has run: the daemon is stopping
-            and refused it, or closed the connection before it received a byte. The client tries for 10 seconds, or
-            until the call's deadline. If *retry* is False, these errors are raised, except for a connection that was
-            closed while it was idle.
+        socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else that of the user's own daemon.
+        retry: send a request again, over a new connection, if nothing of it has run: the daemon is stopping and refused
+            it, or closed the connection before it received a byte. The client tries for 10 seconds, or until the call's
+            deadline. Without *retry* only a connection that was closed while it was idle is made anew.
         retry_busy: send a request again that the daemon refused because it is busy, after the time that the daemon
-            names or after a short pause. The client tries until the call's deadline, or for 30 seconds, which begin
-            again whenever another call of this client was served. If *retry_busy* or *retry* is False, Busy is raised
-            at once.
+            names or a short pause: until the call's deadline, or for 30 seconds, which begin again whenever another
+            call of this client was served. If *retry_busy* or *retry* is False, Busy is raised at once.
     """
 
     def execute(self, code: str | bytes | None = None, *, deadline: float | None = None, idempotent: bool = False,
                 **options: Unpack[Options]) -> Result:
         """
-        Run code in a fresh process, and wait for its result.
+        Run code in a fresh process, and wait for its result. A failure of the job is a Result, never an exception.
 
         Args:
             code: Python source, at most 16 MiB. Either this or `module` has to be given.
-            deadline: seconds that this call may take in all, time in the queue included.
-                Without it the call waits as long as the daemon is responsive; the
-                daemon bounds the time in the queue and the job's time.
-            idempotent: the job may run twice: send the request again also if the connection is lost while the job may
-                be running.
+            deadline: seconds that this call may take in all, the queue included. Without it the call waits as long as
+                the daemon is responsive, which bounds the time in the queue and the job's time.
+            idempotent: the job may run twice: send the request again also if the connection is lost while it may be
+                running.
 
         Keyword Args:
             module (str): the name of a module, which is run as `python -m` runs it.
             args (Iterable[str]): `sys.argv[1:]`.
             env (Mapping[str, str]): environment variables, added to the sandbox's own.
-            files (Mapping[str, bytes | str]): files to write to /workspace before the job starts, by their names
-                relative to /workspace or absolute paths in it; text is written as UTF-8. At most 1,024 files, together
-                64 MiB.
+            files (Mapping[str, bytes | str]): files to write before the job starts, by their paths in /workspace; text
+                as UTF-8. At most 1,024 files, together 64 MiB.
             stdin (bytes | str): the job's standard input, at most 64 MiB. Empty by default.
-            collect (Iterable[str]): files below /workspace to return in `Result.files`: names of files, names of
-                folders for all files in them, and glob patterns with `**` and `{a,b}`. "." is all of /workspace.
-                `Result.left_out` lists the files that weren't returned.
-            display (bool): collect what the code shows: the value of its last expression, `display(...)`, figures of
-                matplotlib. They are in `Result.results`, and the value's repr is `Result.value`. Not with `module`.
+            collect (Iterable[str]): files in /workspace to return in `Result.files`: names of files, names of folders
+                for all in them, and glob patterns with `**` and `{a,b}`; "." is all. `Result.left_out` lists what
+                wasn't returned.
+            display (bool): collect what the code shows (the value of its last expression, `display(...)`, figures of
+                matplotlib) in `Result.results`, and the value's repr in `Result.value`. Not with `module`.
             timeout (float): seconds that the job may run; time in the queue doesn't count.
-            memory (int | str): bytes, or a size such as "512M", for all the job's processes
-                and files together.
+            memory (int | str): bytes, or a size such as "512M", for all the job's processes and files together.
             processes (int): processes and threads at once.
             output (int | str): bytes of stdout and stderr together.
             overflow (str): what happens to a job that writes more: "end", the default, ends it; with "cut" it goes on,
                 and the beginning and the end of its output are kept.
-            name (str): the file name that tracebacks show; `<string>` by default. With another one the code is written to
-                this file, as `multiprocessing` needs it for spawn and forkserver.
-            label (str): your own name for the job, at most 64 letters, digits and ._:/@-. The daemon's log and the
-                result have it. The result also has the job's number in the log.
-            functions (Mapping[str, Callable]): functions that the code may call, by their names in the code. Each call
-                runs in this process, in a thread of its own, with arguments that the job chooses: don't trust them.
-                With asyncio a coroutine function runs in the event loop instead. Arguments and results are values of
-                JSON and bytes, 512 KiB at most. At most 64 functions; at most 16 calls run at once. Not with `module`.
+            name (str): the file name that tracebacks show; `<string>` by default. With another one the code is written
+                to this file, as `multiprocessing` needs it for spawn and forkserver.
+            label (str): your own name for the job, for the daemon's log and the result: at most 64 letters, digits and
+                ._:/@-. The result also has the job's number in the log.
+            functions (Mapping[str, Callable]): functions that the code may call, by their names in it; at most 64, 16
+                calls at once, and not with `module`. Each call runs in this process, in a thread of its own (with
+                asyncio a coroutine function runs in the event loop), with arguments that the job chooses: don't trust
+                them. Arguments and results are values of JSON and bytes, 512 KiB at most.
             call_timeout (float): seconds that a call of a function waits for its answer, 60 by default; then the call
                 raises TimeoutError in the job.
-            stop_clock (bool): don't count the time of calls for the job's time limit, up to the longest limit that the
-                daemon allows.
-            profile (str): the profile, which says what the sandbox shows and permits: `python`, `workdir`, or a profile
-                that the operator has configured.
-            environment (str): the name of an environment in the daemon's configuration: an interpreter and its
-                packages.
-            packages (Iterable[str]): requirements for pip, in place of `environment`, as for Sandbox. The first call
-                installs them.
-            egress (str): the name of an egress policy in the daemon's configuration; without one the job has no
-                network.
+            stop_clock (bool): don't count the time of calls for the job's time limit, up to the daemon's longest limit.
+            profile (str): what the sandbox shows and permits: `python`, `workdir`, or a profile that the operator has
+                configured.
+            environment (str): an environment in the daemon's configuration: an interpreter and its packages.
+            packages (Iterable[str]): requirements for pip such as "pandas==2.2", in place of `environment`. The first
+                call installs them, unless the daemon has an environment of these packages.
+            egress (str): an egress policy in the daemon's configuration; without one the job has no network.
             policy (Mapping[str, Any]): a policy as docs/egress.md describes it, which narrows the policy of `egress`.
             allow_network (bool): reach all public names and addresses on the ports 80 and 443, if the operator has set
                 `allow_network`; in place of `egress`.
 
-        Returns:
-            How the job ended. A failure of the job is a Result, never an exception.
-
         Raises:
             DaemonAway: no daemon answers on the socket, or it closed the connection.
             NoAnswer: *deadline* has passed, or the daemon didn't respond for 20 s.
-            Refused: the daemon refused the request; the subclass says why, such as Busy,
-                QueueTimeout or RequestRejected.
+            Refused: the daemon refused the request; the subclass says why, such as Busy, QueueTimeout or
+                RequestRejected.
             BadReply: the bytes received aren't leeward's protocol.
 
         Each of these errors has the attribute `may_have_run`: whether the job may have run.
@@ -118,69 +101,40 @@ class Client(Calls):
             options, fields, lambda fields: self._call("execute", fields, until, idempotent, served)))
 
     def ping(self, timeout: float = 5.0) -> float:
-        """
-        Measure the daemon's response time.
-
-        Args:
-            timeout: seconds to wait for the answer.
-
-        Returns:
-            Seconds from the request to the answer.
-
-        Raises:
-            DaemonError: as for `execute`.
-        """
+        """The daemon's response time in seconds. It may take *timeout* seconds; else DaemonError, as for `execute`."""
         start = time.monotonic()
         self._simple("ping", {}, timeout)
         return time.monotonic() - start
 
     def status(self, timeout: float = 5.0) -> dict[str, Any]:
-        """
-        Ask for the daemon's state: workers, jobs, layers.
-
-        Args:
-            timeout: seconds to wait for the answer.
-
-        Returns:
-            What `leeward status --json` prints; docs/wire.md lists the fields.
-
-        Raises:
-            DaemonError: as for `execute`.
-        """
+        """The daemon's state, as `leeward status --json` prints it; docs/wire.md lists the fields. Raises as `ping`."""
         return self._simple("status", {}, timeout)
 
     def egress_asks(self, after: int = 0, wait: float = 0.0) -> list[EgressAsk]:
         """
         The connections and requests of sandboxes that wait for an answer, by a rule of `ask` of their policy
-        (docs/egress.md), the oldest first; for the operator alone. A call with a *wait* registers this client as a
-        listener until it is closed; without a listener such connections are refused at once.
+        (docs/egress.md), the oldest first; Forbidden if this user is a guest of the daemon. A call with a *wait*
+        registers this client as a listener until it is closed; without a listener such connections are refused at once.
 
         Args:
             after: return the asks with higher numbers than this, at most 64.
             wait: seconds to wait if there is no ask, at most 3,600. Other threads that share this client wait, too.
-
-        Raises:
-            Forbidden: this user is a guest of the daemon.
-            DaemonError: as for `execute`.
         """
         return asks_of(self._simple("egress_asks", {"after": after, "wait": wait}, wait + 5.0))
 
     def answer_egress_ask(self, ask: int, allow: bool, message: str = "", timeout: float = 5.0) -> bool:
         """
-        Answer an ask: allow the connection or request that waits, or refuse it.
+        Answer an ask: allow the connection or request that waits, or refuse it. Raises as `egress_asks`.
 
         Args:
             ask: the ask's number.
-            allow: True to allow the connection or request, False to refuse it.
+            allow: False refuses it.
             message: the text of the answer 403 to a refused HTTP request, at most 500 characters; by default "Denied by
                 leeward (request N)".
             timeout: seconds to wait for the daemon.
 
         Returns:
             False if the connection or request didn't wait any more.
-
-        Raises:
-            Forbidden, DaemonError: as for `egress_asks`.
         """
         fields = {"ask": ask, "allow": allow, "message": message}
         return taken(self._simple("egress_answer", fields, timeout))
@@ -188,6 +142,5 @@ class Client(Calls):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

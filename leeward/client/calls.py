@@ -1,8 +1,4 @@
-"""
-The calls of a blocking client over its connection, one after the other.
-
-Runs in:   anybody's program.
-"""
+"""The calls of a blocking client over its connection, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from leeward.client.link import Link
-from leeward.client.options import Options, SessionOptions, requirements_of, session_fields
+from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.session import Session
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import Reply
@@ -30,10 +26,7 @@ _STATUS_S = 5.0
 
 
 class Calls:
-    """
-    The base class of `Client`, which describes the arguments. It has what the shapes of the client do each in its own way:
-    the connection, and sessions.
-    """
+    """The base class of `Client`, which describes the arguments: the connection and sessions for blocking programs."""
 
     def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
                  retry_busy: bool = True) -> None:
@@ -44,19 +37,16 @@ class Calls:
 
     def interrupt(self) -> None:
         """
-        Raise KeyboardInterrupt in the job that `execute` waits for. A job that still waits for a worker is cancelled,
-        and `execute` raises Cancelled.
-
-        Call it from another thread than the one that waits. It doesn't wait for the job to end.
+        Raise KeyboardInterrupt in the job that `execute` waits for, or cancel it if it waits for a worker: `execute`
+        raises Cancelled then. Call this from another thread; it doesn't wait for the job to end.
         """
         self._link.hurry("interrupt")
 
     def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
         """
-        Open a session: one process that keeps its state between jobs.
-
-        The session has a connection of its own, and occupies one of the daemon's workers
-        until it is closed.
+        Open a session: one process that keeps its state between jobs. It has a connection of its own, and occupies one
+        of the daemon's workers until it is closed. Raises as `execute`; Busy if the daemon has as many sessions as it
+        can have, and none of them ended in time.
 
             with client.session() as session:
                 session.execute("x = 6")
@@ -69,8 +59,7 @@ class Calls:
             memory (int | str): bytes, or a size such as "512M", for the whole session.
             processes (int): processes and threads at once, for the whole session.
             timeout (float): seconds for each job that doesn't set its own.
-            output (int | str): bytes of stdout and stderr together, for each job that
-                doesn't set its own.
+            output (int | str): bytes of stdout and stderr together, for each job that doesn't set its own.
             overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,
                 it goes on, and the beginning and the end of its output are kept; "end" ends it, and the state is lost.
             idle (float): seconds without a job after which the daemon ends the session.
@@ -80,16 +69,12 @@ class Calls:
             egress (str): as for `execute`.
             policy (Mapping[str, Any]): as for `execute`.
             allow_network (bool): as for `execute`.
-
-        Raises:
-            Busy: the daemon has as many sessions as it can have, and none of them ended in time.
-            DaemonError: as for `execute`.
         """
         until = None if deadline is None else time.monotonic() + deadline
         return self._with_packages(options, session_fields(options), lambda fields: Session(
             self.socket, fields, deadline=until, retry=self._retry, retry_busy=self._retry_busy))
 
-    def _with_packages(self, options: Options | SessionOptions, fields: Mapping[str, Any],
+    def _with_packages(self, options: PlaceOptions, fields: Mapping[str, Any],
                        attempt: Callable[[Mapping[str, Any]], T]) -> T:
         """The result of *attempt* with *fields*, to which the environment of the packages in *options* is added."""
         requirements = requirements_of(options)

@@ -1,10 +1,8 @@
 """
 Lists what a sandbox has changed in its copy of a folder of the host.
 
-Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the bytes from the daemon and the sandbox: names, modes, links and content are hostile.
-           Everything is opened beneath the folder; no link is followed, there or on the path to it.
-Source:    openat2(2)
+Trust:     none in the bytes from the daemon and the sandbox: names, modes, links and content are hostile. Everything is
+           opened beneath the folder; no link is followed, there or on the path to it.
 
 A path of the host counts as changed meanwhile when its ctime is not before the sandbox's opening. A ctime can be set
 back only by setting the system's clock back.
@@ -21,7 +19,7 @@ from typing import Any
 
 from msgpack import Unpacker
 
-from leeward._native.beneath import open_beneath
+from leeward.client.host_paths import beneath
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, Stale
 
@@ -46,8 +44,8 @@ class FolderChange:
         type: "file", "folder", "link", or "special" for a FIFO, socket or device. A deleted path has its former type.
         mode: permission bits in the sandbox.
         size: bytes.
-        sha256: the SHA-256 of a file's content, in hexadecimal; None for a file that wasn't compared (`is_compared`)
-            and for other types.
+        sha256: of a file's content, in hexadecimal; None for a file that wasn't compared (`is_compared`) and other
+            types.
         large: whether this is a file above 50 MiB.
         link: the text of a link.
         allocated: bytes that a file occupies on the disk.
@@ -65,10 +63,7 @@ class FolderChange:
 
     @property
     def is_compared(self) -> bool:
-        """
-        False for a file without a hash: it has large holes, or there was no time to read it, or with `compare` it has
-        more than 50 MiB.
-        """
+        """False for a file without a hash: with large holes, not read for lack of time, or with `compare` above 50 MiB."""
         return self.sha256 is not None or not self.writes_content
 
     @property
@@ -97,12 +92,7 @@ class UpperRow:
 
 
 def entries(data: bytes | memoryview) -> list[UpperRow]:
-    """
-    The rows in a memory file.
-
-    Raises:
-        BadReply: *data* isn't a valid list of rows.
-    """
+    """The rows in a memory file; BadReply if it isn't a valid list of them."""
     try:
         *rows, end = Unpacker(_Bytes(data), raw=False, strict_map_key=True)
         if end is not None:
@@ -120,8 +110,6 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
 
 
 class _Bytes:
-    """A file object over a buffer, which isn't copied."""
-
     def __init__(self, data: bytes | memoryview) -> None:
         self._data, self._at = memoryview(data), 0
 
@@ -138,16 +126,16 @@ def type_of(mode: int) -> str:
     return "special"
 
 
+def digest_of(fd: int) -> bytes:
+    """SHA-256 of a file's content, from the descriptor's offset on."""
+    found = hashlib.sha256()
+    while data := os.read(fd, CHUNK):
+        found.update(data)
+    return found.digest()
+
+
 class HostFolder:
-    """
-    The folder of the host below an overlay.
-
-    Args:
-        row: the daemon's row of the mount, with `path`, `device`, `inode` and `since`.
-
-    Raises:
-        Stale: the folder can't be opened, or another folder is at that path now.
-    """
+    """The folder of the host below an overlay, by the daemon's row of the mount. Stale if another one is at that path now."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self.row = row
@@ -167,37 +155,25 @@ class HostFolder:
     def look(self, path: bytes) -> os.stat_result | None:
         """The stat of *path*; None if it doesn't exist, or if a part of the path is a link or another mount."""
         try:
-            fd = open_beneath(self.fd, path, _LOOK)
+            with beneath(self.fd, path, _LOOK) as fd:
+                return os.fstat(fd)
         except OSError as error:
             if error.errno in _NOT_SEEN:
                 return None
             raise
-        try:
-            return os.fstat(fd)
-        finally:
-            os.close(fd)
 
     def digest(self, path: bytes) -> bytes | None:
         """SHA-256 of a file's content; None if it can't be read."""
-        found = hashlib.sha256()
         try:
-            fd = open_beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with beneath(self.fd, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
+                return digest_of(fd)
         except OSError:
             return None
-        try:
-            while data := os.read(fd, CHUNK):
-                found.update(data)
-        finally:
-            os.close(fd)
-        return found.digest()
 
     def link(self, path: bytes) -> bytes:
         parent, name = os.path.split(path)
-        fd = open_beneath(self.fd, parent or b".", FOLDER)
-        try:
+        with beneath(self.fd, parent) as fd:
             return os.readlink(name, dir_fd=fd)
-        finally:
-            os.close(fd)
 
     def below(self, path: bytes) -> list[bytes]:
         """Everything in the folder *path*, at any depth."""
@@ -205,21 +181,13 @@ class HostFolder:
         while todo:
             folder = todo.pop()
             try:
-                fd = open_beneath(self.fd, folder, FOLDER)
+                with beneath(self.fd, folder) as fd, os.scandir(fd) as entries:
+                    listed = [(folder + b"/" + os.fsencode(entry.name), entry.is_dir(follow_symlinks=False))
+                              for entry in entries]
             except OSError:
                 continue
-            try:
-                for name in map(os.fsencode, os.listdir(fd)):
-                    inner = folder + b"/" + name
-                    try:
-                        about = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # removed meanwhile
-                    found.append(inner)
-                    if stat.S_ISDIR(about.st_mode):
-                        todo.append(inner)
-            finally:
-                os.close(fd)
+            found += [inner for inner, _ in listed]
+            todo += [inner for inner, is_folder in listed if is_folder]
         return found
 
 
@@ -228,36 +196,23 @@ def changes(rows: Sequence[UpperRow], host: HostFolder) -> list[FolderChange]:
     here = {row.path for row in rows}
     found: dict[bytes, FolderChange] = {}
 
-    def deleted(path: bytes, about: os.stat_result) -> None:
-        for each, was in ((path, about), *((inner, host.look(inner)) for inner in _tree(host, path, about))):
-            if was is not None and (each == path or each not in here):
-                found[each] = FolderChange(os.fsdecode(each), "deleted", type_of(was.st_mode),
-                                           stat.S_IMODE(was.st_mode), was.st_size)
-
     for row in rows:
         about = host.look(row.path)
-        kind = _kind(row, about, host)
-        if row.type == "gone":
-            if about is not None:
-                deleted(row.path, about)
-            continue
+        lost = [row.path] if row.type == "gone" else []
         if about is not None and stat.S_ISDIR(about.st_mode) and (row.hides or row.type != "folder"):
-            for inner in host.below(row.path):
-                was = host.look(inner)
-                if was is not None and inner not in here and inner not in found:
-                    found[inner] = FolderChange(os.fsdecode(inner), "deleted", type_of(was.st_mode),
-                                          stat.S_IMODE(was.st_mode), was.st_size)
+            lost += host.below(row.path)
+        for path in lost:
+            was = host.look(path)
+            if was is not None and (path == row.path or path not in here):
+                found[path] = FolderChange(os.fsdecode(path), "deleted", type_of(was.st_mode),
+                                           stat.S_IMODE(was.st_mode), was.st_size)
+        kind = "" if row.type == "gone" else _kind(row, about, host)
         if kind:
-            large = row.type == "file" and row.size > LARGE
             found[row.path] = FolderChange(
                 os.fsdecode(row.path), kind, row.type, row.mode, row.size,
-                None if row.digest is None else row.digest.hex(), large,
+                None if row.digest is None else row.digest.hex(), row.type == "file" and row.size > LARGE,
                 os.fsdecode(row.link) if row.type == "link" else None, row.allocated)
     return [found[path] for path in sorted(found)]
-
-
-def _tree(host: HostFolder, path: bytes, about: os.stat_result) -> list[bytes]:
-    return host.below(path) if stat.S_ISDIR(about.st_mode) else []
 
 
 def _kind(row: UpperRow, about: os.stat_result | None, host: HostFolder) -> str:

@@ -1,8 +1,4 @@
-"""
-Text that comes in pieces, which are cut anywhere.
-
-Runs in:   the clients, and the approvals service; pure.
-"""
+"""Text that comes in pieces, which are cut anywhere; for the clients and the approvals service."""
 
 from __future__ import annotations
 
@@ -19,11 +15,8 @@ def begun(data: bytes) -> bytes:
 
 def text_of_piece(before: bytes, data: bytes, *, last: bool = False) -> tuple[str, bytes]:
     """
-    The text of *data*, with U+FFFD for what is invalid, and the character that it has begun.
-
-    Args:
-        before: the character that the piece before has begun; it is in the text.
-        last: nothing follows, so the text also has a character that *data* doesn't end.
+    The text of *data* after *before*, the character that the piece before has begun, with U+FFFD for what is invalid;
+    and the character that *data* has begun, which is in the text if this piece is the *last*.
     """
     whole = before + data
     left = b"" if last else begun(whole)

@@ -1,10 +1,4 @@
-"""
-Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none.
-
-Runs in:   a client's process.
-
-Uses `_socket`, as link.py does.
-"""
+"""Connects a client to a daemon, checks the daemon's user, and starts a daemon if there is none."""
 
 from __future__ import annotations
 
@@ -32,14 +26,7 @@ MAX_PATH = 107
 
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
-    """
-    The error for a daemon that can't be reached. Its text names both cures: to start a daemon, or to use `leeward run`.
-
-    Args:
-        path: the socket's path.
-        reason: why the daemon can't be reached.
-        may_have_run: whether a byte of the request was handed to the kernel.
-    """
+    """The error for a daemon that can't be reached. It *may have run* if the kernel got a byte of the request."""
     error = DaemonAway(f"no daemon answers on {quoted(path)} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
     error.may_have_run = may_have_run
@@ -78,14 +65,8 @@ def _connect(sock: Socket, path: str) -> None:
 
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
-    Connect to the daemon, and check its user: root, our own user, or the user that LEEWARD_TRUSTED_UID names.
-
-    Args:
-        wait: wait up to CONNECT_S while the daemon's backlog is full. Without it the socket
-            is non-blocking, and the result is None if the backlog is full.
-
-    Raises:
-        DaemonAway: no process listens on *path*, or a process of another user does.
+    Connect to the daemon, if its user is root, our own, or that of LEEWARD_TRUSTED_UID; else DaemonAway. Waits up to
+    CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the result is None then.
     """
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
@@ -120,13 +101,7 @@ def connect(path: str, wait: bool = True) -> Socket | None:
 
 
 def started(path: str, op: str) -> bool:
-    """
-    Start a daemon on *path* for a request *op*, unless a client mustn't start one there. Returns whether one was
-    started.
-
-    Raises:
-        DaemonAway: the daemon can't be started.
-    """
+    """Start a daemon on *path* for a request *op*, unless a client mustn't: whether it did; DaemonAway if it can't."""
     if op in ASKING or type(path) is str:
         return False
     from leeward.client import autostart  # imports subprocess, which a client with a daemon doesn't need

@@ -1,14 +1,11 @@
 """
-The state of the protocol on one connection: ids, replies, descriptors.
+The state of the protocol on one connection: ids, replies, descriptors. It owns received descriptors until a caller
+takes them.
 
-Runs in:   the clients and the CLI's fast path. No socket and no clock, so the blocking
-           and the asyncio client share it. It owns received descriptors until a caller takes
-           them.
 Trust:     none in the daemon's bytes; see wire/replies.py.
 
-Replies come in any order, and are matched by id. Descriptors come in the stream beside the
-bytes of their frame, and the kernel keeps that order: each frame that announces memory files
-takes the first descriptors of the queue.
+Replies come in any order, and are matched by id. Descriptors come in the stream beside the bytes of their frame, and
+the kernel keeps that order: each frame that announces memory files takes the first descriptors of the queue.
 """
 
 from __future__ import annotations
@@ -22,17 +19,20 @@ from leeward.wire.template import parse_by_template
 
 TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, ParamSpec, TypeVar
 
     from leeward.wire.replies import Reply
+
+    Answer = tuple[Reply, list[int]]  # a reply, and its descriptors, which the caller owns
+    P = ParamSpec("P")
+    T = TypeVar("T")
 
 #: Descriptors that one read can bring; the kernel itself stops at 253.
 MAX_DESCRIPTORS = 16
 
 
 def refusal(reply: Reply) -> Refused:
-    """The exception for a reply that is a refusal."""
     kind = BY_KIND.get(reply.kind)
     if kind is None:
         error = Refused(reply.message, reply.retry_after)
@@ -44,6 +44,14 @@ def refusal(reply: Reply) -> Refused:
 
         return over(reply.message, reply.error)
     return kind(reply.message, reply.retry_after)
+
+
+def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """The result of *read*, a decoder of an answer, whose PeerError becomes BadReply."""
+    try:
+        return read(*args, **more)
+    except PeerError as error:
+        raise BadReply(f"the daemon broke the protocol: {error}") from None
 
 
 class Conversation:
@@ -61,22 +69,12 @@ class Conversation:
         return len(self._waiting)
 
     def request(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
-        """
-        A new request: its id, and the frame to send.
-
-        Raises:
-            RequestRejected: the fields can't be encoded.
-        """
+        """A new request: its id, and the frame to send; RequestRejected if the fields can't be encoded."""
         number, payload = self.payload(op, fields)
         return number, frame(payload)
 
     def payload(self, op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
-        """
-        A new request: its id, and the payload without the frame's header. Adding the header would copy the payload.
-
-        Raises:
-            RequestRejected: the fields can't be encoded.
-        """
+        """As `request`, without the frame's header: adding it would copy the payload."""
         number = self._last + 1
         try:
             data = pack({"v": VERSION, "id": number, "op": op, **fields})
@@ -95,11 +93,8 @@ class Conversation:
 
     def received(self, data: bytes, descriptors: Sequence[int] = ()) -> list[tuple[Reply, list[int]]]:
         """
-        The replies that are complete now, each with its descriptors, which the caller owns.
-
-        Raises:
-            BadReply: the daemon broke the protocol; close the connection.
-            Refused: the daemon refused the whole connection.
+        The replies that are complete now, each with its descriptors, which the caller owns. BadReply if the daemon
+        broke the protocol (close the connection then), Refused if it refused the whole connection.
         """
         if self._reader.idle and not (descriptors or self._descriptors):
             usual = parse_by_template(data)

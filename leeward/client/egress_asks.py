@@ -1,7 +1,6 @@
 """
 The asks of egress, for both clients: connections that wait for an answer, because a rule of `ask` says so.
 
-Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes, nor in the texts, which a job chooses.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from leeward.client.conversation import checked
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError
 from leeward.wire.egress_asks import check_ask
@@ -56,22 +56,16 @@ class EgressAsk:
 
 
 def asks_of(answer: Mapping[str, Any]) -> list[EgressAsk]:
-    """
-    The asks in the answer to an egress_asks request.
-
-    Raises:
-        BadReply: *answer* isn't a valid answer to that request.
-    """
+    """The asks in the answer to an egress_asks request; BadReply if it isn't valid."""
     rows = answer.get("events")
-    try:
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise PeerError("egress_asks: no rows")
-        return [_ask_of(row) for row in rows]
-    except PeerError as error:
-        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    if not isinstance(rows, list):
+        raise BadReply("the daemon broke the protocol: egress_asks: no rows")
+    return [checked(_ask_of, row) for row in rows]
 
 
-def _ask_of(row: Mapping[str, Any]) -> EgressAsk:
+def _ask_of(row: Any) -> EgressAsk:
+    if not isinstance(row, dict):
+        raise PeerError("egress_asks: no rows")
     numbers = {"ask": int, "user": int, "time": float}
     texts = {"kind": row.get("kind"), "sandbox": row.get("sandbox", ""), "policy": row.get("policy")}
     job = row.get("job", 0)
@@ -82,12 +76,7 @@ def _ask_of(row: Mapping[str, Any]) -> EgressAsk:
 
 
 def taken(answer: Mapping[str, Any]) -> bool:
-    """
-    Whether the daemon took the answer, from its reply to an egress_answer request.
-
-    Raises:
-        BadReply: *answer* isn't such a reply.
-    """
+    """Whether the daemon took the answer, from its reply to an egress_answer request; BadReply if it isn't such a reply."""
     found = answer.get("taken")
     if not isinstance(found, bool):
         raise BadReply("the daemon broke the protocol: egress_answer: no taken")

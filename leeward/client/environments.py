@@ -1,7 +1,7 @@
 """
 Makes environments: virtual environments whose packages pip installs in a sandbox.
 
-Runs in:   anybody's program: `leeward env`, run by the user whose daemon is to use them.
+Runs in:   `leeward env`, run by the user whose daemon is to use them, and programs with `packages=`.
 Trust:     none in what pip runs or unpacks. A sandbox writes to the new folder; it shows no other folder of the host,
            and reaches only what its policy allows. Then the folder is checked without following links: the
            interpreter's links and pyvenv.cfg must be unchanged, since the daemon starts that interpreter. All of it is
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leeward.client.folder_size import SizeWatch, size_of
@@ -31,23 +31,10 @@ from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted
 from leeward.outcome import Result
+from leeward.spec import stored
 from leeward.spec.folders import within
 from leeward.spec.paths import client_socket
-from leeward.spec.stored import (
-    MOST_WRITTEN,
-    Manifest,
-    Named,
-    Recipe,
-    built_path,
-    is_hash,
-    is_packages_name,
-    manifest_path,
-    name_path,
-    read_manifest,
-    read_named,
-    write_manifest,
-    write_named,
-)
+from leeward.spec.stored import Manifest, Named, Recipe
 
 #: The path of pip in the sandbox; it isn't part of the environment.
 _TOOL = "/tmp/pip"
@@ -56,6 +43,18 @@ _FOUND = "/packages"
 #: Bytes of memory and processes that pip may have; it unpacks even a large wheel in pieces.
 _MEMORY, _PROCESSES = 1 << 30, 128
 _PIECE = 1 << 20
+#: The oldest Python that leeward runs on.
+_OLDEST = (3, 11)
+#: Packages with compiled code that leeward needs in a job's interpreter. The daemon's copies of them are compiled for
+#: the daemon's version of Python.
+_NEEDED = ("cffi", "msgpack")
+_REPORT = """
+import json, os, sys
+print(json.dumps([sys.implementation.name, sys.version_info[:2],
+                  os.path.realpath(getattr(sys, "_base_executable", sys.executable)),
+                  os.path.realpath(sys.base_prefix)]))
+"""
+_REPORT_S = 30.0
 _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1",
         "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore", "PIP_RETRIES": "2"}
 #: The host's authorities, where a sandbox shows them: pip has a list of its own, without an operator's own authority.
@@ -78,7 +77,7 @@ class PackageSource:
     The source from which pip gets packages, and its bounds.
 
     Attributes:
-        socket: the path of the socket of the daemon in whose sandbox pip runs; None for the default.
+        socket: that of the daemon in whose sandbox pip runs; None for the default.
         egress: the daemon's policy by which pip reaches the index; "" for no network.
         index_url: the URL of the index; "" for pip's default.
         trusted: hosts of an index without TLS, or with a certificate that the sandbox can't verify.
@@ -98,10 +97,8 @@ class PackageSource:
 
 class Environments:
     """
-    The environments in a folder. Several processes may use it at once.
-
-    Args:
-        folder: its path. The first environment makes it. It belongs to this user, and no other user may write there.
+    The environments in a folder, which the first one makes. It belongs to this user, and no other user may write there.
+    Several processes may use it at once.
     """
 
     def __init__(self, folder: str) -> None:
@@ -115,17 +112,15 @@ class Environments:
     def create(self, name: str, recipe: Recipe, source: PackageSource, named: Callable[[str], Named],
                said: Callable[[bytes], object]) -> tuple[Manifest, bool]:
         """
-        Give *name* to the environment of *recipe*, which is made unless it exists.
+        Give *name* to the environment of *recipe*, which is made unless it exists: its manifest, and whether it was
+        made now.
 
         Args:
             name: the environment's name.
-            recipe: the recipe that `recipe` returned.
+            recipe: from `recipe`.
             source: the source of the packages.
             named: returns the record of the name for the environment's hash.
             said: called with each piece of pip's output as it arrives.
-
-        Returns:
-            The manifest, and whether the environment was made now.
 
         Raises:
             BuildFailed: pip failed; nothing is left behind.
@@ -133,7 +128,7 @@ class Environments:
             Unsupported: this Python has no module venv.
             DaemonError: as for Sandbox.
         """
-        place = name_path(self.folder, name)
+        place = stored.name_path(self.folder, name)
         if any(line.startswith("-") or not line.strip() for line in recipe.requirements):
             raise BadRequest("a requirement can't be empty or begin with '-'")
         for part in ("built", "names"):
@@ -143,7 +138,7 @@ class Environments:
             made = manifest is None
             if manifest is None:
                 manifest = self._make(recipe, source, said)
-            _write(place, write_named(named(recipe.hash)))
+            _write(place, stored.write_named(named(recipe.hash)))
         return manifest, made
 
     def names(self) -> dict[str, Named | None]:
@@ -158,48 +153,36 @@ class Environments:
         return found
 
     def named(self, name: str) -> Named:
-        """
-        The record of a name.
-
-        Raises:
-            BadRequest: there is no such environment, or its record can't be read.
-        """
-        data = _read(name_path(self.folder, name))
+        """The record of a name; BadRequest if there is no such environment, or its record can't be read."""
+        data = _read(stored.name_path(self.folder, name))
         if data is None:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}; it has:"
                              f" {', '.join(entry.removesuffix('.json') for entry in self._list('names')) or 'none'}")
-        return read_named(data)
+        return stored.read_named(data)
 
     def manifest(self, built: str) -> Manifest | None:
         """The manifest of the environment with the hash *built*; None if there is none, or it isn't finished."""
-        data = _read(manifest_path(self.folder, built))
-        return None if data is None else read_manifest(data)
+        data = _read(stored.manifest_path(self.folder, built))
+        return None if data is None else stored.read_manifest(data)
 
     def remove(self, name: str) -> None:
-        """
-        Remove *name*. The environment stays until `prune`.
-
-        Raises:
-            BadRequest: there is no such name.
-        """
+        """Remove *name*; BadRequest if there is none. The environment stays until `prune`."""
         try:
-            os.unlink(name_path(self.folder, name))
+            os.unlink(stored.name_path(self.folder, name))
         except FileNotFoundError:
             raise BadRequest(f"there is no environment {name!r} in {self.folder}") from None
 
     def prune(self) -> tuple[list[str], list[str]]:
         """
-        Remove environments without a name other than those of `packages=`, and unfinished ones.
-
-        Returns:
-            The hashes of the removed environments, and of those that stay since a daemon uses them.
+        Remove environments that only `packages=` or nobody names, and unfinished ones. Returns the hashes of those
+        removed, and of those that stay since a daemon uses them.
         """
         gone: list[str] = []
         busy: list[str] = []
-        for built in sorted(filter(is_hash, {entry.split(".")[0] for entry in self._list("built")})):
+        for built in sorted(filter(stored.is_hash, {entry.split(".")[0] for entry in self._list("built")})):
             with self._locked(built):
                 short = [name for name, named in self.names().items() if named is not None and built == named.built]
-                if not all(map(is_packages_name, short)):
+                if not all(map(stored.is_packages_name, short)):
                     continue
                 if self._in_use(built):
                     busy.append(built)
@@ -218,7 +201,7 @@ class Environments:
             raise BadRequest(f"environments have {used} bytes of the {source.size} that they may have"
                              " (environments_size): `leeward env prune` removes those without a name")
         self._discard(recipe.hash)
-        path = built_path(self.folder, recipe.hash)
+        path = stored.built_path(self.folder, recipe.hash)
         try:
             done = subprocess.run([recipe.python, "-I", "-m", "venv", "--without-pip", "--symlinks", path],
                                   capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
@@ -235,7 +218,7 @@ class Environments:
                                  " (environments_size)")
             manifest = Manifest(recipe.python, recipe.version, recipe.requirements, packages, size, content,
                                 int(time.time()), recipe.prefix)
-            _write(manifest_path(self.folder, recipe.hash), write_manifest(manifest))
+            _write(stored.manifest_path(self.folder, recipe.hash), stored.write_manifest(manifest))
             return manifest
         except BaseException:
             self._discard(recipe.hash)
@@ -248,8 +231,8 @@ class Environments:
 
     def _discard(self, built: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(manifest_path(self.folder, built))
-        path = built_path(self.folder, built)
+            os.unlink(stored.manifest_path(self.folder, built))
+        path = stored.built_path(self.folder, built)
         if os.path.lexists(path):  # chmod -R and rm -rf follow no links, and remove trees of any depth
             for words in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
                 subprocess.run([*words, "--", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -260,7 +243,7 @@ class Environments:
     def _in_use(self, built: str) -> bool:
         """Whether a daemon holds the lock of the environment's folder."""
         try:
-            fd = os.open(built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(stored.built_path(self.folder, built), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -273,10 +256,7 @@ class Environments:
 
     @contextlib.contextmanager
     def _locked(self, built: str) -> Iterator[None]:
-        """
-        A context in which no other process makes or removes this environment. The kernel releases the lock when the
-        process ends.
-        """
+        """A context in which no other process makes or removes this environment; the kernel ends it with the process."""
         path = os.path.join(self.folder, "built", f".{built}.lock")
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -373,12 +353,7 @@ def _denied(socket: str | None, sandbox: str) -> str:
 
 @contextlib.contextmanager
 def _bounded(path: str, room: int, box: Sandbox) -> Iterator[None]:
-    """
-    A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes.
-
-    Raises:
-        BadRequest: the folder had more than *room* bytes.
-    """
+    """A context that kills *box*, which writes to *path*, when the folder has more than *room* bytes; BadRequest then."""
     def end() -> None:
         with contextlib.suppress(LeewardError):  # the sandbox or the daemon has ended
             box.kill()
@@ -407,13 +382,8 @@ def _interpreter(path: str) -> list[tuple[str, str]]:
 
 def seal(path: str) -> tuple[int, str]:
     """
-    Make the tree at *path* read-only.
-
-    Returns:
-        The bytes of its files, and a SHA-256 of its names, types, modes and contents.
-
-    Raises:
-        BuildFailed: the tree has a file that isn't a regular file, a folder or a link.
+    Make the tree at *path* read-only. Returns the bytes of its files, and a SHA-256 of its names, types, modes and
+    contents; BuildFailed if it has anything but regular files, folders and links.
     """
     total, tree = 0, hashlib.sha256()
     for folder, folders, files, at in os.fwalk(path):  # follows no links
@@ -450,13 +420,12 @@ def _seal_file(name: str, at: int) -> tuple[int, str]:
 def _read(path: str) -> bytes | None:
     try:
         with open(path, "rb") as file:
-            return file.read(MOST_WRITTEN + 1)
+            return file.read(stored.MOST_WRITTEN + 1)
     except FileNotFoundError:
         return None
 
 
 def _write(path: str, data: bytes) -> None:
-    """Replace a file atomically."""
     new = f"{path}.{os.getpid()}.new"
     try:
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -469,3 +438,26 @@ def _write(path: str, data: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         raise
+
+
+def of_another(recipe: Recipe, python: str) -> Recipe:
+    """
+    A copy of *recipe* for the interpreter *python*, a path or a name in PATH, which this starts with its own user's
+    rights. BadRequest if it doesn't report its version, Unsupported if leeward doesn't run on it.
+    """
+    path = shutil.which(python)
+    if path is None:
+        raise BadRequest(f"--python {python!r}: there is no such program")
+    try:
+        said = subprocess.run([path, "-I", "-c", _REPORT], capture_output=True, timeout=_REPORT_S, check=True,
+                              stdin=subprocess.DEVNULL).stdout
+        kind, (major, minor), base, prefix = json.loads(said)
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError) as error:
+        raise BadRequest(f"--python {python!r}: its version can't be read: {error}") from None
+    if kind != "cpython" or (major, minor) < _OLDEST:
+        raise Unsupported("python", have=f"{kind} {major}.{minor} at {path}",
+                          need=f"CPython {_OLDEST[0]}.{_OLDEST[1]} or later")
+    if base == recipe.python:
+        return recipe
+    return replace(recipe, python=base, version=(major, minor), prefix=prefix,
+                   requirements=(*recipe.requirements, *_NEEDED))

@@ -1,7 +1,6 @@
 """
 Fetches by a sandbox's policy, for both clients: the fields of a request, and the result of an answer.
 
-Runs in:   the clients; no socket and no clock.
 Trust:     none in the daemon's bytes, nor in those of the fetched host.
 """
 
@@ -11,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from leeward.client.arena import map_arenas, piece
+from leeward.client.conversation import checked
 from leeward.dataclass import dataclass
-from leeward.errors import BadReply, FetchFailed, PeerError, RequestRejected
+from leeward.errors import FetchFailed, PeerError, RequestRejected
 from leeward.wire.fetches import check_answer
 from leeward.wire.replies import Reply
 
@@ -57,12 +57,6 @@ class Fetched:
 
 
 def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | str) -> dict[str, Any]:
-    """
-    The fields of a sandbox_fetch request.
-
-    Raises:
-        RequestRejected: a value has a wrong type.
-    """
     try:
         given = headers.items() if isinstance(headers, Mapping) else headers or ()
         pairs = [[name, value] for name, value in given]
@@ -73,21 +67,12 @@ def fetch_fields(url: str, method: str, headers: Headers | None, body: bytes | s
 
 
 def fetched_of(reply: Reply, descriptors: Sequence[int]) -> Fetched:
-    """
-    The response in *reply*. Closes *descriptors*, also on failure.
-
-    Raises:
-        FetchFailed: the fetch failed or was denied.
-        BadReply: the answer isn't valid, or its memory file isn't sealed.
-    """
+    """The response in *reply*; FetchFailed if there is none. Closes *descriptors* in any case."""
     arenas = map_arenas(descriptors, reply.arenas)
-    try:
-        answer = check_answer(reply.ok or {})
-        if "failed" in answer:
-            raise FetchFailed(answer["message"], answer["failed"], answer["url"], answer["sent"])
-        body = bytes(piece(_place((reply.ok or {}).get("body"), reply.arenas), arenas))
-    except PeerError as error:
-        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    answer = checked(check_answer, reply.ok or {})
+    if "failed" in answer:
+        raise FetchFailed(answer["message"], answer["failed"], answer["url"], answer["sent"])
+    body = bytes(piece(checked(_place, (reply.ok or {}).get("body"), reply.arenas), arenas))
     return Fetched(answer["status"], tuple((name, value) for name, value in answer["headers"]), body, answer["url"],
                    tuple(answer["history"]), answer["address"])
 

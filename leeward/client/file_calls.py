@@ -1,7 +1,6 @@
 """
 File calls on a live sandbox: each is a generator of requests, which both clients drive.
 
-Runs in:   the clients; no socket and no clock. `file_trees.py` opens files of the client's host.
 Trust:     none in the answers: the sandbox chooses names, sizes and bytes. `wire/file_answers.py` has checked each
            answer's form; this module bounds endless files and folders.
 
@@ -18,9 +17,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 from leeward.dataclass import dataclass
-from leeward.errors import EditError, PeerError
+from leeward.errors import PeerError
 from leeward.protocols import Protocol
-from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_ROWS, check_answer
+from leeward.wire.file_answers import CHUNK, MAX_PATH, check_answer
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer
 
@@ -78,14 +77,7 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class FileMatch:
-    """
-    A line that `grep` has found.
-
-    Attributes:
-        path: the file's path.
-        line: the line's number, from 1.
-        text: the first 1,000 bytes of the line, without its newline; U+FFFD for invalid UTF-8.
-    """
+    """The line *line*, from 1, of the file *path*; *text* is its first 1,000 bytes, with U+FFFD for invalid UTF-8."""
 
     path: str
     line: int
@@ -94,25 +86,14 @@ class FileMatch:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """
-    A change that `watch` has seen.
-
-    Attributes:
-        kind: "created", "modified" or "deleted".
-        path: relative to the watched folder.
-    """
+    """A change that `watch` has seen: *kind* is "created", "modified" or "deleted", *path* relative to the watched folder."""
 
     kind: str
     path: str
 
 
 class Found(list[T]):
-    """
-    The list of results.
-
-    Attributes:
-        more: whether there are more results than the limit allows, or than fit into one answer.
-    """
+    """The list of results. `more` is whether there are more than the limit allows, or than fit into one answer."""
 
     def __init__(self, items: Iterable[T], more: bool) -> None:
         super().__init__(items)
@@ -120,12 +101,7 @@ class Found(list[T]):
 
 
 def raw(path: Path) -> bytes:
-    """
-    *path* as bytes for the wire.
-
-    Raises:
-        ValueError: *path* is empty, has a NUL, or is too long.
-    """
+    """*path* as bytes for the wire; ValueError if it is empty, has a NUL, or is too long."""
     found = os.fspath(path)
     name = found.encode("utf-8", "surrogateescape") if isinstance(found, str) else found
     if not name or b"\0" in name or len(name) > MAX_PATH:
@@ -138,14 +114,7 @@ def shown(name: bytes) -> str:
 
 
 def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    """
-    The answer in *reply* to a request.
-
-    Raises:
-        OSError: the call failed; the subclass is that of the errno.
-        ValueError: an argument wasn't valid.
-        PeerError: *reply* isn't an answer to the request.
-    """
+    """The answer in *reply*; OSError if the call failed, ValueError for an invalid argument, PeerError if it is no answer."""
     found = check_answer(op, answer(reply))
     if "errno" not in found:
         return found
@@ -156,10 +125,8 @@ def answer_of(op: str, fields: Mapping[str, Any], reply: Reply) -> dict[str, Any
 
 def advanced(call: Call[Any], response: dict[str, Any] | None, error: Exception | None) -> tuple[bool, Any]:
     """
-    Run the next step of *call*, with the answer to its last request or the error of that; None for both begins it.
-
-    Returns:
-        True and the call's result if the call is done, or False and its next request.
+    Run the next step of *call*, with the last answer or error, None for both to begin: whether it is done, and its
+    result or its next request.
     """
     try:
         return False, call.send(response) if error is None else call.throw(error)  # type: ignore[arg-type]  # None begins
@@ -198,11 +165,8 @@ class Memory(Sink):
 def fetch(path: bytes, sink: Sink, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
           most: int) -> Call[int]:
     """
-    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*. Returns the number of bytes,
-    which is less than the size that `begin` was given if the file was truncated meanwhile.
-
-    Raises:
-        OSError: with EFBIG if there are more than *most* bytes.
+    Read a file, or *size* bytes of it from *offset* on, or *lines* of it, into *sink*; EFBIG if there are more than
+    *most* bytes. Returns their number, which is less than `begin` was given if the file was truncated meanwhile.
     """
     fields: dict[str, Any] = {"path": path, "offset": offset}
     if lines is not None:
@@ -307,15 +271,6 @@ def append(path: Path, data: Content) -> Call[int]:
     return size
 
 
-def edit(path: Path, old: str | bytes, new: str | bytes) -> Call[None]:
-    before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
-    if not before:
-        raise ValueError("there is no text to look for")
-    response = yield "file_edit", {"path": raw(path), "old": before, "new": after}
-    if response["found"] != 1:
-        raise EditError(shown(raw(path)), response["found"])
-
-
 # --- names ----------------------------------------------------------------------------
 
 
@@ -329,7 +284,6 @@ def page(path: bytes, after: bytes) -> Call[tuple[list[list[Any]], bool]]:
 
 
 def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
-    """The rows of a folder."""
     found: list[list[Any]] = []
     more = True
     while more:
@@ -338,55 +292,6 @@ def entries(path: bytes, most: int = MOST_LISTED) -> Call[list[list[Any]]]:
         if len(found) > most:
             raise OSError(errno.E2BIG, f"it has more than {most} entries", shown(path))
     return found
-
-
-def list_folder(path: Path) -> Call[list[FileInfo]]:
-    return [info_of(row) for row in (yield from entries(raw(path)))]
-
-
-def stat(path: Path, *, follow: bool = True) -> Call[FileInfo]:
-    name = raw(path)
-    response = yield "file_stat", {"path": name, "follow": follow}
-    return info_of([name, *response["row"][1:]])
-
-
-def exists(path: Path) -> Call[bool]:
-    try:
-        yield "file_stat", {"path": raw(path), "follow": True}
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
-def mkdir(path: Path, *, parents: bool = True, exist_ok: bool = False) -> Call[None]:
-    yield "file_mkdir", {"path": raw(path), "parents": parents, "there": exist_ok}
-
-
-def move(path: Path, to: Path) -> Call[None]:
-    yield "file_move", {"path": raw(path), "to": raw(to)}
-
-
-def copy(path: Path, to: Path, *, timeout: float = LONG_S) -> Call[None]:
-    yield "file_copy", {"path": raw(path), "to": raw(to), "timeout": timeout}
-
-
-def remove(path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> Call[None]:
-    yield "file_remove", {"path": raw(path), "recursive": recursive, "missing": missing_ok, "timeout": timeout}
-
-
-def glob(pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS, timeout: float = SEARCH_S) -> Call[Found[str]]:
-    response = yield "file_glob", {"path": raw(path), "pattern": raw(pattern), "most": limit, "timeout": timeout}
-    return Found(map(shown, response["names"]), response["more"])
-
-
-def grep(pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False, ignore_case: bool = False,
-         limit: int = 1000, timeout: float = SEARCH_S) -> Call[Found[FileMatch]]:
-    response = yield "file_grep", {
-        "path": raw(path), "pattern": pattern.encode() if isinstance(pattern, str) else pattern,
-        "include": include.encode("utf-8", "surrogateescape"), "literal": literal, "ignore_case": ignore_case,
-        "most": limit, "timeout": timeout}
-    return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace")) for name, number, line in
-                  response["rows"]), response["more"])
 
 
 class FileWatch:

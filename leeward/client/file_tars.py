@@ -1,27 +1,24 @@
 """
-Writes tar archives of files in a live sandbox, and unpacks archives into one.
+Writes tar archives of files in a live sandbox, and unpacks archives into one, as a stream, member by member.
 
-Runs in:   the clients, as file_trees.py.
-
-An archive is written and read as a stream, member by member, so it needn't fit into memory. It is made by the client
-and not inside the sandbox: it has only names that `wire/file_answers.py` has checked, so unpacking it writes nothing
-outside the target folder. When an archive is read, names that lead out of the folder are left out; links are kept, and
-are followed only inside the sandbox.
+An archive is made by the client and not inside the sandbox: it has only names that `wire/file_answers.py` has checked,
+so unpacking it writes nothing outside the target folder. When an archive is read, names that lead out of the folder are
+left out; links are kept, and are followed only inside the sandbox.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import tarfile
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import IO, Any, BinaryIO
 
-from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
-from leeward.client.file_trees import MOST_BYTES, MOST_DEEP, VANISHED, Bounds, Transfer, stays_below
+from leeward.client.file_calls import Call, Path, Sink, fetch, raw, shown, write
+from leeward.client.file_trees import MOST_BYTES, Bounds, Transfer, each_entry, stays_below
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse
+from leeward.client.placing import temporary_name
 from leeward.wire.file_answers import CHUNK, MAX_PATH, MAX_TIME
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -62,15 +59,11 @@ def _header(name: bytes, kind: bytes, mode: int, time: int, *, size: int = 0, ta
 
 
 def export_tar(inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Call[Transfer]:
-    """
-    Write a tar archive of a file, or of a folder with all that is in it. The archive is compressed if *target* is a
-    path with the ending of a compressed archive.
-    """
+    """Write a tar archive of a file, or of a folder with all that is in it; the ending of a path may compress it."""
     if hasattr(target, "write"):
         return (yield from _export(raw(inside), target, limit))
     above, name = os.path.split(raw(target))
-    # A random name: if the sandbox writes to this folder, it could put a link there that leads anywhere.
-    beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
+    beside = temporary_name()
     folder = open_folder(os.fsdecode(above))
     try:
         made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666,
@@ -113,10 +106,7 @@ class _SparseFile:
 
 
 def _packed(file: IO[bytes], name: bytes) -> Any:
-    """
-    A context with a file that writes to *file*, or with one that compresses into it if *name* ends in .gz, .tgz, .xz or
-    .txz.
-    """
+    """A context with a file that writes to *file*, and compresses if *name* ends in .gz, .tgz, .xz or .txz."""
     if name.endswith((b".gz", b".tgz")):
         import gzip  # 0.3 ms, and not every Python has it
 
@@ -142,22 +132,8 @@ def _export(path: bytes, out: Any, limit: int) -> Call[Transfer]:
 
 def _members(path: bytes, prefix: bytes, out: Any, done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
     """Write all that is in the folder *path* to the archive; *prefix* precedes the names."""
-    if depth > MOST_DEEP:
-        raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
-    after, more = b"", True
-    while more:
-        rows, more = yield from page(path, after)
-        for row in rows:
-            after = row[0]
-            below = os.path.join(path, after)
-            bounds.name(shown(below))
-            try:
-                yield from _member(below, row, out, done, bounds, prefix, depth)
-            except OSError as error:
-                why = VANISHED.get(error.errno or 0)
-                if why is None or error.filename != shown(below):
-                    raise
-                done.left_out.append((shown(below), why))
+    yield from each_entry(path, done, bounds, depth,
+                          lambda below, row: _member(below, row, out, done, bounds, prefix, depth))
 
 
 def _member(path: bytes, row: list[Any], out: Any, done: Transfer, bounds: Bounds, prefix: bytes,

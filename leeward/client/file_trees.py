@@ -1,13 +1,11 @@
 """
-Copies files and folders from the client's host into a live sandbox, and out of one.
+Copies files and folders from the client's host into a live sandbox, and out of one, by generators as in file_calls.py.
 
-Runs in:   the clients. Calls are generators of requests, as in file_calls.py; this module opens the host's files.
-Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which `wire/
-           file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So nothing
-           is written outside the folder that the caller named, even if another program changes the folder meanwhile;
-           that folder itself is found through no other user's link (`host_paths`). A file is written under another
-           name, and renamed when it is complete. A symbolic link is made only if it can't lead out of the folder;
-           set-id bits are left out.
+Trust:     none in names, kinds and contents from the sandbox. On the host each name is one component, which
+           `wire/file_answers.py` has checked, and is opened in its folder's descriptor without following a link. So
+           nothing is written outside the folder that the caller named, even if another program changes it meanwhile;
+           that folder itself is found through no other user's link (`host_paths`). A file is renamed when it is
+           complete. A symbolic link is made only if it can't lead out of the folder; set-id bits are left out.
 """
 
 from __future__ import annotations
@@ -16,11 +14,12 @@ import contextlib
 import errno
 import os
 import stat as kinds
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.host_paths import end_sparse, is_folder, open_folder, write_sparse
+from leeward.client.placing import put_link, temporary_name
 from leeward.dataclass import dataclass, field
 from leeward.wire.file_answers import CHUNK
 
@@ -30,8 +29,8 @@ MOST_BYTES, MOST_NAMES = 16 << 30, 1_000_000
 MOST_DEEP = 100
 
 #: The reason in `Transfer.left_out` for each errno of an entry that its folder has just listed.
-VANISHED = {errno.ENOENT: "gone", errno.ENOTDIR: "changed", errno.EISDIR: "changed", errno.EINVAL: "changed",
-            errno.ELOOP: "changed", errno.ENXIO: "changed"}
+_VANISHED = {errno.ENOENT: "gone", errno.ENOTDIR: "changed", errno.EISDIR: "changed", errno.EINVAL: "changed",
+             errno.ELOOP: "changed", errno.ENXIO: "changed"}
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -40,13 +39,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 @dataclass(slots=True)
 class Transfer:
     """
-    The counts of a copy between a sandbox and the host.
+    The counts of a copy between a sandbox and the host: regular files, folders, symbolic links, and bytes of all files.
 
     Attributes:
-        files: number of regular files.
-        folders: number of folders.
-        links: number of symbolic links.
-        size: bytes of all files together.
         left_out: path and reason of each entry that wasn't copied. The reason is "special" for a FIFO, socket or
             device; "link" for a link that could lead out of the folder; "gone" for an entry that was removed meanwhile;
             "changed" for one that became something else, or a file that was cut while it was read; "name" for a name
@@ -75,9 +70,8 @@ class Bounds:
 def stays_below(target: bytes, depth: int) -> bool:
     """
     Whether a link to *target* stays in a tree. The link is *depth* folders below the tree's top, and all other links in
-    the tree have passed this check.
-
-    `..` is allowed only at the beginning of *target*: there each one leads up from a folder that isn't a link.
+    the tree have passed this check. `..` is allowed only at the beginning of *target*: there each one leads up from a
+    folder that isn't a link.
     """
     parts = target.split(b"/")
     ups = 0
@@ -85,6 +79,27 @@ def stays_below(target: bytes, depth: int) -> bool:
         ups += 1
     return (bool(target) and not target.startswith(b"/") and b".." not in parts[ups:] and b"\0" not in target
             and parts[:ups].count(b"..") <= depth)
+
+
+def each_entry(path: bytes, done: Transfer, bounds: Bounds, depth: int,
+               copy: Callable[[bytes, list[Any]], Call[None]]) -> Call[None]:
+    """Copy each entry of the sandbox's folder *path* by its path and its row; one that has vanished is left out."""
+    if depth > MOST_DEEP:
+        raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
+    after, more = b"", True
+    while more:
+        rows, more = yield from page(path, after)
+        for row in rows:
+            after = row[0]
+            below = os.path.join(path, after)
+            bounds.name(shown(below))
+            try:
+                yield from copy(below, row)
+            except OSError as error:
+                why = _VANISHED.get(error.errno or 0)
+                if why is None or error.filename != shown(below):
+                    raise
+                done.left_out.append((shown(below), why))
 
 
 # --- to the host ------------------------------------------------------------------------
@@ -95,7 +110,7 @@ class HostFile(Sink):
 
     def __init__(self, folder: int, name: bytes) -> None:
         self._folder, self._name = folder, name
-        self._beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
+        self._beside = temporary_name()
         self._fd = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600,
                            dir_fd=folder)
         self._head: Mapping[str, Any] = {}
@@ -149,22 +164,8 @@ def download(inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Call[Trans
 
 def _folder(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds, depth: int) -> Call[None]:
     """Copy all that is in the sandbox's folder *path* into the host's folder *fd*, a descriptor."""
-    if depth > MOST_DEEP:
-        raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
-    after, more = b"", True
-    while more:
-        rows, more = yield from page(path, after)
-        for each in rows:
-            after = each[0]
-            below = os.path.join(path, after)
-            bounds.name(shown(below))
-            try:
-                yield from _entry(below, fd, each, done, bounds, depth)
-            except OSError as error:
-                why = VANISHED.get(error.errno or 0)
-                if why is None or error.filename != shown(below):
-                    raise
-                done.left_out.append((shown(below), why))
+    yield from each_entry(path, done, bounds, depth,
+                          lambda below, each: _entry(below, fd, each, done, bounds, depth))
     done.folders += 1
     os.fchmod(fd, (row[2] & 0o777) | 0o700)  # so that the caller can enter and remove it
     os.utime(fd, ns=(row[4], row[4]))
@@ -174,7 +175,7 @@ def _entry(path: bytes, fd: int, row: list[Any], done: Transfer, bounds: Bounds,
     """Copy one entry of a folder, *row*, at the sandbox's path *path*, into the host's folder *fd*."""
     name, kind, target = row[0], row[1], row[5]
     if kind == "link" and stays_below(target, depth):
-        _link(fd, name, target)
+        put_link(fd, temporary_name(), name, target, replaces=True)
         done.links += 1
     elif kind == "folder":
         with _made(fd, name) as inner:
@@ -195,22 +196,6 @@ def _made(folder: int, name: bytes) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _link(folder: int, name: bytes, target: bytes) -> None:
-    """
-    Make a symbolic link *name* in *folder*. The link replaces a file or a link of that name.
-
-    Raises:
-        OSError: there is a folder of that name.
-    """
-    beside = b".leeward-%s.tmp" % os.urandom(8).hex().encode()
-    os.symlink(target, beside, dir_fd=folder)
-    try:
-        os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.unlink(beside, dir_fd=folder)
-        raise
 
 
 def _file(path: bytes, folder: int, name: bytes, done: Transfer, bounds: Bounds) -> Call[None]:
@@ -243,12 +228,7 @@ def upload(host: Path, inside: Path) -> Call[Transfer]:
 
 
 def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int) -> Call[None]:
-    """
-    Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*.
-
-    Args:
-        fd: a descriptor of the folder, which this function closes in any case.
-    """
+    """Copy the host's folder *path* to the sandbox's path *target*, and count it in *done*. Closes *fd*, its descriptor."""
     try:
         if depth > MOST_DEEP:
             raise OSError(errno.ELOOP, f"folders lie deeper than {MOST_DEEP}", shown(path))
@@ -279,12 +259,7 @@ def _send_folder(path: bytes, fd: int, target: bytes, done: Transfer, depth: int
 
 
 def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
-    """
-    Copy a file of the host to the sandbox's path *target*, and count it in *done*.
-
-    Args:
-        fd: a descriptor of the file, which this function closes in any case.
-    """
+    """Copy a file of the host to the sandbox's path *target*, and count it in *done*. Closes *fd*, a descriptor of it."""
     with open(fd, "rb", buffering=0) as file:
         there = os.fstat(fd)
         if not kinds.S_ISREG(there.st_mode):
@@ -295,10 +270,7 @@ def _send_file(fd: int, target: bytes, done: Transfer) -> Call[None]:
 
 
 class Upto:
-    """
-    Reads at most *size* bytes of *file*, the size that the file had when it was opened. The rest of a file that grows
-    is left out.
-    """
+    """Reads *file* up to *size* bytes, which it had when it was opened. The rest of a file that grows is left out."""
 
     def __init__(self, file: Any, size: int) -> None:
         self._file, self._left = file, size

@@ -1,9 +1,5 @@
 # Made by ./dev generate
-"""
-The files in a live sandbox, `box.files`, for blocking programs.
-
-Runs in:   anybody's program.
-"""
+"""The files in a live sandbox, `box.files`, for blocking programs."""
 
 from __future__ import annotations
 
@@ -12,25 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from leeward.client import file_calls, file_trees
-from leeward.client.file_calls import (
-    LONG_S,
-    MOST_READ,
-    SEARCH_S,
-    Call,
-    Content,
-    FileChange,
-    FileInfo,
-    FileMatch,
-    FileWatch,
-    Found,
-    Path,
-    T,
-    advanced,
-    answer_of,
-)
+from leeward.client.conversation import checked
+from leeward.client.file_calls import Call, Content, FileChange, FileInfo, FileMatch, Found, Path, T, raw, shown
 from leeward.client.file_trees import MOST_BYTES, Transfer
-from leeward.client.sandbox_calls import checked
 from leeward.client.waiting import in_thread, sleep
+from leeward.errors import EditError
 from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
@@ -52,37 +34,37 @@ class Files:
     """
     The files in a sandbox. A process inside the sandbox carries out each call, under the same locks as a job. So a path
     means what it means to a program in the sandbox, and leads nowhere else. A relative path begins at `/workspace`.
+    Folders that lead to a path that is written are made.
 
     Errors of files are those of Python's own functions: FileNotFoundError, IsADirectoryError, NotADirectoryError,
-    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long raises TimeoutError. A
-    name that isn't UTF-8 is text as `os.fsdecode` returns it.
+    PermissionError, FileExistsError, else OSError with its errno. A call that takes too long, or longer than its
+    *timeout* of at most 300 seconds, raises TimeoutError. A name that isn't UTF-8 is text as `os.fsdecode` returns it.
     """
 
     def __init__(self, sandbox: _Asks) -> None:
         self._sandbox = sandbox
 
     def _do(self, call: Call[T], *, waits: bool = False) -> T:
-        """
-        Carry out *call* over the sandbox's connection, and return its result.
-
-        Args:
-            waits: the steps of *call* read or write files of this host.
-        """
+        """The result of *call* over the sandbox's connection. It *waits* if its steps read or write files of this host."""
         response: dict[str, Any] | None = None
         error: Exception | None = None
         while True:
-            done, value = in_thread(advanced, call, response, error) if waits else advanced(call, response, error)
+            step = file_calls.advanced
+            done, value = in_thread(step, call, response, error) if waits else step(call, response, error)
             if done:
                 result: T = value
                 return result
             op, fields = value
             try:
-                response, error = checked(answer_of, op, fields, self._sandbox.ask(op, fields)), None
+                response, error = self._ask(op, **fields), None
             except Exception as wrong:
                 error = wrong
 
+    def _ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        return checked(file_calls.answer_of, op, fields, self._sandbox.ask(op, fields))
+
     def read(self, path: Path, *, offset: int = 0, size: int | None = None, lines: tuple[int, int] | None = None,
-             limit: int = MOST_READ) -> bytes:
+             limit: int = file_calls.MOST_READ) -> bytes:
         """
         Read a regular file, and return its content.
 
@@ -97,132 +79,94 @@ class Files:
 
     def write(self, path: Path, data: Content, *, mode: int | None = None, exclusive: bool = False) -> int:
         """
-        Write a file, and make the folders that lead to it. The new content replaces the old one only when it is
-        complete: until then readers see the old file.
+        Write a file, and return the number of bytes. The new content replaces the old one only when it is complete:
+        until then readers see the old file.
 
         Args:
             path: the file's path. A link is followed.
             data: bytes, text (written as UTF-8), a file open for reading bytes, or an iterable of bytes.
             mode: permission bits; by default those of the file that is replaced, or the usual ones for a new file.
             exclusive: raise FileExistsError if *path* exists.
-
-        Returns:
-            The bytes written.
         """
         return self._do(file_calls.write(path, data, mode=mode, exclusive=exclusive),
                         waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     def append(self, path: Path, data: Content) -> int:
-        """
-        Write at the end of a file, which is made if it doesn't exist.
-
-        Args:
-            path: the file's path.
-            data: as for `write`.
-
-        Returns:
-            The file's size afterwards, in bytes.
-        """
+        """Write *data*, as for `write`, at the end of a file, which is made if it is missing; returns its size in bytes."""
         return self._do(file_calls.append(path, data),
                         waits=not isinstance(data, (bytes, bytearray, memoryview, str)))
 
     def edit(self, path: Path, old: str | bytes, new: str | bytes) -> None:
         """
-        Replace a text that occurs exactly once in a file.
-
-        Args:
-            path: the path of the file, which has at most 32 MiB.
-            old: the text to replace, at most 1 MiB.
-            new: the text that replaces *old*.
-
-        Raises:
-            EditError: the file doesn't have *old*, or has it more than once; `found` is how many times. The file is
-                unchanged.
+        Replace *old*, at most 1 MiB, by *new* in a file of at most 32 MiB, which has *old* exactly once: else
+        EditError, whose `found` is how many times, and the file is unchanged.
         """
-        self._do(file_calls.edit(path, old, new))
+        before, after = (text.encode() if isinstance(text, str) else bytes(text) for text in (old, new))
+        if not before:
+            raise ValueError("there is no text to look for")
+        found = (self._ask("file_edit", path=raw(path), old=before, new=after))["found"]
+        if found != 1:
+            raise EditError(shown(raw(path)), found)
 
     def list(self, path: Path = ".") -> Infos:
         """The entries of a folder, sorted by name; at most 100,000."""
-        return self._do(file_calls.list_folder(path))
+        return [file_calls.info_of(row) for row in self._do(file_calls.entries(raw(path)))]
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
-        """
-        The kind, size, mode and time of a path.
-
-        Args:
-            path: the path of a file, folder, link or anything else.
-            follow: if the path is a link, describe the file that the link leads to.
-        """
-        return self._do(file_calls.stat(path, follow=follow))
+        """The kind, size, mode and time of a path; of the file that it leads to if it is a link, unless *follow* is False."""
+        answer = self._ask("file_stat", path=raw(path), follow=follow)
+        return file_calls.info_of([raw(path), *answer["row"][1:]])
 
     def exists(self, path: Path) -> bool:
-        """Whether the path exists. If it is a link: whether the file that the link leads to exists."""
-        return self._do(file_calls.exists(path))
+        """Whether the path exists; of a link, whether the file that it leads to exists."""
+        try:
+            self._ask("file_stat", path=raw(path), follow=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def mkdir(self, path: Path, *, parents: bool = True, exist_ok: bool = False) -> None:
         """
-        Make a folder.
-
-        Args:
-            path: the folder's path.
-            parents: make the folders that lead to it, too.
-            exist_ok: don't raise FileExistsError if the folder exists.
+        Make a folder, with those that lead to it unless *parents* is False. FileExistsError if it exists, unless
+        *exist_ok*.
         """
-        self._do(file_calls.mkdir(path, parents=parents, exist_ok=exist_ok))
+        self._ask("file_mkdir", path=raw(path), parents=parents, there=exist_ok)
 
     def move(self, path: Path, to: Path) -> None:
-        """
-        Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it.
+        """Rename a file or folder, as `os.rename` does; where a rename isn't possible, copy and remove it."""
+        self._ask("file_move", path=raw(path), to=raw(to))
 
-        Args:
-            path: the path of the file or folder.
-            to: the new path; the folders that lead there are made.
-        """
-        self._do(file_calls.move(path, to))
+    def copy(self, path: Path, to: Path, *, timeout: float = file_calls.LONG_S) -> None:
+        """Copy a file, or a folder with all that is in it, with modes and times, in at most *timeout* seconds."""
+        self._ask("file_copy", path=raw(path), to=raw(to), timeout=timeout)
 
-    def copy(self, path: Path, to: Path, *, timeout: float = LONG_S) -> None:
+    def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False,
+               timeout: float = file_calls.LONG_S) -> None:
         """
-        Copy a file, or a folder with all that is in it, with modes and times.
-
-        Args:
-            path: the path of the file or folder.
-            to: the copy's path; the folders that lead there are made.
-            timeout: seconds, at most 300.
+        Remove a file, a link, or an empty folder; if *recursive*, a folder with all that is in it. FileNotFoundError if
+        the path doesn't exist, unless *missing_ok*.
         """
-        self._do(file_calls.copy(path, to, timeout=timeout))
-
-    def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False, timeout: float = LONG_S) -> None:
-        """
-        Remove a file, a link, or an empty folder.
-
-        Args:
-            path: the path of the file, link or folder.
-            recursive: remove a folder with all that is in it.
-            missing_ok: don't raise FileNotFoundError if the path doesn't exist.
-            timeout: seconds, at most 300.
-        """
-        self._do(file_calls.remove(path, recursive=recursive, missing_ok=missing_ok, timeout=timeout))
+        self._ask("file_remove", path=raw(path), recursive=recursive, missing=missing_ok, timeout=timeout)
 
     def glob(self, pattern: Path, *, path: Path = ".", limit: int = MAX_ROWS,
-             timeout: float = SEARCH_S) -> Found[str]:
+             timeout: float = file_calls.SEARCH_S) -> Found[str]:
         """
-        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted.
+        The paths that match a pattern, as `glob.glob(..., recursive=True)` returns them, sorted; `more` says whether
+        others match.
 
         Args:
             pattern: a pattern with `*`, `?`, `[...]`, and `**` for any number of folders.
             path: the folder where a relative pattern begins; the returned paths begin with *path*.
             limit: paths to return at most; no more than 4,000.
-            timeout: seconds, at most 300.
-
-        Returns:
-            A list, whose `more` says whether other paths match as well.
+            timeout: seconds.
         """
-        return self._do(file_calls.glob(pattern, path=path, limit=limit, timeout=timeout))
+        answer = self._ask("file_glob", path=raw(path), pattern=raw(pattern), most=limit, timeout=timeout)
+        return Found(map(shown, answer["names"]), answer["more"])
 
     def grep(self, pattern: str | bytes, *, path: Path = ".", include: str = "", literal: bool = False,
-             ignore_case: bool = False, limit: int = 1000, timeout: float = SEARCH_S) -> Found[FileMatch]:
+             ignore_case: bool = False, limit: int = 1000, timeout: float = file_calls.SEARCH_S) -> Found[FileMatch]:
         """
-        Search for a pattern in the lines of a file, or of all text files below a folder.
+        The lines of a file, or of all text files below a folder, that match a pattern; `more` says whether others do.
 
         Args:
             pattern: a Python regular expression, which is matched against bytes.
@@ -231,13 +175,13 @@ class Files:
             literal: search for *pattern* as plain text.
             ignore_case: ignore the case of ASCII letters.
             limit: lines to return at most; no more than 4,000.
-            timeout: seconds, at most 300. After that TimeoutError is raised.
-
-        Returns:
-            A list of the lines that match, whose `more` says whether there are others.
+            timeout: seconds.
         """
-        return self._do(file_calls.grep(pattern, path=path, include=include, literal=literal, ignore_case=ignore_case,
-                                        limit=limit, timeout=timeout))
+        answer = self._ask("file_grep", path=raw(path), include=include.encode("utf-8", "surrogateescape"),
+                           pattern=pattern.encode() if isinstance(pattern, str) else pattern, literal=literal,
+                           ignore_case=ignore_case, most=limit, timeout=timeout)
+        return Found((FileMatch(shown(name), number, line.decode("utf-8", "replace"))
+                      for name, number, line in answer["rows"]), answer["more"])
 
     def watch(self, path: Path = ".", *, interval: float = _LOOKS_S,
               timeout: float | None = None) -> Iterator[FileChange]:
@@ -250,73 +194,46 @@ class Files:
             timeout: seconds after which the iteration ends; None for no end.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        seen = FileWatch(path)
+        seen = file_calls.FileWatch(path)
         self._do(seen.look())
         return self._changes(seen, interval, until)
 
-    def _changes(self, seen: FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
+    def _changes(self, seen: file_calls.FileWatch, interval: float, until: float | None) -> Iterator[FileChange]:
         while (pause := _pause(interval, until)) is not None:
             sleep(pause)
             yield from self._do(seen.look())
 
     def upload(self, host: Path, inside: Path) -> Transfer:
         """
-        Copy a file, or a folder with all that is in it, from this host, with modes and times.
-
-        Args:
-            host: the path on this host. Links in a folder are copied as links.
-            inside: the path in the sandbox. If that is a folder already, the entries are added to it.
-
-        Returns:
-            The counts of what was copied, and the entries that were left out.
+        Copy a file, or a folder with all that is in it, from this host, with modes and times; links in it as links. If
+        *inside* is a folder already, the entries are added to it. Returns what was copied, and what was left out.
         """
         return self._do(file_trees.upload(host, inside), waits=True)
 
     def download(self, inside: Path, host: Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Copy a file, or a folder with all that is in it, to this host, with modes and times. Nothing is written outside
-        *host*, whatever is in the sandbox; links that could lead out of it, FIFOs and devices are left out.
-
-        Args:
-            inside: the path in the sandbox.
-            host: the path on this host. If that is a folder already, the entries are added to it.
-            limit: bytes of all files together; OSError with EFBIG if there are more.
-
-        Returns:
-            The counts of what was copied, and the entries that were left out.
+        Copy a file, or a folder with all that is in it, to this host, with modes and times; OSError with EFBIG if all
+        files together have more bytes than *limit*. Nothing is written outside *host*, whatever is in the sandbox;
+        links that could lead out of it, FIFOs and devices are left out. If *host* is a folder already, the entries are
+        added to it. Returns what was copied, and what was left out.
         """
         return self._do(file_trees.download(inside, host, limit=limit), waits=True)
 
     def import_tar(self, source: BinaryIO | Path, inside: Path = ".") -> Transfer:
         """
-        Unpack a tar archive into a folder of the sandbox.
-
-        Args:
-            source: a path on this host, or a file open for reading bytes; compressed or not.
-            inside: the folder, which is made if it doesn't exist.
-
-        Returns:
-            The counts of what was unpacked, and the entries that were left out.
-
-        Raises:
-            ValueError: *source* isn't a tar archive.
+        Unpack a tar archive, compressed or not, from a path on this host or a file open for reading bytes, into a
+        folder of the sandbox, which is made if it doesn't exist. Returns what was unpacked, and what was left out.
+        ValueError if it is no archive.
         """
         from leeward.client import file_tars  # takes 8 ms, with tarfile
         return self._do(file_tars.import_tar(source, inside), waits=True)
 
     def export_tar(self, inside: Path, target: BinaryIO | Path, *, limit: int = MOST_BYTES) -> Transfer:
         """
-        Write a tar archive of a file or folder of the sandbox. Names in the archive are relative to the folder; links
-        that could lead out of the folder are left out.
-
-        Args:
-            inside: the path in the sandbox.
-            target: a path on this host, or a file open for writing bytes. The archive is compressed if the path ends in
-                .gz, .tgz, .xz or .txz.
-            limit: as for `download`.
-
-        Returns:
-            The counts of what was written, and the entries that were left out.
+        Write a tar archive of a file or folder of the sandbox to a path on this host, whose ending .gz, .tgz, .xz or
+        .txz compresses it, or to a file open for writing bytes. Names in it are relative to the folder; links that
+        could lead out of the folder are left out. Returns what was written, and what was left out. The limit is as for
+        `download`.
         """
         from leeward.client import file_tars  # as in `import_tar`
         return self._do(file_tars.export_tar(inside, target, limit=limit), waits=True)

@@ -1,7 +1,6 @@
 """
 A bound on the size of a folder of the host, while a sandbox writes there.
 
-Runs in:   anybody's program.
 Trust:     none in the writer. A folder that can't be read, or is deeper than a path can be, counts as too large.
 Leaves:    bytes that are written between two checks aren't bounded. Checks are 0.2 s apart, or five times as long as a
            check takes, whichever is longer.
@@ -22,10 +21,7 @@ MOST_ENTRIES = 1_000_000
 
 
 def size_of(path: str, most: int) -> int:
-    """
-    The bytes of all files below *path*. A number above *most* if there are more bytes or more than MOST_ENTRIES
-    entries, or if a folder can't be read.
-    """
+    """The bytes of all files below *path*; above *most* if there are more, or too many names, or it can't be read."""
     total, names, waiting = 0, 0, [path]
     while waiting and total <= most:
         folder = waiting.pop()
@@ -48,12 +44,7 @@ def size_of(path: str, most: int) -> int:
 
 
 class SizeWatch:
-    """
-    A context in which a thread calls *stop*, once, when the folder *path* has more than *most* bytes.
-
-    Attributes:
-        over: whether *stop* was called.
-    """
+    """A context in which a thread calls *stop*, once, when the folder has more than *most* bytes; then it is `over`."""
 
     def __init__(self, path: str, most: int, stop: Callable[[], object]) -> None:
         self.over = False

@@ -1,10 +1,8 @@
 """
 Records the state of a folder of the host before a sandbox writes to it, and lists what has changed since.
 
-Runs in:   anybody's program, with that program's own rights.
-Trust:     none in the folder: a sandbox that runs may change it at any moment. Everything is opened beneath the
-           folder; no link is followed, no other mount is entered, and only regular files are read.
-Source:    openat2(2)
+Trust:     none in the folder: a sandbox that runs may change it at any moment. Everything is opened beneath the folder;
+           no link is followed, no other mount is entered, and only regular files are read.
 
 Overlays (overlay.py) don't use this module, because the upper layer of an overlay has all that was written.
 """
@@ -19,8 +17,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from leeward._native.beneath import open_beneath
 from leeward.client.changes import CHUNK, FOLDER, LARGE, Changes, FolderChange, type_of
+from leeward.client.host_paths import beneath
 from leeward.errors import RequestRejected, Stale
 
 #: The greatest number of files and folders that are compared; the list of an overlay's changes has the same bound.
@@ -39,8 +37,6 @@ class FolderEntry:
 
     Attributes:
         type: the kind of file, such as "file", "folder" or "link".
-        mode: permission bits.
-        size: bytes.
         ctime: nanoseconds since the epoch. A program can set a file's mtime back, but not its ctime.
         allocated: bytes that the file occupies in the file system.
         digest: SHA-256 of a file's content; None for a large or unreadable file, and for every other kind.
@@ -57,15 +53,7 @@ class FolderEntry:
 
 
 class FolderState:
-    """
-    The present state of the folder *fd*, with a hash of each file. All files are read when this object is made.
-
-    Args:
-        fd: a descriptor of the folder, which the caller closes. `diff` opens the folder by its path.
-
-    Raises:
-        RequestRejected: the folder has more than 100,000 entries, or one that can't be compared.
-    """
+    """The state of the folder *fd*, whose files are all read; RequestRejected for more than 100,000 entries, or bad ones."""
 
     def __init__(self, fd: int) -> None:
         about = os.fstat(fd)
@@ -73,13 +61,7 @@ class FolderState:
         self._before = look(fd)
 
     def diff(self) -> Changes:
-        """
-        The changes since this object was made, sorted by path.
-
-        Raises:
-            RequestRejected: as for FolderState.
-            Stale: the folder's path has another folder now, or none.
-        """
+        """The changes since this object was made, sorted by path. Stale if the path has another folder now, or none."""
         try:
             fd = os.open(self.path, FOLDER | os.O_CLOEXEC)
         except OSError as error:
@@ -95,25 +77,14 @@ class FolderState:
 
 
 class BeforeFirstCall:
-    """
-    The state of a folder before the first of several calls. Threads may call at the same time: one of them reads the
-    folder, and the others wait for it.
-    """
+    """The state of a folder before the first of several calls, for threads: one of them reads it, and the others wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._state: FolderState | None = None
 
     def of(self, folder: Callable[[], int]) -> FolderState:
-        """
-        The state; the first call reads the folder.
-
-        Args:
-            folder: returns a descriptor of the folder, which `of` closes.
-
-        Raises:
-            RequestRejected: as for FolderState.
-        """
+        """The state; the first call reads the folder. Closes the descriptor that *folder* returns. Raises as FolderState."""
         found = self._state
         if found is None:
             fd = folder()
@@ -126,33 +97,24 @@ class BeforeFirstCall:
 
 
 def look(root: int) -> dict[bytes, FolderEntry]:
-    """
-    All entries of the folder *root*, a descriptor, at any depth, by their paths.
-
-    Raises:
-        RequestRejected: there are more than MOST, or a folder can't be read for another reason than its mode.
-    """
+    """All entries of the folder *root*, a descriptor, at any depth, by their paths. Raises as FolderState."""
     found: dict[bytes, FolderEntry] = {}
     todo = [b""]
     while todo:
         folder = todo.pop()
         try:
-            fd = open_beneath(root, folder or b".", FOLDER)
+            with beneath(root, folder) as fd:
+                for name, seen in _listed(fd):
+                    path = folder + b"/" + name if folder else name
+                    found[path] = seen
+                    if seen.type == "folder":
+                        todo.append(path)
+                    if len(found) > MOST:
+                        raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can be"
+                                              " compared; with overlay=True only files that were written are compared")
         except OSError as error:
-            if error.errno in _REMOVED or error.errno in _INACCESSIBLE:
-                continue
-            raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
-        try:
-            for name, seen in _listed(fd):
-                path = folder + b"/" + name if folder else name
-                found[path] = seen
-                if seen.type == "folder":
-                    todo.append(path)
-                if len(found) > MOST:
-                    raise RequestRejected(f"the folder has more than {MOST} files and folders, the most that can"
-                                          " be compared; with overlay=True only files that were written are compared")
-        finally:
-            os.close(fd)
+            if error.errno not in _REMOVED and error.errno not in _INACCESSIBLE:
+                raise RequestRejected(f"{os.fsdecode(folder)!r:.200} can't be compared: {error.strerror}") from None
     return found
 
 
@@ -177,10 +139,7 @@ def _entry(folder: int, name: bytes) -> FolderEntry:
 
 
 def _content(folder: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
-    """
-    The status of the file *name* and the hash of its content. Another file may have replaced the one with the status
-    *about* meanwhile. The hash is None for a file that is large, unreadable, or no longer a regular file.
-    """
+    """The status of the file *name*, which may be another by now, and the hash of its content; None if it can't be read."""
     if about.st_size > LARGE:
         return about, None
     try:

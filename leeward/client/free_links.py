@@ -1,8 +1,4 @@
-"""
-A pool of connections to the daemon, so that several calls can run at the same time.
-
-Runs in:   anybody's program.
-"""
+"""A pool of connections to the daemon, so that several calls can run at the same time."""
 
 from __future__ import annotations
 
@@ -10,37 +6,33 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client import kernel_seats
 from leeward.client.link import Link
-from leeward.client.mounts import Mount, open_with
+from leeward.errors import DaemonAway, PeerError, Refused, ShuttingDown
 from leeward.spec.paths import client_socket
-from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
-    from leeward.client.folder_state import FolderState
+    from leeward.client.conversation import Answer
     from leeward.client.functions import ServedFunctions
-
-Answer = tuple[Reply, list[int]]  # a reply, and the descriptors of its arenas
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
+#: Entries of `Link.seats` in place of a number: a kernel that one request has named, and one that can't be bound.
+_SEEN, _NAMED = 0, -1
+#: The greatest number of kernels that are remembered for a connection.
+_MOST_SEATS = 256
 
 
 class FreeLinks:
-    """
-    A pool of connections to the daemon. Each call takes an idle one, or makes a new one.
-
-    Args:
-        socket: as for Client.
-    """
+    """A pool of connections to the daemon. Each call takes an idle one, or makes a new one."""
 
     def __init__(self, socket: str | os.PathLike[str] | None) -> None:
-        self.path = client_socket(socket)
+        self.socket = client_socket(socket)
         self._free: list[Link] = []
-        self._lasting = Link(self.path)
+        self._lasting = Link(self.socket)
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._lock = threading.Lock()
@@ -58,15 +50,7 @@ class FreeLinks:
     def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
         """Send a sandbox_execute request for a kernel, with code and no option."""
         with self.one() as link:
-            return kernel_seats.execute(link, fields)
-
-    def open(self, fields: Mapping[str, Any], mounts: Sequence[Mount], states: dict[str, FolderState],
-             beside: Callable[[], None] | None) -> Reply:
-        """Send a sandbox_open request; the other arguments are those of `open_with`."""
-        with self.lasting() if fields.get("held") else self.one() as link:
-            if not mounts:
-                return link.call("sandbox_open", fields)[0]
-            return open_with(link, fields, mounts, states, beside)
+            return _executed(link, fields)
 
     @contextlib.contextmanager
     def lasting(self) -> Iterator[Link]:
@@ -77,7 +61,7 @@ class FreeLinks:
     @contextlib.contextmanager
     def one(self) -> Iterator[Link]:
         with self._lock:
-            link = self._free.pop() if self._free else Link(self.path)
+            link = self._free.pop() if self._free else Link(self.socket)
         try:
             yield link
         finally:
@@ -94,3 +78,40 @@ class FreeLinks:
             self._closed = True  # calls that run close their connections at their end
         for link in (*links, self._lasting):
             link.close()
+
+
+def _executed(link: Link, by_name: Mapping[str, Any]) -> Answer:
+    """
+    The answer to *by_name*, the fields of a sandbox_execute request with `code` alone. The first request to a kernel on a
+    connection names it. Before the second one the connection binds it (`kernel_bind`); from then on code alone is sent
+    with its number, as for a session, which the daemon handles on its fast path.
+    """
+    key = by_name["sandbox"], by_name["kernel"]
+    seat = link.seats.get(key) if link.connected else None
+    if seat == _SEEN:
+        seat = _bound(link, *key)
+    if seat is None or seat == _NAMED:
+        answer = link.call("sandbox_execute", by_name)
+        if len(link.seats) >= _MOST_SEATS:
+            link.seats.clear()
+        link.seats.setdefault(key, _SEEN)
+        return answer
+    try:
+        return link.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
+    except (DaemonAway, ShuttingDown) as error:  # the number ended with the connection
+        if error.may_have_run:
+            raise
+    return link.call("sandbox_execute", by_name)
+
+
+def _bound(link: Link, sandbox: str, kernel: int) -> int:
+    """The kernel's number on the connection, to which this binds it; _NAMED if that isn't possible."""
+    try:
+        reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False, retry_busy=False)
+        seat = whole(reply, "session", 1)
+    except DaemonAway:
+        return _NAMED
+    except (Refused, PeerError):  # if the kernel has ended, the execute request is refused with that reason
+        seat = _NAMED
+    link.seats[sandbox, kernel] = seat
+    return seat

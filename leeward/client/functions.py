@@ -1,15 +1,13 @@
 """
 The caller's functions that a job may call: code that both clients share, and the threads of the blocking client.
 
-Runs in:   anybody's program.
 Trust:     none in a call. The job chooses its arguments, which decode to plain values only; it can name only functions
            that the caller has given.
 
 Theory of operation. Beside the execute request, a function_take request waits on the same connection for the job's
-calls. Each call is answered in a thread of its own, while the thread that waits for the job's result reads; both write,
-under the link's lock. After the result no call is answered any more: a function that still runs goes on, and its return
-value is dropped.
-`aio_functions` does the same with tasks. Only programs that pass functions import this module.
+calls. Each call is answered in a thread of its own (by `aio_functions` in a task), while the thread that waits for the
+job's result reads; both write, under the link's lock. After the result no call is answered any more: a function that
+still runs goes on, and its return value is dropped.
 """
 
 from __future__ import annotations
@@ -32,12 +30,7 @@ FunctionCall = tuple[int, str, bytes]
 
 
 def calls_of(reply: Reply) -> tuple[list[FunctionCall], bool]:
-    """
-    The calls in an answer to function_take, and whether no more come.
-
-    Raises:
-        BadReply: *reply* isn't such an answer.
-    """
+    """The calls in an answer to function_take, and whether no more come; BadReply if it isn't such an answer."""
     ok = reply.ok or {}
     rows, over = ok.get("calls"), ok.get("over")
     if not isinstance(rows, list) or not isinstance(over, bool):
@@ -71,12 +64,7 @@ def raised(call: int, error: BaseException) -> dict[str, Any]:
 
 
 class ServedFunctions:
-    """
-    Serves the functions *given*, for one call of a blocking client at a time.
-
-    Raises:
-        RequestRejected: one of them is a coroutine function.
-    """
+    """Serves functions for one call of a blocking client at a time; RequestRejected if one is a coroutine function."""
 
     def __init__(self, given: Given) -> None:
         for name, function in given.items():
@@ -85,13 +73,7 @@ class ServedFunctions:
         self._given = given
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
-        """
-        Serve the job of request *number* until its answer arrives, and return that answer.
-
-        Args:
-            answer: a function that waits for the answer and returns it. Meanwhile it passes replies to other requests
-                to the function that is its argument.
-        """
+        """Serve the job of request *number* until *answer* returns, which passes replies to other requests on."""
         serving = _Serving(link, number, self._given)
         try:
             serving.take()

@@ -1,22 +1,21 @@
 """
 Opens paths of the host that a user names, through links of that user's and of root's alone: whoever else can write to a
-folder on the path, such as /tmp, could make it lead to any file of the user's. All that writes a sandbox's files to the
-host begins here.
+folder on the path, such as /tmp, could make it lead to any file of the user's (fs.protected_symlinks is off on some
+systems, and looks at sticky folders only). All that writes a sandbox's files to the host begins here. Each name of a
+path is opened below the folder that was opened before it, so nothing can be swapped between the check and the use.
 
-Runs in:   the clients.
-Holds:     each name of a path is opened below the folder that was opened before it, so nothing can be swapped between
-           the check and the use.
-Beside:    fs.protected_symlinks, which is off on some systems, and looks at sticky folders only.
 Source:    open(2): O_PATH with O_NOFOLLOW opens a link itself; readlink(2) of such a descriptor takes an empty path.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from leeward._native.beneath import open_beneath
 from leeward.errors import RequestRejected
 
 #: Links in one path, as path_resolution(7) has it.
@@ -34,17 +33,7 @@ LinkCheck = Callable[[str, str, os.stat_result], None]
 
 
 def open_through(path: str, check: LinkCheck, *, make: bool = False) -> int:
-    """
-    A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts.
-
-    Args:
-        path: absolute, or relative to the current folder.
-        make: make the folders that aren't there.
-
-    Raises:
-        RequestRejected: *check* has raised it.
-        OSError: it isn't there, or can't be reached.
-    """
+    """A descriptor, with O_PATH, of what *path* leads to by links that *check* accepts; it may *make* folders on the way."""
     names, links = path.split("/")[::-1], 0
     here = os.open("/" if path.startswith("/") else ".", _NAME)
     try:
@@ -97,18 +86,7 @@ def _instead(former: int, latter: int) -> int:
 
 
 def open_own(path: str, *, make: bool = False) -> int:
-    """
-    A descriptor, with O_PATH, of what *path* leads to by links of this user and root: somebody else who can write to a
-    folder on the path could make it lead to any folder of this user.
-
-    Args:
-        path: absolute, or relative to the current folder.
-        make: make the folders that aren't there.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-        OSError: it isn't there, or can't be reached.
-    """
+    """As `open_through`, by links of this user and root; RequestRejected for another user's link."""
     def check(folder: str, name: str, about: os.stat_result) -> None:
         if about.st_uid not in (0, os.geteuid()):
             raise RequestRejected(f"{path!a:.200}: {os.path.join(folder, name)!a:.200} is a link of user"
@@ -117,13 +95,7 @@ def open_own(path: str, *, make: bool = False) -> int:
 
 
 def open_folder(path: str, *, make: bool = False) -> int:
-    """
-    A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-        OSError: it is no folder, isn't there, or can't be opened.
-    """
+    """A descriptor, for reading, of the folder that *path* leads to, as `open_own` finds it."""
     found = open_own(path or ".", make=make)
     try:
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -134,12 +106,7 @@ def open_folder(path: str, *, make: bool = False) -> int:
 
 
 def is_folder(path: str) -> bool:
-    """
-    Whether *path* leads to a folder, as `open_own` finds it.
-
-    Raises:
-        RequestRejected: a link on the path belongs to another user.
-    """
+    """Whether *path* leads to a folder, as `open_own` finds it."""
     try:
         found = open_own(path)
     except OSError:
@@ -150,11 +117,18 @@ def is_folder(path: str) -> bool:
         os.close(found)
 
 
+@contextlib.contextmanager
+def beneath(folder: int, path: bytes | str, flags: int = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) -> Iterator[int]:
+    """A context with a descriptor of *path* in the folder *folder*, "" for itself, opened as `open_beneath` does."""
+    fd = open_beneath(folder, os.fsencode(path) or b".", flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def write_sparse(fd: int, data: bytes | memoryview) -> None:
-    """
-    Write *data* to a new file, with holes for blocks of zeros: a file that takes nothing in a sandbox takes nothing
-    here. The file's end is set by `end_sparse`.
-    """
+    """Write *data* to a new file, with holes for blocks of zeros, as in a sandbox. `end_sparse` sets the file's end."""
     view = memoryview(data).cast("B")
     at = 0
     while at < len(view):

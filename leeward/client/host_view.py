@@ -1,9 +1,6 @@
 """
-The facts about itself that a client sends to the daemon when it opens a sandbox. For the profile `shell`: its current
-folder, its home folder and its environment variables. For a sandbox with a home of its own: the path of the home folder
-and the user's name.
-
-Runs in:   anybody's program.
+What a client tells about itself when it opens a sandbox: for the profile `shell` its folder, home and environment
+variables; for a sandbox with a home of its own the home's path and the user's name.
 """
 
 from __future__ import annotations
@@ -20,16 +17,7 @@ from leeward.spec.pool_key import AGENT, SHELL
 
 
 def add_host_view(fields: Mapping[str, Any], mounts: tuple[Mount, ...]) -> tuple[dict[str, Any], tuple[Mount, ...]]:
-    """
-    Add what the profile in *fields* needs to *fields*, the fields of a sandbox_open request, and to *mounts*.
-
-    Returns:
-        The new fields and the new mounts.
-
-    Raises:
-        RequestRejected: mounts were given for the profile `shell`; or, for that profile, the current folder doesn't
-            exist, or its path isn't UTF-8.
-    """
+    """The fields of a sandbox_open request and the mounts, with what the profile needs; for `shell` there mustn't be any."""
     fields = dict(fields)
     if fields.pop("own_home", False) or fields.get("profile") == AGENT:
         user = _user_fields()

@@ -1,15 +1,14 @@
 """
 A blocking connection to the daemon, one call at a time.
 
-Runs in:   the blocking client and the CLI's fast path.
-Blocks:    always with a bound. A call may have a deadline; without one it waits as long
-           as the daemon is responsive: after PATIENCE_S of silence the link sends a ping,
-           and after as much silence again it gives up. The daemon bounds the job's time.
+Blocks:    always with a bound. A call may have a deadline; without one it waits as long as the daemon is responsive:
+           after PATIENCE_S of silence the link sends a ping, and after as much silence again it gives up. The daemon
+           bounds the job's time.
 Not here:  a lock for calls. Threads that share a link need a lock of their own. The link's only lock is for requests
            that are written while another call reads, such as `hurry`.
 
-Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of
-each `leeward exec`. Its class is the base class of `socket.socket`.
+Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of each `leeward exec`. Its
+class is the base class of `socket.socket`.
 """
 
 from __future__ import annotations
@@ -52,13 +51,7 @@ ANCILLARY = CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
 
 def receive(sock: Socket) -> tuple[bytes, list[int]]:
-    """
-    Read once from *sock*. Returns bytes, b"" at the end of the stream, and descriptors, which the caller owns.
-
-    Raises:
-        OSError: BlockingIOError if there is nothing to read.
-        BadReply: the kernel dropped a descriptor, because this process has too many open files.
-    """
+    """Read once: bytes, b"" at the end, and descriptors, which the caller owns; BadReply if the kernel dropped one."""
     data, ancillary, flags, _ = sock.recvmsg(READ, ANCILLARY, MSG_CMSG_CLOEXEC)
     descriptors: list[int] = []
     for level, kind, content in ancillary:
@@ -82,6 +75,8 @@ if TYPE_CHECKING:
 class Link:
     """A connection to the daemon on *path*; connects with the first call, and again when the connection was lost."""
 
+    _has_arena = True  # for large requests
+
     def __init__(self, path: str) -> None:
         self.path = path
         self._socket: Socket | None = None
@@ -94,7 +89,7 @@ class Link:
         self._halfway = False  # whether the holder of `sending` is writing a request
         self._hurried = ""  # "interrupt" or "kill", if a signal handler asked for it during that write
         self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
-        self.seats: dict[tuple[str, int], int] = {}  # kernel_seats.py fills it; cleared with the connection
+        self.seats: dict[tuple[str, int], int] = {}  # free_links.py fills it; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, reconnect: bool = True,
@@ -109,13 +104,10 @@ class Link:
                 on this connection alone.
             functions: serves the job until its answer arrives, for instance by running functions that it calls.
 
-        Returns:
-            The reply, which isn't a refusal, and its descriptors, which the caller owns.
-
         Raises:
             Refused: the daemon refused the request; errors.BY_KIND has the class. The connection stays open.
             DaemonError: after every other error the connection is closed, so its job ends; the next call opens a new
-                connection.
+                one.
         """
         if self._owner != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes the child's copy
@@ -135,13 +127,7 @@ class Link:
             time.sleep(pause)
 
     def _connect(self, attempts: Retry | None, op: str = "ping") -> None:
-        """
-        Connect. If no daemon listens on the user's own socket, start one, unless *op* is a request that only asks for
-        information.
-
-        Raises:
-            DaemonError: no daemon listens; after earlier *attempts*, the error of the last one.
-        """
+        """Connect, to a daemon that is started if need be; DaemonError, after earlier *attempts* that of the last one."""
         try:
             try:
                 self._socket = connect(self.path)
@@ -155,9 +141,8 @@ class Link:
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
-        """Make one attempt at a call, over the present connection."""
         try:
-            if bulk(op, fields) >= LARGE and not self._asked_for_slots:
+            if self._has_arena and bulk(op, fields) >= LARGE and not self._asked_for_slots:
                 self._ask_for_slots(deadline)
         except BaseException as error:
             self.close()
@@ -205,13 +190,7 @@ class Link:
             self._slots = slots_of(reply.ok, reply.arenas, descriptors)
 
     def _send(self, data: bytes) -> None:
-        """
-        Send a request.
-
-        Raises:
-            DaemonAway: the connection is closed. `may_have_run` says whether some bytes were sent.
-            NoAnswer: the daemon reads no bytes. `may_have_run` is as for DaemonAway.
-        """
+        """Send a request. DaemonAway if the connection is closed, NoAnswer if the daemon reads nothing."""
         sock, sent = self._socket, 0
         assert sock is not None
         try:
@@ -246,20 +225,13 @@ class Link:
 
     def _served(self, number: int, deadline: float | None,
                 functions: BesideJob | None) -> tuple[Reply, list[int]]:
-        """The answer to request *number*. Until it arrives, *functions* serves the job."""
         if functions is None:
             return self._answer(number, deadline)
         answer: tuple[Reply, list[int]] = functions.wait(self, number, partial(self._answer, number, deadline))
         return answer
 
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
-        """
-        Send a request whose reply is read by another thread or a later call. Returns its number. The caller holds
-        `sending`.
-
-        Raises:
-            OSError, DaemonAway: the connection is closed, or the daemon reads nothing.
-        """
+        """Send a request whose reply another thread or a later call reads; its number. The caller holds `sending`."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the connection is closed")
         self._halfway = True  # before the number is taken: a handler's request would take the same one
@@ -295,7 +267,7 @@ class Link:
                 if asked:
                     raise NoAnswer(f"the daemon on {quoted(self.path)} doesn't answer pings") from None
                 asked = True
-                self._send_ping()
+                self.try_to_post("ping", {})
                 continue
             except (ConnectionResetError, BrokenPipeError):
                 raise away(self.path, "it went away before it answered", may_have_run=True) from None
@@ -308,25 +280,16 @@ class Link:
                 if on_other_reply is not None:
                     on_other_reply(reply)
 
-    def _send_ping(self) -> None:
-        try:
-            with self.sending:
-                self.post("ping", {})
-        except (OSError, DaemonAway):
-            pass  # the next read raises the error, or finds the answer
+    def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
+        """As `post`, for a request about whose reply nobody asks; the next read raises the error, if there is one."""
+        with self.sending, suppress(OSError, DaemonAway):
+            self.post(op, fields)
 
     def hurry(self, how: str, wait: bool = True) -> bool:
         """
-        Ask the daemon to interrupt or kill the job that a call waits for. That call then returns the job's result. Call
-        this from another thread, or from a signal handler.
-
-        Args:
-            how: "interrupt" or "kill".
-            wait: wait for a call that is writing. A signal handler passes False, since the call that it interrupts
-                can't go on meanwhile; that call sends the interrupt or kill after its own request.
-
-        Returns:
-            Whether a call waits for a job.
+        Ask the daemon to "interrupt" or "kill" the job that a call waits for: whether there was one. Call this from
+        another thread; or from a signal handler, without *wait*: a call that it interrupts while writing can't go on
+        meanwhile, and sends it after its own request.
         """
         if self._halfway and not wait:
             self._hurried = how if self._awaited else ""

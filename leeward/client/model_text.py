@@ -1,8 +1,4 @@
-"""
-A result as text for a language model, which reads what a tool answers.
-
-Runs in:   anybody's program; pure.
-"""
+"""A result as text for a language model, which reads what a tool answers."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ MOST = 20_000
 
 
 def text_of(result: Result) -> str:
-    """Output, errors and exit code as one text."""
     parts = [result.stdout_text.rstrip("\n")]
     if result.stderr_text.strip():
         parts.append(f"[stderr]:\n{result.stderr_text.rstrip()}")

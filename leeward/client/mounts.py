@@ -1,8 +1,6 @@
 """
-Mounts of a sandbox: the folders of the host that a program asks for, and how the daemon gets their descriptors.
-
-Runs in:   anybody's program. The program opens the folders itself, so its own rights apply: the daemon gets
-           descriptors, and a path is only their name.
+Mounts of a sandbox: the folders of the host that a program asks for, and how the daemon gets their descriptors. The
+program opens the folders itself, so its own rights apply: a path is only their name.
 """
 
 from __future__ import annotations
@@ -12,12 +10,12 @@ import struct
 import time
 from _socket import SCM_RIGHTS, SOL_SOCKET  # as link.py does
 from _socket import socket as Socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.retry import Retry
-from leeward.client.sandbox_calls import checked
 from leeward.dataclass import dataclass
 from leeward.errors import BadReply, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
@@ -58,13 +56,7 @@ class Mount:
 
 def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
               compare: bool = False) -> tuple[Mount, ...]:
-    """
-    All mounts of a sandbox: *mounts*, and before them one for *workdir*, if it is given.
-
-    Raises:
-        RequestRejected: *mounts* has an object that isn't a Mount, *overlay* or *compare* is True without a *workdir*,
-            or a mount with `compare` has an overlay or isn't writable.
-    """
+    """*mounts*, and before them one for *workdir*; RequestRejected if one is no Mount, or has wrong options."""
     found = tuple(mounts)
     for mount in found:
         if not isinstance(mount, Mount):
@@ -81,12 +73,7 @@ def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, o
 
 
 class OpenFolders:
-    """
-    Opens the folders of *mounts*; a context that closes them.
-
-    Raises:
-        RequestRejected: a folder doesn't exist, or can't be opened.
-    """
+    """Opens the folders of *mounts*, or raises RequestRejected; a context that closes them."""
 
     def __init__(self, mounts: Iterable[Mount]) -> None:
         mounts = tuple(mounts)
@@ -125,18 +112,7 @@ class OpenFolders:
                           "writable": bool(mount.writable), "overlay": bool(mount.overlay), "file": not folder})
 
     def send(self, reply: Reply, descriptors: list[int]) -> int:
-        """
-        Send the descriptors over the dock, the socket that came with the reply to sandbox_dock.
-
-        Args:
-            descriptors: those of *reply*, which this closes.
-
-        Returns:
-            The dock's number.
-
-        Raises:
-            BadReply: *reply* has no dock, or the dock accepts no descriptors.
-        """
+        """Send the descriptors over the dock, the socket that came with *reply*; returns its number. Closes *descriptors*."""
         try:
             number = checked(whole, reply, "dock", 1)
             if len(descriptors) != 1:
@@ -187,11 +163,8 @@ class Meanwhile:
 def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
               states: dict[str, FolderState] | None = None, beside: Callable[[], None] | None = None) -> Reply:
     """
-    Open a sandbox with *mounts*, and return the daemon's reply. Each attempt sends the descriptors again.
-
-    Args:
-        states: a dict, to which the state of each folder with `compare` is added, by target.
-        beside: called once, when the request was sent. What it raises ends the attempt.
+    Open a sandbox with *mounts*; each attempt sends the descriptors again. *states* gets the state of each folder with
+    `compare`, by target. *beside* is called once, when the request was sent; what it raises ends the attempt.
     """
     attempts: Retry | None = None
     meanwhile = None if beside is None else Meanwhile(beside)
@@ -209,22 +182,3 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
                 if pause is None:
                     raise
             time.sleep(pause)
-
-
-async def open_with_await(ask: Callable[[str, Mapping[str, Any]], Awaitable[tuple[Reply, list[int]]]],
-                          fields: Mapping[str, Any], mounts: Sequence[Mount],
-                          states: dict[str, FolderState]) -> Reply:
-    """
-    Open a sandbox with *mounts* over an asyncio connection, with one attempt; see `open_with`. A thread reads the
-    folders with `compare`.
-    """
-    if any(mount.compare for mount in mounts):
-        import asyncio  # here, since blocking programs don't need it
-
-        opened = await asyncio.to_thread(OpenFolders, mounts)
-    else:
-        opened = OpenFolders(mounts)
-    with opened as folders:
-        states.update(folders.states)
-        number = folders.send(*await ask("sandbox_dock", {}))
-        return (await ask("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]

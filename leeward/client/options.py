@@ -1,8 +1,6 @@
 """
-The options of `execute` and `session`, and the fields of requests that are made from them.
-
-Runs in:   the clients. The daemon checks the values, once for clients in all languages;
-           only mistakes that Python's types would hide are checked here.
+The options of `execute` and `session`, and the fields of requests that are made from them. The daemon checks the
+values; only mistakes that Python's types would hide are checked here.
 """
 
 from __future__ import annotations
@@ -11,13 +9,31 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.typed_options import TypedDict
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
 
 if TYPE_CHECKING:
+    from typing import TypedDict as TypedDict
+
     from leeward.client.aio_functions import AwaitedFunctions
     from leeward.client.functions import ServedFunctions
+else:
+    # That of `typing` compiles every annotation that is text: a tenth of the time to import leeward.client.sandbox.
+    class _OptionsType(type):
+        """The metaclass of TypedDict: it adds the bases' names to `__annotations__`, and calling a class makes a dict."""
+
+        def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], total: bool = True) -> type:
+            made = super().__new__(cls, name, bases, namespace)
+            own = vars(made).get("__annotations__", {})
+            made.__annotations__ = {name: text for each in (*bases, None)
+                                    for name, text in (own if each is None else each.__annotations__).items()}
+            return made
+
+        def __call__(cls, **options: Any) -> dict[str, Any]:
+            return options
+
+    class TypedDict(metaclass=_OptionsType):
+        pass
 
 #: Functions that a job may call, by their names in the job.
 Given = Mapping[str, Callable[..., Any]]
@@ -35,53 +51,6 @@ class CallOptions(TypedDict, total=False):
 NETWORK = "network"
 
 
-class Options(CallOptions, total=False):
-    """The options of both clients' `execute`; Client.execute describes them."""
-
-    module: str | None
-    args: Iterable[str]
-    env: Mapping[str, str] | None
-    files: Mapping[str, bytes | str] | None
-    stdin: bytes | str
-    collect: Iterable[str]
-    display: bool
-    timeout: float | None
-    memory: int | str | None
-    processes: int | None
-    output: int | str | None
-    overflow: str | None
-    name: str | None
-    label: str | None
-    profile: str | None
-    environment: str | None
-    packages: Iterable[str]
-    egress: str | None
-    policy: Mapping[str, Any] | None
-    allow_network: bool
-
-
-class Limiting(TypedDict, total=False):
-    """The options that are limits."""
-
-    memory: int | str | None
-    processes: int | None
-    timeout: float | None
-    output: int | str | None
-    overflow: str | None
-
-
-class SessionOptions(Limiting, total=False):
-    """The options of both clients' `session`; Client.session describes them."""
-
-    idle: float | None
-    profile: str | None
-    environment: str | None
-    packages: Iterable[str]
-    egress: str | None
-    policy: Mapping[str, Any] | None
-    allow_network: bool
-
-
 class TurnOptions(CallOptions, total=False):
     """The options of a session's `execute`; Session.execute describes them."""
 
@@ -97,6 +66,42 @@ class TurnOptions(CallOptions, total=False):
     label: str | None
 
 
+class PlaceOptions(TypedDict, total=False):
+    """The options about what a job's processes see and reach."""
+
+    profile: str | None
+    environment: str | None
+    packages: Iterable[str]
+    egress: str | None
+    policy: Mapping[str, Any] | None
+    allow_network: bool
+
+
+class Options(TurnOptions, PlaceOptions, total=False):
+    """The options of both clients' `execute`; Client.execute describes them."""
+
+    module: str | None
+    stdin: bytes | str
+    memory: int | str | None
+    processes: int | None
+
+
+class Limiting(TypedDict, total=False):
+    """The options that are limits."""
+
+    memory: int | str | None
+    processes: int | None
+    timeout: float | None
+    output: int | str | None
+    overflow: str | None
+
+
+class SessionOptions(Limiting, PlaceOptions, total=False):
+    """The options of both clients' `session`; Client.session describes them."""
+
+    idle: float | None
+
+
 #: Names that other programs use for an option, with the option's name in leeward.
 _ALSO = {
     "time": "timeout", "time_limit": "timeout", "memory_limit": "memory", "mem": "memory", "argv": "args",
@@ -106,17 +111,7 @@ _ALSO = {
 
 
 def check_names(call: str, options: Mapping[str, object], kind: type, more: Iterable[str] = ()) -> None:
-    """
-    Refuse an unknown option with a TypeError, as Python does, and suggest the option that was probably meant.
-
-    Args:
-        call: the name of the call, for the message.
-        kind: the TypedDict of the call's options.
-        more: names of the call's other parameters.
-
-    Raises:
-        TypeError: *options* has a name that isn't in *kind*.
-    """
+    """Refuse an option that isn't in *kind* with a TypeError, as Python does, and suggest the one that was probably meant."""
     for name in options:
         if name not in kind.__annotations__:
             names = [*kind.__annotations__, *more]
@@ -128,24 +123,14 @@ def check_names(call: str, options: Mapping[str, object], kind: type, more: Iter
 
 
 def egress_of(egress: str | None, allow_network: bool) -> str | None:
-    """
-    The name of the egress policy for a request; None for no network.
-
-    Raises:
-        RequestRejected: both *egress* and *allow_network* are given.
-    """
+    """The name of the egress policy for a request, None for no network; RequestRejected if both are given."""
     if allow_network and egress:
         raise RequestRejected(f"egress={egress!r:.60} or allow_network, which is a policy of its own")
     return NETWORK if allow_network else egress
 
 
 def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
-    """
-    The requirements for pip in *packages*, unchanged, as a tuple.
-
-    Raises:
-        RequestRejected: *packages* is one string in place of several, or has something that isn't text.
-    """
+    """The requirements for pip in *packages*; RequestRejected for one string in place of several, and for what isn't text."""
     if isinstance(packages, (str, bytes)):
         raise RequestRejected(f"packages takes several strings, not one: [{packages!r:.40}]")
     found = tuple(packages)
@@ -154,13 +139,8 @@ def packages_of(packages: Iterable[str]) -> tuple[str, ...]:
     return found
 
 
-def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
-    """
-    The packages of a job or session, as its options name them.
-
-    Raises:
-        RequestRejected: as for `packages_of`, or the options name an environment as well.
-    """
+def requirements_of(options: PlaceOptions) -> tuple[str, ...]:
+    """The packages that options name; RequestRejected as `packages_of`, and if they name an environment as well."""
     found = packages_of(options.get("packages", ()))
     if found and options.get("environment"):
         raise RequestRejected("environment or packages, not both")
@@ -168,40 +148,21 @@ def requirements_of(options: Options | SessionOptions) -> tuple[str, ...]:
 
 
 def allowing(policy: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """
-    The field `policy` of a request. An empty policy, which allows nothing, becomes {"allow": []}, since an empty map in
-    a request means that there is no policy.
-    """
+    """The field `policy` of a request, for which an empty map means no policy, while an empty policy allows nothing."""
     return None if policy is None else dict(policy) or {"allow": []}
 
 
 def session_fields(options: SessionOptions) -> dict[str, Any]:
-    """
-    The fields of a session_open request.
-
-    Raises:
-        RequestRejected: a text isn't a size.
-        TypeError: an option is unknown.
-    """
+    """The fields of a session_open request. Raises as `fields_of`."""
     check_names("session", options, SessionOptions, ("deadline",))
-    limits = dict(options)
-    idle, profile, environment, egress, policy, _ = (limits.pop(name, None) for name in (
-        "idle", "profile", "environment", "egress", "policy", "packages"))
-    egress = egress_of(egress, limits.pop("allow_network", False))  # type: ignore[arg-type]  # the daemon checks it
-    asked = execute_fields(None, **limits).get("limits")  # type: ignore[arg-type]  # the keys were checked
-    named = {"profile": profile, "environment": environment, "egress": egress}
-    return {**({"limits": asked} if asked else {}), **({"idle": idle} if idle is not None else {}),
-            **{name: value for name, value in named.items() if value},
-            **({} if policy is None else {"policy": allowing(policy)})}  # type: ignore[arg-type]  # the daemon checks it
+    idle = options.get("idle")
+    given = {name: value for name, value in options.items() if name not in ("idle", "packages")}
+    fields = execute_fields(None, **given)  # type: ignore[arg-type]  # the names were checked
+    return fields if idle is None else {**fields, "idle": idle}
 
 
 def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[str, Any]:
-    """
-    The fields of an execute request for *session*.
-
-    Raises:
-        RequestRejected: as for `execute_fields`.
-    """
+    """The fields of an execute request for *session*. Raises as `fields_of`."""
     if not options and isinstance(code, (str, bytes)):  # the common case, for which each line counts
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, TurnOptions, ("deadline",))
@@ -209,13 +170,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
 
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
-    """
-    The fields of an execute request with these options.
-
-    Raises:
-        RequestRejected: as for `execute_fields`.
-        TypeError: an unknown option.
-    """
+    """The fields of an execute request; RequestRejected as `execute_fields`, TypeError as `check_names`."""
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, Options, ("deadline", "idempotent"))
@@ -224,12 +179,7 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
 
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
-    """
-    The field `functions` of a request; None if there are no functions.
-
-    Raises:
-        RequestRejected: *functions* isn't a mapping, or one of them can't be called.
-    """
+    """The field `functions` of a request; None if there are none. RequestRejected if they aren't functions by their names."""
     if not functions:
         if call_timeout is not None or stop_clock:
             raise RequestRejected("call_timeout and stop_clock are about the calls of functions: give functions, too")
@@ -246,12 +196,7 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
 
 
 def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
-    """
-    The functions among *options*, for a blocking client; None if there are none.
-
-    Raises:
-        RequestRejected: one of them is a coroutine function.
-    """
+    """The functions among *options*, for a blocking client; RequestRejected for a coroutine function."""
     given = options.get("functions")
     if not given:
         return None
@@ -261,7 +206,7 @@ def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
 
 
 def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
-    """The functions among *options*, for the asyncio client; None if there are none."""
+    """The functions among *options*, for the asyncio client."""
     given = options.get("functions")
     if not given:
         return None
@@ -279,37 +224,17 @@ def _check_kinds(lists: Mapping[str, object], maps: Mapping[str, object]) -> Non
             raise RequestRejected(f"{what} takes a dict, not {type(pairs).__name__}")
 
 
-def execute_fields(
-    code: str | bytes | None,
-    *,
-    module: str | None = None,
-    name: str | None = None,
-    args: Iterable[str] = (),
-    env: Mapping[str, str] | None = None,
-    files: Mapping[str, bytes | str] | None = None,
-    stdin: bytes | str = b"",
-    collect: Iterable[str] = (),
-    display: bool = False,
-    timeout: float | None = None,
-    memory: int | str | None = None,
-    processes: int | None = None,
-    output: int | str | None = None,
-    overflow: str | None = None,
-    label: str | None = None,
-    functions: Given | None = None,
-    call_timeout: float | None = None,
-    stop_clock: bool = False,
-    profile: str | None = None,
-    environment: str | None = None,
-    egress: str | None = None,
-    allow_network: bool = False,
-    policy: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def execute_fields(code: str | bytes | None, *, module: str | None = None, name: str | None = None, args: Iterable[str] = (),
+                   env: Mapping[str, str] | None = None, files: Mapping[str, bytes | str] | None = None,
+                   stdin: bytes | str = b"", collect: Iterable[str] = (), display: bool = False,
+                   timeout: float | None = None, memory: int | str | None = None, processes: int | None = None,
+                   output: int | str | None = None, overflow: str | None = None, label: str | None = None,
+                   functions: Given | None = None, call_timeout: float | None = None, stop_clock: bool = False,
+                   profile: str | None = None, environment: str | None = None, egress: str | None = None,
+                   allow_network: bool = False, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
-    The fields of an execute request; options that weren't given are left out.
-
-    Raises:
-        RequestRejected: a text isn't a size, one string was given in place of several, or a value has a wrong type.
+    The fields of an execute request, of the options that were given. RequestRejected if a text isn't a size, one string
+    was given in place of several, or a value has a wrong type.
     """
     if code is not None and not isinstance(code, (str, bytes, bytearray, memoryview)):
         raise RequestRejected(_no_code(code))
@@ -322,21 +247,13 @@ def execute_fields(
         }
         fields: dict[str, Any] = {
             "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),
-            "module": module,
-            "name": name,
-            "args": list(args),
-            "env": dict(env or {}),
-            "files": {key: _content(key, content) for key, content in (files or {}).items()},
-            "stdin": _bytes_of(stdin, "stdin"),
-            "collect": list(collect),
-            "display": display,
-            "limits": {key: value for key, value in limits.items() if value is not None},
-            "label": label,
-            "functions": _functions_field(functions, call_timeout, stop_clock),
-            "profile": profile,
-            "environment": environment,
-            "egress": egress_of(egress, allow_network),
-            "policy": allowing(policy),
+            "module": module, "name": name, "args": list(args), "env": dict(env or {}),
+            "files": {key: _bytes_of(content, f"files: the content of {key!r:.80}") for key, content in
+                      (files or {}).items()},
+            "stdin": _bytes_of(stdin, "stdin"), "collect": list(collect), "display": display,
+            "limits": {key: value for key, value in limits.items() if value is not None}, "label": label,
+            "functions": _functions_field(functions, call_timeout, stop_clock), "profile": profile,
+            "environment": environment, "egress": egress_of(egress, allow_network), "policy": allowing(policy),
         }
     except (TypeError, ValueError, AttributeError) as error:
         raise RequestRejected(str(error)) from None
@@ -351,10 +268,6 @@ def _no_code(value: object) -> str:
     if isinstance(value, os.PathLike):
         return f"code is Python source as text, not a path: {os.fspath(value)!r:.80}; send what is in the file"
     return f"code is Python source as text or bytes, not {type(value).__name__}"
-
-
-def _content(name: object, value: Any) -> bytes:
-    return _bytes_of(value, f"files: the content of {name!r:.80}")
 
 
 def _bytes_of(value: Any, what: str) -> bytes:

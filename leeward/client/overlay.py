@@ -1,8 +1,4 @@
-"""
-The client's side of a live sandbox's overlays: lists the changes, and applies them to the host.
-
-Runs in:   anybody's program.
-"""
+"""The client's side of a live sandbox's overlays: lists the changes, and applies them to the host."""
 
 from __future__ import annotations
 
@@ -10,13 +6,14 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.applying import Applying, chosen, finish_interrupted
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, FolderChange, HostFolder, UpperRow, changes, entries
+from leeward.client.conversation import checked
 from leeward.client.host_paths import end_sparse, write_sparse
-from leeward.client.sandbox_calls import checked
 from leeward.dataclass import replace
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
@@ -45,15 +42,7 @@ def next_tick() -> None:
 
 
 class Overlay:
-    """
-    One overlay of the sandbox *box*.
-
-    Args:
-        target: the mount's target; "" if the sandbox has only one overlay.
-
-    Raises:
-        RequestRejected: there is no such overlay, or *target* is "" and there are several.
-    """
+    """The overlay at *target* of the sandbox *box*, "" for the only one; RequestRejected if there is none, or several."""
 
     def __init__(self, box: Sandbox, target: str) -> None:
         self._box = box
@@ -80,45 +69,27 @@ class Overlay:
                               " folder itself")
 
     def diff(self) -> Changes:
-        host = HostFolder(self._row)
-        try:
-            return changes(entries(self._fetch("overlay_diff", {})), host)
-        finally:
-            host.close()
+        with closing(HostFolder(self._row)) as host:
+            return changes(self.rows(), host)
 
     def apply(self, paths: Iterable[str] | None, seen: Changes | None = None) -> Changes:
         finish_interrupted()
-        host = HostFolder(self._row)
-        try:
-            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host) if seen is None else seen, paths)
-            Applying(host, self._read, self._box._applied.setdefault(self.target, {})).apply(
-                found, seen=seen is not None)
+        with closing(HostFolder(self._row)) as host:
+            found = chosen(changes(self.rows(), host) if seen is None else seen, paths)
+            self._applying(host).apply(found, seen=seen is not None)
             return found
-        finally:
-            host.close()
 
     def conflicts(self, seen: Changes) -> dict[str, Stale | RequestRejected]:
-        host = HostFolder(self._row)
-        try:
-            return Applying(host, self._read, self._box._applied.setdefault(self.target, {})).conflicts(seen)
-        finally:
-            host.close()
+        with closing(HostFolder(self._row)) as host:
+            return self._applying(host).conflicts(seen)
+
+    def _applying(self, host: HostFolder) -> Applying:
+        return Applying(host, self._read, self._box._applied.setdefault(self.target, {}))
 
     def save(self, wanted: Changes, folder: str) -> list[Stale | RequestRejected]:
         """
-        Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each with a NUL behind
-        it, as the file `deleted`.
-
-        Args:
-            wanted: from `diff`.
-            folder: for both; it is made, in a folder that exists.
-
-        Returns:
-            Why some changes can't be saved.
-
-        Raises:
-            OSError: the folder can't be made or written.
-            SandboxOver, DaemonError: as for `diff`.
+        Write what `apply` would to a new folder, as `files`, and the paths that it would delete, each before a NUL, as
+        `deleted`. Returns why some changes can't be saved.
         """
         files = os.path.join(folder, "files")
         os.mkdir(folder, 0o700)
@@ -134,14 +105,12 @@ class Overlay:
             if change.kind != "deleted":
                 made[change.path] = replace(change, kind="created")
         about = os.stat(files)
-        host = HostFolder({"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0})
-        try:
+        row = {"path": files, "device": about.st_dev, "inode": about.st_ino, "since": 0}
+        with closing(HostFolder(row)) as host:
             applying, found = Applying(host, self._read, {}), [made[path] for path in sorted(made)]
             left = applying.conflicts(found, seen=False)
             applying.apply([change for change in found if change.path not in left])
             return list(left.values())
-        finally:
-            host.close()
 
     def rows(self) -> list[UpperRow]:
         """The entries of the overlay's upper layer, without a comparison with the host."""
@@ -158,16 +127,7 @@ class Overlay:
         return int(self._row["since"])
 
     def content(self, path: str, most: int) -> bytes:
-        """
-        The present content of a file in the sandbox.
-
-        Args:
-            path: relative to the folder.
-            most: the greatest number of bytes.
-
-        Raises:
-            RequestRejected: the file has more than *most* bytes.
-        """
+        """The present content of a file in the sandbox; RequestRejected if it has more than *most* bytes."""
         held, size = list[bytes](), 0
         while True:
             data = self._fetch("overlay_read", {"path": os.fsencode(path), "offset": size})
@@ -179,11 +139,7 @@ class Overlay:
                 return b"".join(held)
 
     def discard(self, paths: Iterable[str] | None) -> Changes:
-        host = HostFolder(self._row)
-        try:
-            found = chosen(changes(entries(self._fetch("overlay_diff", {})), host), paths)
-        finally:
-            host.close()
+        found = chosen(self.diff(), paths)
         wanted = [] if paths is None else sorted({os.fsencode(posixpath.normpath(path)) for path in paths})
         if paths is None or wanted:
             self._ask("overlay_discard", {"paths": wanted})
@@ -204,10 +160,7 @@ class Overlay:
         return checked(answer, self._box.ask(op, {"target": self.target, **fields}))
 
     def _read(self, path: bytes, into: int, most: int) -> None:
-        """
-        Write at most *most* bytes of the file to the descriptor *into*, and one more if the file is larger. Without the
-        bound this might never end, since processes of the sandbox can append to the file all the time.
-        """
+        """Write the file to *into*: *most* bytes, and one more if it is larger, since processes may append all the time."""
         offset = 0
         while offset <= most:
             data = self._fetch("overlay_read", {"path": path, "offset": offset})

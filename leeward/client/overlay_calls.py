@@ -1,15 +1,11 @@
-"""
-What the blocking client of a live sandbox does with the folders of the host: it opens the sandbox with them, and has the
-calls about their changes: diff, apply, discard, checkpoint, restore.
-
-Runs in:   anybody's program.
-"""
+"""The blocking client's calls about folders of the host, and how it opens a sandbox with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.client.mounts import open_with
 from leeward.errors import RequestRejected, Stale
 
 if TYPE_CHECKING:
@@ -37,7 +33,10 @@ class OverlayCalls:
         raise NotImplementedError
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        return self._links.open(fields, self._mounts, self._states, self.beside_opening)
+        with self._links.lasting() if fields.get("held") else self._links.one() as link:
+            if not self._mounts:
+                return link.call("sandbox_open", fields)[0]
+            return open_with(link, fields, self._mounts, self._states, self.beside_opening)
 
     def _overlay(self, target: str) -> Overlay:
         from leeward.client.overlay import Overlay  # most sandboxes have none
@@ -45,12 +44,7 @@ class OverlayCalls:
         return Overlay(self, target)  # type: ignore[arg-type]  # it is a Sandbox
 
     def _compared(self, target: str) -> FolderState | None:
-        """
-        The state of *target* at the opening, if it is a folder with `compare`; else None.
-
-        Raises:
-            RequestRejected: *target* is "", and there are several folders to choose from.
-        """
+        """The state of *target* at the opening, if it is a folder with `compare`; RequestRejected for "" with several."""
         if not any(mount.compare for mount in self._mounts):
             return None
         assert self.id  # opens the sandbox, which reads the folders with `compare`
@@ -71,7 +65,6 @@ class OverlayCalls:
         Raises:
             RequestRejected: no mount has `overlay` or `compare`, or there are more than 100,000 entries.
             Stale: another folder has replaced the host's folder.
-            SandboxOver, DaemonError: as for `run`.
         """
         state = self._compared(target)
         if state is not None:
@@ -80,19 +73,16 @@ class OverlayCalls:
 
     def apply(self, paths: Iterable[str] | None = None, target: str = "", changes: Changes | None = None) -> Changes:
         """
-        Apply the changes that `diff` lists to the host's folder, with this program's own rights. Each file is replaced
-        by a rename, so readers see the old or the new one. Set-id bits aren't copied. Everything is fetched before the
-        first change. What an `apply` of a program that was killed hasn't done is done first, by its journal in the user's
-        state folder, where the host hasn't changed since.
+        Apply the changes that `diff` lists to the host's folder, with this program's own rights, and return them. Each
+        file is replaced by a rename, so readers see the old or the new one. Set-id bits aren't copied. Everything is
+        fetched before the first change. What an `apply` of a program that was killed hasn't done is done first, by its
+        journal in the user's state folder, where the host hasn't changed since.
 
         Args:
             paths: files, and folders with all that is in them; None for all changes.
             target: as for `diff`.
             changes: what `diff` has returned, if somebody has looked at it: only these changes are applied, and none
                 that the sandbox has made since.
-
-        Returns:
-            The changes that were applied.
 
         Raises:
             Stale: the host's file was changed since the sandbox was opened, or a file has another content in the
@@ -101,71 +91,47 @@ class OverlayCalls:
             RequestRejected: one of *paths* hasn't changed; or a change is a special file, a link that leads out of the
                 folder, a file with large holes, or among *changes* a file that wasn't compared
                 (`FolderChange.is_compared`). Nothing was applied.
-            SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).apply(paths, changes)
 
     def conflicts(self, changes: Changes, target: str = "") -> dict[str, Stale | RequestRejected]:
-        """
-        The changes among *changes*, from `diff`, that `apply` would refuse: by path, with the error.
-
-        Raises:
-            Stale: another folder has replaced the host's folder.
-            SandboxOver, DaemonError: as for `run`.
-        """
+        """Those of *changes*, from `diff`, that `apply` would refuse: by path, with the error. Stale as for `diff`."""
         return self._overlay(target).conflicts(changes)
 
     def discard(self, paths: Iterable[str] | None = None, target: str = "") -> Changes:
         """
-        Undo the changes that `diff` lists: the sandbox then has the folder as it is on the host. Meanwhile no process
-        and no kernel may run in the sandbox.
+        Undo the changes that `diff` lists, and return them: the sandbox then has the folder as it is on the host.
+        Meanwhile no process and no kernel may run in the sandbox.
 
         Args:
             paths: files, and folders with all that is in them; None for all changes.
             target: as for `diff`.
 
-        Returns:
-            The changes that were undone.
-
         Raises:
             RequestRejected: one of *paths* hasn't changed, or was removed with a folder, which then has to be discarded
                 itself; or processes run. Nothing was undone.
-            SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).discard(paths)
 
     def checkpoint(self, name: str = "", target: str = "") -> str:
         """
-        Keep a copy of the sandbox's changes, in the sandbox's memory, for `restore`. If processes write during this
-        call, the copy may have these writes or not.
+        Keep a copy of the sandbox's changes, in the sandbox's memory, for `restore`, and return its name. If processes
+        write during this call, the copy may have these writes or not. `info` lists all checkpoints, with their mounts.
 
         Args:
-            name: letters, digits, "_", "-" and ".". A checkpoint of the same name is replaced. By default the name is a
-                number.
+            name: letters, digits, "_", "-" and "."; by default a number. A checkpoint of the same name is replaced.
             target: as for `diff`.
-
-        Returns:
-            The checkpoint's name. `info` lists the names of all checkpoints, with their mounts.
 
         Raises:
             RequestRejected: there are eight checkpoints; or the copy doesn't fit: the sandbox's files and all copies
                 together may take half of its memory.
-            SandboxOver, DaemonError: as for `run`.
         """
         return self._overlay(target).checkpoint(name)
 
     def restore(self, name: str, target: str = "") -> None:
         """
-        Return the sandbox's copy of the folder to its state at a checkpoint, which is kept. Meanwhile no process and no
-        kernel may run in the sandbox.
-
-        Args:
-            name: the checkpoint's name.
-            target: as for `diff`.
-
-        Raises:
-            RequestRejected: there is no such checkpoint, its files don't fit into the memory beside the present ones,
-                or processes run. Nothing was changed.
-            SandboxOver, DaemonError: as for `run`.
+        Return the sandbox's copy of the folder to its state at the checkpoint *name*, which is kept. Meanwhile no
+        process and no kernel may run in the sandbox. RequestRejected if they do, there is no such checkpoint, or its
+        files don't fit into the memory beside the present ones; then nothing was changed.
         """
         self._overlay(target).restore(name)

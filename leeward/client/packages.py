@@ -1,9 +1,7 @@
 """
-`packages=[...]` of a sandbox, a job or a session: finds the environment of these packages, or makes it. The
-environment's name is derived from the requirements.
+`packages=[...]` of a sandbox, a job or a session: finds the environment of these packages, whose name is derived from
+the requirements, or makes it, for the daemon's own user alone; other users can use environments that exist.
 
-Runs in:   anybody's program. `environments.py` installs packages in a sandbox of the daemon, for the daemon's own
-           user alone; other users can use environments that exist.
 Trust:     the folder and the interpreter that the daemon reports are used only if the daemon is this user's own.
 """
 
@@ -30,14 +28,7 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class WantedPackages:
-    """
-    The packages of a sandbox, job or session.
-
-    Attributes:
-        recipe: the recipe of the environment.
-        folder: the daemon's folder of environments.
-        source: the source from which pip gets the packages.
-    """
+    """The packages of a sandbox, job or session: the recipe of their environment, the daemon's folder, and their source."""
 
     recipe: Recipe
     folder: str
@@ -54,12 +45,8 @@ class WantedPackages:
 
     def make(self) -> None:
         """
-        Install the packages. If another process is installing them, wait until it has done so.
-
-        Raises:
-            BuildFailed: pip failed; the message has the last line of pip's output.
-            BadRequest: the folder of environments is full.
-            Forbidden: the daemon belongs to another user, or its operator has configured no index.
+        Install the packages, or wait until another process has done so. Raises as `Environments.create`; Forbidden if
+        the daemon belongs to another user, or its operator has configured no index.
         """
         owner = _owner(str(self.source.socket))
         if owner != geteuid():
@@ -84,12 +71,7 @@ def ready(path: str) -> None:
 
 
 def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:
-    """
-    The environment for *packages*, by the interpreter, the folder and the index in the daemon's *status*.
-
-    Raises:
-        BadReply: *status* lacks one of them, or has one in a wrong form.
-    """
+    """The environment for *packages*, by the daemon's *status*; BadReply if that lacks what it takes."""
     try:
         about = status["environments"]
         major, minor = map(int, about["version"])
@@ -103,7 +85,7 @@ def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str,
 
 
 def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt: Callable[[Mapping[str, Any]], T]) -> T:
-    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon doesn't have it."""
+    """The result of *attempt* with *fields* and the environment of *wanted*, which is made if the daemon hasn't it."""
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:
@@ -117,10 +99,7 @@ def with_environment(fields: Mapping[str, Any], wanted: WantedPackages, attempt:
 
 async def with_environment_async(fields: Mapping[str, Any], wanted: WantedPackages,
                                  attempt: Callable[[Mapping[str, Any]], Awaitable[T]]) -> T:
-    """
-    The result of *attempt*, a coroutine function; see `with_environment`. A thread installs the packages, and goes on
-    if the task is cancelled.
-    """
+    """As `with_environment`. A thread installs the packages, and goes on if the task is cancelled."""
     fields = {**fields, "environment": wanted.name}
     for _ in range(TRIES):
         try:

@@ -1,12 +1,9 @@
 """
 Puts a new file at its place on the host in one step. A program that is killed before leaves nothing of it.
 
-Runs in:   anybody's program, with that program's own rights.
-Source:    open(2), O_TMPFILE; linkat(2); rename(2)
-
-The file has no name while it is written. link(2) replaces nothing, so one that replaces another file gets a temporary
-name for the moment between two system calls; where a file system has no files without a name (overlayfs before Linux
-6.5, NFS), from its beginning.
+The file has no name while it is written (O_TMPFILE). link(2) replaces nothing, so one that replaces another file gets a
+temporary name for the moment between two system calls; where a file system has no files without a name (overlayfs
+before Linux 6.5, NFS), from its beginning.
 """
 
 from __future__ import annotations
@@ -15,20 +12,13 @@ import contextlib
 import os
 
 
+def temporary_name() -> bytes:
+    """A random name: in a folder that a sandbox writes to, it could put a link of a known one that leads anywhere."""
+    return b".leeward-%s.tmp" % os.urandom(8).hex().encode()
+
+
 class NewFile:
-    """
-    An empty file in the folder *parent*, which nobody else can read.
-
-    Args:
-        parent: a descriptor of the folder, which stays the caller's.
-        temporary: a name that nobody can guess.
-
-    Attributes:
-        fd: for reading and writing.
-
-    Raises:
-        OSError: it can't be made.
-    """
+    """An empty file in the folder *parent*, a descriptor. Nobody else can read it, or guess the name *temporary*."""
 
     def __init__(self, parent: int, temporary: bytes) -> None:
         self._parent, self._temporary, self._has_name = parent, temporary, False
@@ -40,16 +30,7 @@ class NewFile:
             self._has_name = True
 
     def put(self, name: bytes, *, replaces: bool) -> None:
-        """
-        Give the file its name.
-
-        Args:
-            name: in the folder.
-            replaces: whether a file or link of that name is replaced.
-
-        Raises:
-            OSError: there is something of that name and *replaces* is false, or another failure.
-        """
+        """Give the file its *name* in the folder. It *replaces* a file or link of that name; otherwise there must be none."""
         if not self._has_name:
             os.link(f"/proc/self/fd/{self.fd}", self._temporary if replaces else name, dst_dir_fd=self._parent,
                     follow_symlinks=True)
@@ -71,19 +52,7 @@ class NewFile:
 
 
 def put_link(parent: int, temporary: bytes, name: bytes, text: bytes, *, replaces: bool) -> None:
-    """
-    Put a symbolic link at its place.
-
-    Args:
-        parent: a descriptor of the folder.
-        temporary: a name that nobody can guess, which a link that replaces something has for a moment.
-        name: in the folder.
-        text: of the link.
-        replaces: whether a file or link of that name is replaced.
-
-    Raises:
-        OSError: as NewFile.put.
-    """
+    """Put a symbolic link with *text* at its place, as NewFile.put does."""
     if not replaces:
         os.symlink(text, name, dir_fd=parent)
         return

@@ -1,15 +1,14 @@
 """
 Keeps a sandbox from writing what programs on the host run at once, in a folder that it can write to.
 
-Runs in:   anybody's program.
-
 Theory of operation. What there is when the sandbox is opened is mounted read-only over itself (`names`). A name that
 begins with a dot and is missing in the folder itself is made first, as an empty folder, which no program obeys and git
 doesn't list; missing settings of a repository are made as empty files. The sandbox sees them read-only as well, so it
-can't make others in their place. `close` removes them. What git's settings name in the folder (the hooks of
-`core.hooksPath`, a filter's script, an included file) is protected like these, and so is what a link in a protected
-folder leads to. The kernel can't refuse a name at any depth of a folder that is written live: what the sandbox makes
-elsewhere `put_away` finds, after each call, and renames, so that nothing obeys it and nothing is lost.
+can't make others in their place; `close` removes them. What git's settings name in the folder (the hooks of
+`core.hooksPath`, a filter's script, an included file) is protected likewise, and what a link in a protected folder
+leads to. The kernel can't refuse a name at any depth of a folder that is written live: `put_away` finds what the
+sandbox makes elsewhere, after each call, and renames it, so that nothing obeys it and nothing is lost.
+
 Trust:     none in the folder's content: nothing is opened or renamed through a link.
 Leaves:    the time between a file's making and the end of the call. What a person makes in the folder while the sandbox
            is open is renamed, too. Folders of NOT_SEARCHED, but for repositories in them.
@@ -26,11 +25,11 @@ from collections.abc import Collection, Iterable
 
 from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
-from leeward.client.obeyed_files import found_in
+from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
-from leeward.obeyed.names import obeyed_by, plain
+from leeward.obeyed.names import plain
 from leeward.obeyed.repositories import INSIDE, NAMES, named_in
-from leeward.obeyed.search import ObeyedPaths
+from leeward.obeyed.search import ObeyedPaths, search
 from leeward.obeyed.table import AT_ONCE, ROWS
 from leeward.spec.folders import within
 
@@ -52,30 +51,32 @@ _MOST_SETTINGS = 1 << 20
 AWAY, _AWAY_END, _ROUNDS = "not-obeyed.", ".txt", 8
 
 
+#: Names of a folder that are searched, at most.
+_MAX_NAMES = 2_000_000
+
+
 class Unprotected(LeewardError):
     """Something in the folder that programs on the host obey at once was written, and can't be put away."""
 
 
-def is_protected(path: str) -> bool:
-    """Whether *path*, relative to a protected folder, can't be written by its name."""
-    row = obeyed_by(path)
-    return row is not None and row.kind == AT_ONCE
+def found_in(folder: int, *, at_once: bool = False, passed: tuple[str, ...] = ()) -> ObeyedPaths:
+    def listed(path: str) -> list[tuple[str, bool]]:
+        with beneath(folder, path) as fd, os.scandir(fd) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    return search(listed, _MAX_NAMES, at_once=at_once, passed=passed)
 
 
 class FolderGuard:
     """
+    Protects the folder *path*. RequestRejected if it can't be opened, has too many of such names, or one is a link.
+
     Args:
-        path: the folder.
         places: the names to make as empty folders.
         known: the names that there were at the opening of a sandbox that is open already; None for a new sandbox.
 
     Attributes:
         names: what the sandbox can't write, relative to the folder.
         known: what the sandbox hasn't made; `put_away` leaves it.
-
-    Raises:
-        RequestRejected: the folder can't be opened, has too many of such names, or one is a link, which can't be
-            protected.
     """
 
     def __init__(self, path: str | os.PathLike[str], places: Collection[str] = PLACES,
@@ -133,10 +134,8 @@ class FolderGuard:
 
     def put_away(self) -> list[str]:
         """
-        Rename what the sandbox has made and programs on the host obey at once. Returns the former paths.
-
-        Raises:
-            Unprotected: something can't be renamed, or a part of the folder can't be searched.
+        Rename what the sandbox has made and programs on the host obey at once: the former paths. Unprotected if it
+        can't.
         """
         moved = list[str]()
         for _ in range(_ROUNDS):  # in a folder that was renamed there may be more
@@ -186,20 +185,17 @@ class FolderGuard:
     @staticmethod
     def _remove(folder: int, name: str) -> None:
         above, _, last = name.rpartition("/")
-        fd = open_beneath(folder, os.fsencode(above) or b".", FOLDER)
-        try:
+        with beneath(folder, above) as fd:
             about = os.stat(last, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISDIR(about.st_mode):
                 os.rmdir(last, dir_fd=fd)
             elif stat.S_ISREG(about.st_mode) and not about.st_size:
                 os.unlink(last, dir_fd=fd)
-        finally:
-            os.close(fd)
 
     def _named(self, repositories: Iterable[str]) -> list[str]:
         """
-        The paths in the folder that the settings of *repositories* name. A word of a command is a path if it isn't a
-        folder's: `test` may be both.
+        The paths that the settings of *repositories* name; a word of a command, as `test`, is one if it isn't a
+        folder's.
         """
         found = dict[str, None]()
         for repository in repositories:
@@ -216,16 +212,10 @@ class FolderGuard:
     def _targets(self, name: str) -> list[str]:
         """The paths in the folder to which links lead that are in the folder *name*: `hooks/pre-commit` may be one."""
         try:
-            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
-        except OSError:
-            return []
-        try:
-            with os.scandir(fd) as entries:
+            with beneath(self._folder, name) as fd, os.scandir(fd) as entries:
                 links = [os.readlink(entry.name, dir_fd=fd) for entry in entries if entry.is_symlink()]
         except OSError:
             return []
-        finally:
-            os.close(fd)
         return [target for to in links if (target := self._inner(os.path.join(name, to))) and self._about(target)]
 
     def _inner(self, path: str) -> str:
@@ -264,13 +254,10 @@ class FolderGuard:
             about = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
             if not stat.S_ISDIR(about.st_mode) or stat.S_IMODE(about.st_mode) != _MODE:
                 return False
-            fd = open_beneath(self._folder, os.fsencode(name), FOLDER)
+            with beneath(self._folder, name) as fd:
+                return not os.listdir(fd)
         except OSError:
             return False
-        try:
-            return not os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def _is_folder_of_repository(self, name: str) -> bool:
         """Whether git or a relative has to write to the folder, in which only some names are obeyed."""
@@ -284,10 +271,7 @@ class FolderGuard:
                 for each in INSIDE.get(plain(os.path.basename(repository)), INSIDE[""])]
 
     def _make(self, name: str, mode: int | None) -> bool:
-        """
-        Make the folder *name* with *mode*, or without one the empty setting of a repository, unless it exists. Returns
-        whether it is one that was made for a sandbox.
-        """
+        """Make the folder *name* with *mode*, or without one a repository's empty setting: whether it is for a sandbox."""
         above, _, last = name.rpartition("/")
         if mode is None and not name.endswith((*_FILES, *_FOLDERS)):
             return False
@@ -315,7 +299,6 @@ class FolderGuard:
         return True
 
     def _rename(self, name: str) -> bool:
-        """Put *name* away; returns whether it was there."""
         above, _, last = name.rpartition("/")
         try:
             fd = open_beneath(self._folder, os.fsencode(above) or b".", FOLDER)

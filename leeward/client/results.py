@@ -1,8 +1,4 @@
-"""
-Makes a Result from a reply; large output stays in the memory file that the daemon has sealed.
-
-Runs in:   the clients.
-"""
+"""Makes a Result from a reply; large output stays in the memory file that the daemon has sealed."""
 
 from __future__ import annotations
 
@@ -10,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from leeward.client.arena import map_arenas, piece
-from leeward.errors import BadReply, PeerError
+from leeward.client.conversation import checked
 from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
 
 
 class MappedResult(Result):
     """
-    A Result whose stdout, stderr or files are in a mapped memory file.
-
-    The mapping is read-only and lives as long as the result or a view of it. The first access to
-    `stdout` or `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
+    A Result in a read-only mapping, which lives as long as the result or a view of it. The first access to `stdout` or
+    `stderr` copies the bytes; `stdout_view` and `stderr_view` are views of the mapping itself.
     """
 
     # Not dataclass fields. `stdout` and `stderr` aren't set at first: __getattr__ sets them.
@@ -77,24 +71,15 @@ class MappedFiles(Mapping[str, bytes]):
 
 
 def result_of(reply: Reply, descriptors: Sequence[int]) -> Result:
-    """
-    The result in *reply*. Closes *descriptors*, also on failure.
-
-    Raises:
-        BadReply: the reply isn't a result, or a memory file isn't sealed.
-    """
+    """The result in *reply*; BadReply if there is none. Closes *descriptors* in any case."""
     arenas = map_arenas(descriptors, reply.arenas)
-    try:
-        fields = parse_result(reply)
-    except PeerError as error:
-        raise BadReply(f"the daemon broke the protocol: {error}") from None
+    fields = checked(parse_result, reply)
     fields["outcome"] = Outcome(fields["outcome"])
     if fields["limit"] is not None:
         fields["limit"] = Limit(fields["limit"])
     if fields["error"] is not None:
         fields["error"] = JobError(**fields["error"])
-    if fields["left_out"]:
-        fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
+    fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
     if not arenas:
         return Result(**fields)
     fields["files"] = MappedFiles({name: piece(value, arenas) for name, value in fields["files"].items()})

@@ -1,13 +1,11 @@
 """
 Decides which failed calls are sent again, and when.
 
-Runs in:   the clients and the CLI's fast path. Pure but for the random part of a pause.
-
 A job must not run twice unless its caller allows that. So a call is sent again only after an error which says that
-nothing of the job has run (`may_have_run`), and only in three cases. First, the connection ended before the daemon took
-a byte of the request. Second, the daemon is stopping and refused the request as shutting_down: it is sent over a new
-connection, where another daemon may take it. Third, the daemon has no room now and refused the request as busy: it is
-sent again after a pause, over the same connection. All other refusals go to the caller.
+nothing of the job has run (`may_have_run`), and only in three cases: the connection ended before the daemon took a byte
+of the request; the daemon is stopping and refused it as shutting_down (over a new connection, where another daemon may
+take it); the daemon has no room now and refused it as busy (after a pause, over the same connection). All other
+refusals go to the caller.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ class Retry:
     The attempts of one call.
 
     Args:
-        wanted: repeat the call. If this is False, the call is repeated only once, and only if no daemon has received a
-            byte of the request, since the daemon may have closed a connection that was idle.
+        wanted: repeat the call. Else only once, and only if no daemon has received a byte of the request, since the
+            daemon may have closed a connection that was idle.
         idempotent: the job may run twice, so repeat the call also if the connection was lost before the answer.
         deadline: a time.monotonic() value, or None.
         busy: repeat the call also after it was refused as busy.
@@ -59,13 +57,8 @@ class Retry:
 
     def pause(self, error: DaemonError, now: float, progress: float = float("-inf")) -> float | None:
         """
-        Seconds until the next attempt after *error*; None if there is none, and *error* is to be raised.
-
-        `may_have_run` of *error* is set if the job may have run in any of the attempts.
-
-        Args:
-            now: time.monotonic().
-            progress: when the last job of the same client ended, by time.monotonic().
+        Seconds until the next attempt after *error*; None if that is to be raised, with `may_have_run` for all
+        attempts. *now* and *progress*, when the last job of the same client ended, are by time.monotonic().
         """
         self._may_have_run = error.may_have_run = self._may_have_run or error.may_have_run
         self._error = error
@@ -101,8 +94,5 @@ class Retry:
         return pause
 
     def connect_error(self, error: DaemonError) -> DaemonError:
-        """
-        The error to raise if an attempt can't connect, and fails with *error*: the error of the attempt before, if
-        there was one, since it says more.
-        """
+        """The error to raise if an attempt can't connect, and fails with *error*: that of the attempt before says more."""
         return error if self._error is None else self._error

@@ -1,37 +1,29 @@
-"""
-Shared by both clients of live sandboxes: makes the fields of requests, and reads answers.
-
-Runs in:   the clients; no socket and no clock.
-Trust:     none in the daemon's bytes; see wire/sandbox_replies.py.
-"""
+"""Shared by both clients of live sandboxes: makes the fields of requests, and reads answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.characters import begun, text_of_piece
+from leeward.client.conversation import checked
 from leeward.client.options import (
     Limiting,
+    Options,
+    PlaceOptions,
     TurnOptions,
-    allowing,
+    TypedDict,
     check_names,
-    egress_of,
     execute_fields,
-    packages_of,
 )
-from leeward.client.typed_options import TypedDict
 from leeward.dataclass import dataclass, replace
-from leeward.errors import BadReply, PeerError, RequestRejected
-from leeward.wire.replies import Reply, parse_result
+from leeward.errors import RequestRejected
+from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward.wire.sandbox_replies import chunks, flag, page
 
 if TYPE_CHECKING:
     from leeward.outcome import Result
-
-T = TypeVar("T")
-P = ParamSpec("P")
 
 #: The rows of a list from the daemon: a dict for each sandbox or process.
 Rows = list[dict[str, Any]]
@@ -53,15 +45,9 @@ FOLDERS = ("socket", "mounts", "workdir", "overlay", "compare")
 OnData = Callable[[bytes], object]
 
 
-class OpenOptions(Limiting, total=False):
+class OpenOptions(Limiting, PlaceOptions, total=False):
     """The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them."""
 
-    profile: str
-    environment: str | None
-    packages: Sequence[str]
-    egress: str | None
-    allow_network: bool
-    policy: Mapping[str, Any] | None
     fetch_policy: Mapping[str, Any] | None
     env: Mapping[str, str] | None
     idle: float | None
@@ -75,19 +61,8 @@ class OpenOptions(Limiting, total=False):
     pin: Sequence[str]
 
 
-class StartOptions(TypedDict, total=False):
-    """The options of `run`, `shell` and `start`; Sandbox.run describes them."""
-
-    cwd: str | None
-    env: Mapping[str, str] | None
-    stdin: bytes | str | None
-    timeout: float | None
-    output: int | str | None
-    overflow: str | None
-    title: str | None
-    cpu_time: float | None
-    clean: bool
-    warm: bool
+#: Those that `execute` hasn't, and the packages, for which the daemon gets an environment's name.
+_OF_SANDBOX = {*OpenOptions.__annotations__} - {*Options.__annotations__} | {"packages"}
 
 
 class TerminalOptions(TypedDict, total=False):
@@ -97,6 +72,17 @@ class TerminalOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     timeout: float | None
     title: str | None
+
+
+class StartOptions(TerminalOptions, total=False):
+    """The options of `run`, `shell` and `start`; Sandbox.run describes them."""
+
+    stdin: bytes | str | None
+    output: int | str | None
+    overflow: str | None
+    cpu_time: float | None
+    clean: bool
+    warm: bool
 
 
 class CodeOptions(TurnOptions, total=False):
@@ -128,83 +114,47 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """
-        The bytes as UTF-8, with U+FFFD for what is invalid. A character that is cut is in the text of the chunk that
-        ends it.
-        """
+        """The bytes as UTF-8, with U+FFFD for what is invalid. A cut character is in the text of the chunk that ends it."""
         return text_of_piece(self.begun, self.data, last=self.last)[0]
 
 
-def open_fields(*, profile: str = "python", environment: str | None = None, packages: Sequence[str] = (),
-                egress: str | None = None, allow_network: bool = False, policy: Mapping[str, Any] | None = None,
-                fetch_policy: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None,
-                idle: float | None = None, lifetime: float | None = None, held: bool = False,
-                metadata: Mapping[str, str] | None = None, show_secrets: bool = False, own_home: bool = False,
-                hide: Sequence[str] = (), protect: Sequence[str] = (), pin: Sequence[str] = (),
-                **limits: Unpack[Limiting]) -> dict[str, Any]:
-    """
-    The fields of a sandbox_open request.
-
-    Raises:
-        RequestRejected: a value has a wrong type, or a text isn't a size.
-        TypeError: an option is unknown.
-    """
-    check_names("Sandbox", limits, OpenOptions, FOLDERS)
-    if packages_of(packages) and environment:
-        raise RequestRejected("a sandbox has an environment or packages, not both")
-    fields: dict[str, Any] = {"profile": profile, "environment": environment,
-                              "egress": egress_of(egress, allow_network),
-                              "limits": execute_fields(None, **limits).get("limits"), "show_secrets": show_secrets,
-                              "held": held, "own_home": own_home}
+def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
+    """The fields of a sandbox_open request. Raises RequestRejected and TypeError as `execute_fields` and `check_names`."""
+    check_names("Sandbox", options, OpenOptions, FOLDERS)
+    given: Mapping[str, Any] = options
+    common = execute_fields(None, **{name: value for name, value in given.items() if name not in _OF_SANDBOX})
+    fetching = given.get("fetch_policy")
     try:
         # An empty policy allows nothing, but an empty map in a request means no policy.
-        fields |= {"env": dict(env or {}), "metadata": dict(metadata or {}),
-                   "policy": allowing(policy),
-                   "fetch_policy": None if fetch_policy is None else dict(fetch_policy) or {"allowed_domains": []},
-                   "hide": list(hide), "protect": list(protect), "pin": list(pin)}
+        own = {"fetch_policy": None if fetching is None else dict(fetching) or {"allowed_domains": []},
+               "metadata": dict(given.get("metadata") or {}),
+               **{name: list(given.get(name, ())) for name in ("hide", "protect", "pin")},
+               **{name: given.get(name) for name in ("show_secrets", "held", "own_home")}}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
-    fields = {name: value for name, value in fields.items() if value}
-    return fields | {name: value for name, value in (("idle", idle), ("lifetime", lifetime)) if value is not None}
+    fields = {"profile": "python", **common, **{name: value for name, value in own.items() if value}}
+    return fields | {name: given[name] for name in ("idle", "lifetime") if given.get(name) is not None}
 
 
-def program_fields(what: Sequence[str] | str, *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-                   stdin: bytes | str | None = b"", timeout: float | None = None, output: int | str | None = None,
-                   overflow: str | None = None, title: str | None = None, cpu_time: float | None = None,
-                   clean: bool = False, warm: bool = False, **unknown: object) -> dict[str, Any]:
-    """
-    The fields that process_run and process_start have in common.
-
-    Args:
-        what: a program and its arguments, or a line for the shell.
-        stdin: None becomes an empty stdin; `start` adds the field that leaves stdin open.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
-    """
-    check_names("shell" if isinstance(what, str) else "run", unknown, StartOptions)
-    common = execute_fields(None, env=env, stdin=stdin or b"", timeout=timeout, output=output, overflow=overflow)
-    program: dict[str, Any] = {"shell": what} if isinstance(what, str) else {"argv": list(what)}
-    more = (("cwd", cwd), ("title", title), ("cpu_time", cpu_time), ("clean", clean or None),
-            ("warm", warm or None))
-    return program | common | {name: value for name, value in more if value is not None}
+def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -> dict[str, Any]:
+    """The fields that process_run and process_start have in common."""
+    check_names("shell" if isinstance(what, str) else "run", options, StartOptions)
+    given: Mapping[str, Any] = options
+    common = execute_fields(None, stdin=given.get("stdin") or b"", **{
+        name: given[name] for name in ("env", "timeout", "output", "overflow") if name in given})
+    more = {**{name: given.get(name) for name in ("cwd", "title", "cpu_time")},
+            **{name: given.get(name) or None for name in ("clean", "warm")}}
+    return {"shell" if isinstance(what, str) else "argv": what if isinstance(what, str) else list(what), **common,
+            **{name: value for name, value in more.items() if value is not None}}
 
 
 def bounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The fields of a process_start request for the program of *fields*, those of a process_run request. `warm` is
-    removed, since no process is started in advance for process_start.
-    """
+    """The fields of a process_start request for the program of a process_run request. For that none is started in advance."""
     return {**{name: value for name, value in fields.items() if name != "warm"}, "bounded": True}
 
 
 def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: TerminalOptions) -> dict[str, Any]:
-    """
-    The fields of a process_start request for a program on a terminal of *size*, rows and columns.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
-    """
+    """The fields of a process_start request for a program on a terminal. Raises as `open_fields`."""
     check_names("terminal", options, TerminalOptions)
     fields = program_fields(what, **options)
     env = {"TERM": TERM, **fields.get("env", {})}
@@ -216,12 +166,7 @@ def terminal_fields(what: Sequence[str] | str, size: tuple[int, int], options: T
 
 
 def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
-    """
-    The rows of all sandboxes of the user, which are requested page by page.
-
-    Args:
-        ask: sends a sandbox_list request with the given fields, and returns the reply.
-    """
+    """The rows of all sandboxes of the user, page by page; *ask* sends a sandbox_list request with the given fields."""
     found, last = checked(page, ask({}))
     while last:
         more, last = checked(page, ask({"after": last}), last)
@@ -230,24 +175,12 @@ def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
 
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
-    """
-    The fields of a sandbox_execute request.
-
-    Raises:
-        RequestRejected, TypeError: as for `open_fields`.
-    """
     check_names("execute", options, CodeOptions)
     return execute_fields(code, **options)
 
 
 def id_of(sandbox: object) -> str:
-    """
-    Check that *sandbox* has the form of an id, and return it. An empty id is refused: a Sandbox object with it would
-    open a new sandbox.
-
-    Raises:
-        RequestRejected: *sandbox* isn't an id.
-    """
+    """*sandbox*, or RequestRejected if it isn't an id: a Sandbox object with an empty one would open a new sandbox."""
     if not isinstance(sandbox, str) or len(sandbox) != ID_LENGTH:
         raise RequestRejected(f"sandbox must be an id of {ID_LENGTH} characters, not {sandbox!r:.40}; "
                               "`leeward sandbox list` shows yours")
@@ -255,51 +188,27 @@ def id_of(sandbox: object) -> str:
 
 
 def argv_of(argv: Iterable[str]) -> list[str]:
-    """
-    *argv* as a list.
-
-    Raises:
-        RequestRejected: *argv* is one string.
-    """
+    """*argv* as a list; RequestRejected if it is one string."""
     if isinstance(argv, (str, bytes)):
         raise RequestRejected(f"run takes a program and its arguments: [{argv!r:.40}]; shell takes a line")
     return list(argv)
 
 
 def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
-    """
-    The chunks in an answer to process_read, and whether they are the last ones.
-
-    Raises:
-        BadReply: *reply* isn't such an answer.
-    """
-    try:
-        rows, over = chunks(reply)
-    except PeerError as error:
-        raise broken(error) from None
+    """The chunks in an answer to process_read, and whether they are the last ones."""
+    rows, over = checked(chunks, reply)
     return [Chunk(number, ("stdout", "stderr")[stream - 1], when, data) for number, stream, when, data in rows], over
 
 
 class ChunkReader:
-    """
-    Reads the answers to the process_read requests about one process.
-
-    Attributes:
-        after: the number of the last chunk that was read.
-        at_end: no more chunks come.
-    """
+    """Reads the answers about one process: *after* is the number of the last chunk, and *at_end* says that no more come."""
 
     def __init__(self) -> None:
         self.after, self.at_end = 0, False
         self._begun = {"stdout": b"", "stderr": b""}
 
     def take(self, reply: Reply) -> list[Chunk]:
-        """
-        The chunks in *reply*.
-
-        Raises:
-            BadReply: as for `chunks_of`.
-        """
+        """The chunks in *reply*; BadReply if it isn't an answer to process_read."""
         found, self.at_end = chunks_of(reply)
         last = {chunk.stream: chunk.number for chunk in found} if self.at_end else {}
         chunks = []
@@ -313,51 +222,15 @@ class ChunkReader:
         return chunks
 
 
-def broken(error: PeerError) -> BadReply:
-    return BadReply(f"the daemon broke the protocol: {error}")
-
-
-def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
-    """
-    The result of *read*, a decoder of an answer, with these arguments.
-
-    Raises:
-        BadReply: the decoder raised PeerError.
-    """
-    try:
-        return read(*args, **more)
-    except PeerError as error:
-        raise broken(error) from None
-
-
 def ended_of(reply: Reply, out: bytes = b"", err: bytes = b"") -> Result | None:
-    """
-    The result in an answer to process_wait, with *out* and *err*, the output that was read before. None if the process
-    hasn't ended.
-
-    Raises:
-        BadReply: *reply* isn't such an answer.
-    """
-    from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result  # builds enumerations
-
-    try:
-        if not flag(reply, "over"):
-            return None
-        assert reply.ok is not None
-        fields = parse_result(Reply(reply.id, {**reply.ok, "stdout": out, "stderr": err}, "", "", []))
-    except PeerError as error:
-        raise broken(error) from None
-    fields["outcome"] = Outcome(fields["outcome"])
-    if fields["limit"] is not None:
-        fields["limit"] = Limit(fields["limit"])
-    if fields["error"] is not None:
-        fields["error"] = JobError(**fields["error"])
-    fields["left_out"] = tuple(LeftOut(name, LeftOutReason(reason)) for name, reason in fields["left_out"])
-    return Result(**fields)
+    """The result in an answer to process_wait, with the output that was read before; None if the process hasn't ended."""
+    if not checked(flag, reply, "over"):
+        return None
+    assert reply.ok is not None
+    return result((Reply(reply.id, {**reply.ok, "stdout": out, "stderr": err}, "", "", []), ()))
 
 
 def result(answer: tuple[Reply, Sequence[int]]) -> Result:
-    """The result in *answer*: a reply, and the descriptors of its arenas."""
     from leeward.client.results import result_of  # builds enumerations, which an agent's start doesn't need
 
     return result_of(*answer)

@@ -1,8 +1,6 @@
 """
 The blocking client of a session: one sandboxed process that keeps its state between jobs.
 
-Runs in:   anybody's program.
-
 Theory of operation. A session has a connection of its own, and ends with that connection: when it breaks, the state is
 lost, and the session doesn't reconnect. One thread at a time makes a call and reads from the connection. Another thread
 may call `interrupt` meanwhile, which only writes: the thread that reads skips the reply.
@@ -14,17 +12,17 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.connecting import away
-from leeward.client.conversation import refusal
+from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.options import TurnOptions, served_by, turn_fields
 from leeward.client.results import result_of
-from leeward.errors import BadReply, DaemonAway, DaemonError
+from leeward.errors import DaemonAway, DaemonError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
     from leeward.client.functions import ServedFunctions
@@ -33,52 +31,20 @@ if TYPE_CHECKING:
 _CLOSE_S = 5.0
 
 
-def session_number(reply: Reply) -> int:
-    """
-    The number of the session in the reply to session_open.
-
-    Raises:
-        BadReply: *reply* has no such number.
-    """
-    number = None if reply.ok is None else reply.ok.get("session")
-    if type(number) is not int or number < 1:
-        raise BadReply("the daemon broke the protocol: a session without a number")
-    return number
-
-
 class _SessionLink(Link):
     """A connection that doesn't reconnect, and that a second thread may write to."""
 
+    _has_arena = False
+
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
-        """Make a call as `Link.call` does, but send the request only once. All requests after session_open use this."""
+        """As `Link.call`, but send the request only once. All requests after session_open use this."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
-        with self.sending:
-            number, data = self._conversation.request(op, fields)
-            try:
-                self._send(data)
-            except BaseException as error:
-                self.close()
-                if isinstance(error, DaemonAway) and not error.may_have_run:
-                    raise away(self.path, "it ended the session's connection") from None
-                raise
         try:
-            reply, descriptors = self._served(number, deadline, functions)
-        except BaseException:
-            self.close()
-            raise
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
-
-    def try_to_post(self, op: str, fields: Mapping[str, Any]) -> None:
-        """Send a request without waiting for the reply to it."""
-        with self.sending:
-            try:
-                self.post(op, fields)
-            except (OSError, DaemonAway):
-                return  # the thread that reads gets the error
+            return self._ask(op, fields, deadline, functions)
+        except DaemonAway as error:
+            raise (error if error.may_have_run else away(self.path, "it ended the session's connection")) from None
 
 
 class Session:
@@ -94,15 +60,16 @@ class Session:
         self._link = _SessionLink(socket)
         self._lock = threading.Lock()
         try:
-            self._number = session_number(
-                self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)[0])
+            reply, _ = self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)
+            self._number = checked(whole, reply, "session", 1)
         except BaseException:
             self._link.close()
             raise
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
         """
-        Run code in the session's process, and wait for its result.
+        Run code in the session's process, and wait for its result. A failure of the job is a Result, never an
+        exception.
 
         Args:
             code: Python source, at most 16 MiB. It sees the state that earlier jobs of the session left.
@@ -114,7 +81,7 @@ class Session:
             files (Mapping[str, bytes | str]): as for Client.execute.
             collect (Iterable[str]): as for Client.execute.
             display (bool): as for Client.execute.
-            timeout (float): seconds that the job may run. A job that runs longer is ended, and the session's state is
+            timeout (float): seconds that the job may run. One that runs longer is ended, and the session's state is
                 lost.
             output (int | str): bytes of stdout and stderr together.
             overflow (str): what happens to a job that writes more: with "cut" it goes on, and the beginning and the end
@@ -125,15 +92,10 @@ class Session:
             call_timeout (float): as for Client.execute.
             stop_clock (bool): as for Client.execute.
 
-        Returns:
-            How the job ended. A failure of the job is a Result, never an exception.
-
         Raises:
             SessionOver: the process has ended, and the state is lost; `reset` starts a fresh process.
-            DaemonAway: the connection is closed, and the session is lost.
-            NoAnswer: as for Client.execute; the session is lost.
             Refused: as for Client.execute. No request is sent a second time, since the state belongs to the connection.
-            BadReply: as for Client.execute; the session is lost.
+            DaemonError: any other one, as for Client.execute; the session is lost.
         """
         fields = turn_fields(self._number, code, options)
         until = None if deadline is None else time.monotonic() + deadline
@@ -143,24 +105,14 @@ class Session:
         return result_of(reply, descriptors)
 
     def interrupt(self) -> None:
-        """
-        Raise KeyboardInterrupt in the running job, if there is one.
-
-        Call this from another thread than the one that waits for the job. It doesn't wait for the job to end.
-        """
+        """Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread; it doesn't wait."""
         if self._lock.locked():
             self._link.try_to_post("interrupt", {"session": self._number})
 
     def reset(self, deadline: float | None = None) -> None:
         """
-        Replace the session's process by a fresh one; the state is lost.
-
-        Args:
-            deadline: seconds that this call may take in all. After that the session is lost.
-
-        Raises:
-            Refused: no worker became free; `reset` can be called again.
-            DaemonError: after every other error the session is lost.
+        Replace the session's process by a fresh one; the state is lost. If no worker became free within *deadline*
+        seconds Refused is raised, and `reset` can be called again; after every other DaemonError the session is lost.
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
@@ -183,6 +135,5 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

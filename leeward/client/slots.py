@@ -1,8 +1,6 @@
 """
 Large requests by shared memory: the arena that the daemon gives to a connection.
 
-Runs in:   the clients and the CLI's fast path.
-
 The client writes a request into a free slot of the arena by pwrite(2), and sends a small frame with the slot's number.
 The slot is free again when the request was answered; the daemon may read it until then. If there is no arena or no free
 slot, or the request is larger than a slot, it is sent over the socket as any other request.
@@ -35,14 +33,7 @@ def bulk(op: str, fields: Mapping[str, Any]) -> int:
 
 
 class Slots:
-    """
-    The slots of one connection's arena.
-
-    Args:
-        fd: the arena's memory file. This object owns it.
-        count: how many slots it has.
-        size: bytes of each slot.
-    """
+    """The slots of one connection's arena: *count* of *size* bytes each in the memory file *fd*, which this object owns."""
 
     def __init__(self, fd: int, count: int, size: int) -> None:
         self._fd, self._size = fd, size
@@ -74,12 +65,7 @@ class Slots:
 
 
 def slots_of(ok: Mapping[str, Any], sizes: Sequence[int], descriptors: Sequence[int]) -> Slots:
-    """
-    Check the arena in a reply, and return its slots. Takes ownership of *descriptors*, also on failure.
-
-    Raises:
-        BadReply: the numbers or the file aren't those of an arena.
-    """
+    """The slots of the arena in a reply; BadReply if it isn't one. Takes ownership of *descriptors* in any case."""
     count, size = ok.get("slots"), ok.get("size")
     try:
         if type(count) is not int or type(size) is not int or not 0 < count <= MOST_SLOTS \

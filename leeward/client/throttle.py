@@ -1,15 +1,12 @@
 """
-Bounds the number of requests in flight on one connection by what the daemon accepts.
+Bounds the number of requests in flight on one connection of the asyncio client by what the daemon accepts.
 
-Runs in:   the asyncio client, in one event loop. Pure except for its futures.
-
-Theory of operation. The daemon has two bounds. The first is on requests of one connection. The client asks for it
-(`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for the daemon's
-workers. The client can't know the second bound, which depends on all clients and on how long jobs take: a job beyond it
-is refused as busy. So the gate begins with two jobs for each worker, and admits one more for each job that was served,
-until a job is refused. Then it admits as many as were in flight beside the refused job, but at least as many as there
-are workers, and one more each time that as many jobs were served. Further calls wait in the gate, first come, first
-served. A job that was refused is sent before those that were never sent.
+Theory of operation. The daemon has two bounds. The first is on requests of one connection; the client asks for it
+(`learn`) when it has more calls than every daemon accepts. The second is on the jobs that may wait for workers. The
+client can't know it, as it depends on all clients and on how long jobs take: a job beyond it is refused as busy. So the
+gate begins with two jobs for each worker, and admits one more for each job that was served, until one is refused. Then
+it admits as many as were in flight beside that, but at least as many as there are workers, and one more each time that
+as many were served. Further calls wait, first come, first served; but a job that was refused goes first.
 """
 
 from __future__ import annotations
@@ -53,13 +50,7 @@ class Gate:
         return not self._known and self._held >= self._most
 
     def learn(self, most: int, workers: int) -> None:
-        """
-        Set the daemon's bounds.
-
-        Args:
-            most: requests of this connection that the daemon accepts at once.
-            workers: the number of its workers.
-        """
+        """Set the daemon's bounds: *most* requests of this connection at once, and the number of its *workers*."""
         self._known = True
         self._most = max(most, LEAST) - _KEPT
         self._least = min(workers, self._most)
@@ -68,11 +59,8 @@ class Gate:
 
     async def acquire(self, *, job: bool, first: bool = False) -> None:
         """
-        Wait until one more request may be sent. The caller has to call `release` afterwards.
-
-        Args:
-            job: the request is a job outside of a session.
-            first: admit the request before others, since the daemon has refused it before.
+        Wait until a request may be sent, *first* before others; call `release` then. A *job* is one outside of a
+        session.
         """
         if not self._waiting and self._room(job):
             self._take(job)
@@ -93,11 +81,8 @@ class Gate:
 
     def release(self, *, job: bool, refused: bool = False) -> None:
         """
-        Count out a request that was answered, or whose caller doesn't wait any more; then admit others.
-
-        Args:
-            job: as for `acquire`.
-            refused: the daemon refused the request as busy. No job is admitted before a job in flight has ended.
+        Count out a request, and admit others; after one that was *refused* as busy no job before one in flight has
+        ended.
         """
         self._held -= 1
         self.jobs -= job

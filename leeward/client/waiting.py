@@ -1,8 +1,4 @@
-"""
-What the blocking client waits by: its modules are made from those of the asyncio client, which waits by aio_waiting.py.
-
-Runs in:   anybody's program.
-"""
+"""What the blocking client waits by: its modules are made from those of the asyncio client, which waits by aio_waiting.py."""
 
 from __future__ import annotations
 

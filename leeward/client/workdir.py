@@ -1,14 +1,11 @@
 """
 WorkdirSandbox: a folder of the host with commands, JavaScript and file calls.
 
-Runs in:   anybody's program.
-
 Theory of operation. A WorkdirSandbox uses a live sandbox of the profile `workdir`, whose /workspace is the folder. The
-first command opens that sandbox; if it has ended (after its idle time, or out of memory), the next command opens
-another one. Each command is a fresh process in the sandbox, with an environment of its own. Without `overlay` this
-program reads and writes the folder's files itself, beneath the folder's descriptor (workdir_files.py), which needs no
-sandbox. With `overlay` the sandbox has a copy of the folder, a process there reads and writes the files, and the copy
-is lost when that sandbox ends.
+first command opens it; if it has ended (after its idle time, or out of memory), the next one opens another. Each
+command is a fresh process there, with an environment of its own. Without `overlay` this program reads and writes the
+folder's files itself, beneath the folder's descriptor (workdir_files.py). With `overlay` the sandbox has a copy of the
+folder, a process there reads and writes the files, and the copy is lost when that sandbox ends.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import posixpath
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,9 +32,10 @@ from leeward.client.workdir_errors import (
     WorkdirRuntimeError,
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
-from leeward.client.workdir_node import MOST_WARM, USAGE, check_code, heap_of, with_heap_limit
+from leeward.dataclass import replace
 from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver, Stale
-from leeward.outcome import Outcome, Result
+from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
+from leeward.spec.sizes import parse_size
 from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
 from leeward.spec.tools import TOOLS
 from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE
@@ -56,17 +53,29 @@ T = TypeVar("T")
 _LOOK = (f"set -- {' '.join(TOOLS)}; IFS=:; "
          'for tool; do for folder in $PATH; do [ -x "$folder/$tool" ] && echo "$tool" && break; done; done; :')
 
+#: The shell line that runs for `node` without arguments. Node would read a program from stdin, which is empty here.
+USAGE = "echo 'usage: node [options] [-e CODE | -p CODE | FILE] [arguments]' >&2; exit 2"
+
+#: The text that V8 writes before it aborts because its heap is full, and the exit code of that abort.
+_HEAP_FULL, _ABORTED = b"JavaScript heap out of memory", 134
+
+#: Bytes of code that `node -e` accepts: MAX_ARG_STRLEN of the kernel, minus the NUL at the end.
+MOST_CODE = (128 << 10) - 1
+#: Characters of code that is sent by standard input: a quarter of 128 KiB, as each may have 4 bytes of UTF-8.
+MOST_WARM = (128 << 10) // 4
+
 
 class WorkdirSandbox:
-    """
+    r"""
     A folder of the host, and commands that work in this folder and reach nothing else of the host.
 
         with leeward.WorkdirSandbox("project") as work:
-            work.write_file("numbers", "40\\n2\\n")
+            work.write_file("numbers", "40\n2\n")
             print(work.exec("awk", ["{ sum += $1 } END { print sum }", "numbers"]).text)
             print(work.exec_js("console.log(6 * 7)").text)
 
-    The first command opens the sandbox. Threads may share this object.
+    The first command opens the sandbox. Threads may share this object. Every call raises Destroyed after `destroy`, and
+    WorkdirRuntimeError if the daemon can't be reached, or refuses the call.
 
     Args:
         work_dir: the folder. Commands start in it, and may write there.
@@ -82,12 +91,12 @@ class WorkdirSandbox:
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
         compare: read all of the folder before the first call, so that `diff` can list what has changed since.
         protect: nothing writes what programs on the host run at once, such as `.git/config`, `.mcp.json` or `.envrc`:
-            docs/workdir.md. `put_away` lists what was made anyway, and was renamed.
+            docs/workdir.md.
         socket: path of the daemon's socket; as for Client.
 
     Attributes:
-        put_away: with `protect`, the paths of what commands have made and programs on the host would run at once. Each
-            was renamed at the end of its command.
+        put_away: with `protect`, the paths of what commands have made anyway and programs on the host would run at
+            once. Each was renamed at the end of its command.
 
     Raises:
         WorkdirIoError: the folder or a mount doesn't exist, or can't be opened.
@@ -119,7 +128,11 @@ class WorkdirSandbox:
                        FETCH_SYNC if self._network else FETCH]
         self._tools: tuple[str, ...] | None = None
         self._lock = threading.Lock()
-        self._before = _before() if compare else None
+        self._before: BeforeFirstCall | None = None
+        if compare:
+            from leeward.client.folder_state import BeforeFirstCall
+
+            self._before = BeforeFirstCall()
         for mount in mounts:
             _open(mount.source, os.O_PATH, close=True)
         self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
@@ -139,8 +152,6 @@ class WorkdirSandbox:
             CommandNotFound: *command* isn't one of the tools, or this host doesn't have it.
             Timeout: the command ran longer than `timeout`, or used more processor time than `cpu`.
             NetworkingDisabled: *command* is curl, and the sandbox has no network.
-            Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         if isinstance(args, (str, bytes)):
             raise RequestRejected(f"args takes several strings, not one: [{args!r:.40}]")
@@ -154,15 +165,10 @@ class WorkdirSandbox:
 
     def exec_js(self, code: str) -> Result:
         """
-        Run JavaScript as `node -e` does, in a Node that runs no other code; it may have been started in advance.
-
-        The code has `fetch`, and also `fetchSync`, which waits for the response and returns it as an object with
-        `status`, `ok`, `headers`, `body`, `text()` and `json()`.
-
-        Raises:
-            ToolboxNotAvailable: the host has no Node.
-            Timeout, Destroyed, WorkdirRuntimeError: as for `exec`.
-            RequestRejected: *code* isn't text, or has 128 KiB or more.
+        Run JavaScript, less than 128 KiB, as `node -e` does, in a Node that runs no other code; it may have been
+        started in advance. The code has `fetch`, and also `fetchSync`, which waits for the response and returns it as
+        an object with `status`, `ok`, `headers`, `body`, `text()` and `json()`. Raises as `exec`; ToolboxNotAvailable
+        if the host has no Node.
         """
         self._check()
         check_code(code)
@@ -177,10 +183,7 @@ class WorkdirSandbox:
         return with_heap_limit(self._run([*self._words, *words]))
 
     def _warm(self, code: str) -> Result | None:
-        """
-        Run *code* in a Node that was started in advance, or in a fresh one that reads code from stdin. Returns None if
-        the code has to run as `node -e CODE`.
-        """
+        """Run *code* in a Node that was started in advance; None if it has to run as `node -e CODE`."""
         if len(code) > MOST_WARM or NEEDS_NODE.search(code):
             return None
         got = self._run([*self._words, "--require", WARM, "-e", PROBE], stdin=code, warm=True)
@@ -216,18 +219,11 @@ class WorkdirSandbox:
     def fetch(self, url: str, method: str = "GET", headers: Headers | None = None, body: bytes | str = b"") -> Fetched:
         """
         Send an HTTP or HTTPS request, if the policy allows it, and return the response. Nothing runs in the sandbox.
-
-        Args:
-            url: as for `Sandbox.fetch`.
-            method: as for `Sandbox.fetch`.
-            headers: as for `Sandbox.fetch`.
-            body: as for `Sandbox.fetch`.
+        The arguments are those of `Sandbox.fetch`.
 
         Raises:
             NetworkingDisabled: the sandbox has no network.
             FetchError: there is no response; docs/egress.md lists how its text begins, and the words of `cause`.
-            Destroyed: `destroy` was called.
-            WorkdirRuntimeError: the daemon can't be reached, or refused the call.
         """
         self._check()
         if not self._network:
@@ -251,7 +247,6 @@ class WorkdirSandbox:
         Raises:
             PathTraversal: *path* leads out of the work folder.
             WorkdirIoError: the file doesn't exist, isn't a regular file, or has more than 1 GiB.
-            Destroyed: `destroy` was called.
         """
         if self._overlay:
             return self._inside(path, lambda name: self._box.files.read(name))
@@ -260,10 +255,8 @@ class WorkdirSandbox:
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """
         Write a file: *data* replaces its content. Text is written as UTF-8. The folders that lead there are made.
-
-        Raises:
-            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`; with `protect` WorkdirIoError as well for what
-                programs on the host run at once, and for a path with a link in it.
+        Raises as `read_file`; with `protect` WorkdirIoError as well for what programs on the host run at once, and for
+        a path with a link in it.
         """
         if self._overlay:
             self._inside(path, lambda name: self._box.files.write(name, data))
@@ -272,12 +265,7 @@ class WorkdirSandbox:
             self._put_away()
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> list[WorkdirEntry]:
-        """
-        The entries of a folder, sorted by name.
-
-        Raises:
-            PathTraversal, WorkdirIoError, Destroyed: as for `read_file`.
-        """
+        """The entries of a folder, sorted by name. Raises as `read_file`."""
         if not self._overlay:
             found = self._outside(lambda files: files.list(path))
             if self._guard is None or inside(path) != ".":
@@ -292,11 +280,7 @@ class WorkdirSandbox:
         """
         The changes, sorted by path. With `overlay`, these are the changes that commands have made in their copy of the
         folder; with `compare`, the changes that any program has made in the folder since the first call.
-
-        Raises:
-            WorkdirRuntimeError: the sandbox has neither `overlay` nor `compare`, there is too much to list, or another
-                folder has replaced this one.
-            Destroyed: `destroy` was called.
+        WorkdirRuntimeError without both, if there is too much to list, or another folder has replaced this one.
         """
         self._check()
         state = self._compared()
@@ -331,7 +315,7 @@ class WorkdirSandbox:
     def _inside(self, path: str | os.PathLike[str], call: Callable[[str], T]) -> T:
         """
         Make a file call in the sandbox. A link there could lead to the sandbox's own files, so a *path* with a link is
-        refused; a link that is made between this check and the call isn't noticed.
+        refused; one that is made between this check and the call isn't noticed.
         """
         self._check()
         name = inside(path)
@@ -367,10 +351,7 @@ class WorkdirSandbox:
             raise Destroyed("the sandbox was destroyed")
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """
-        The result of *call*, which uses the sandbox. If the sandbox had ended before, open another one and repeat
-        *call*.
-        """
+        """The result of *call*, which uses the sandbox. If that had ended before, open another one and repeat *call*."""
         self._compared()
         box = self._box
         try:
@@ -386,10 +367,7 @@ class WorkdirSandbox:
             raise WorkdirRuntimeError(str(error)) from error
 
     def _renew(self, box: Sandbox, over: SandboxOver) -> None:
-        """
-        Replace *box*, a sandbox that has ended, by a new one. The folder has all files, so nothing is lost; with
-        `overlay` the copy is lost, and this raises Destroyed.
-        """
+        """Replace *box*, which has ended, and with it an `overlay`'s copy: this raises Destroyed then."""
         with self._lock:
             self._check()
             if self._overlay:
@@ -427,8 +405,7 @@ class WorkdirSandbox:
     def __enter__(self) -> WorkdirSandbox:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.destroy()
 
     def __del__(self) -> None:
@@ -437,12 +414,6 @@ class WorkdirSandbox:
 
     def __repr__(self) -> str:
         return f"<WorkdirSandbox {self._path}{'' if self._folder >= 0 else ', destroyed'}>"
-
-
-def _before() -> BeforeFirstCall:
-    from leeward.client.folder_state import BeforeFirstCall  # few programs need it
-
-    return BeforeFirstCall()
 
 
 def _short_form(given: object) -> dict[str, Any]:
@@ -469,3 +440,35 @@ def _open(path: str | os.PathLike[str], flags: int, *, close: bool = False) -> i
     if close:
         os.close(fd)
     return fd
+
+
+def heap_of(memory: int | str) -> int:
+    """
+    The limit on V8's heap, in MiB, in a sandbox of *memory*: lower than the sandbox's, so that V8 aborts before the
+    kernel runs out of pages for the sandbox, which takes longer, at worst until the time limit.
+    """
+    size = parse_size(memory) if isinstance(memory, str) else memory
+    if type(size) is not int:
+        raise RequestRejected(f"memory is a whole number of bytes or a size such as '512M', not {memory!r:.40}")
+    total = size >> 20
+    return max(16, total - 64 - total // 8)
+
+
+def check_code(code: object) -> None:
+    """Raise RequestRejected unless *code* is text of at most MOST_CODE bytes, which `node -e` accepts."""
+    if not isinstance(code, str):
+        raise RequestRejected(f"code is JavaScript as text, not {type(code).__name__}")
+    try:
+        size = len(code.encode())
+    except UnicodeEncodeError as error:
+        raise RequestRejected(f"code can't be sent: {error}") from None
+    if size > MOST_CODE:
+        raise RequestRejected(f"code has {size} bytes, and `node -e` takes {MOST_CODE} at most: write_file('job.js',"
+                              " code), and then exec('node', ['job.js'])")
+
+
+def with_heap_limit(got: Result) -> Result:
+    """*got*, or, if V8 aborted because its heap was full, a copy of *got* with the outcome OUT_OF_MEMORY."""
+    if got.exit_code == _ABORTED and _HEAP_FULL in got.stderr:
+        return replace(got, outcome=Outcome.OUT_OF_MEMORY, exit_code=EXIT_OUT_OF_MEMORY, limit=Limit.MEMORY)
+    return got

@@ -1,8 +1,4 @@
-"""
-The exceptions of a `WorkdirSandbox`: one class for each kind of error.
-
-Runs in:   anybody's program.
-"""
+"""The exceptions of a `WorkdirSandbox`: one class for each kind of error."""
 
 from __future__ import annotations
 
@@ -14,12 +10,7 @@ from leeward.spec.stand_ins import DISABLED
 
 
 class WorkdirError(LeewardError):
-    """
-    The base class of these exceptions. It is raised itself for errors that no other class describes.
-
-    Attributes:
-        kind: one word for each class, the same in all languages.
-    """
+    """The base class of these exceptions, raised itself for what no other describes. `kind` is one word for each class."""
 
     kind: ClassVar[str] = "other"
 
@@ -31,10 +22,7 @@ class WorkdirRuntimeError(WorkdirError):
 
 
 class WorkdirIoError(WorkdirError, OSError):
-    """
-    A file or folder doesn't exist, or can't be read or written. `filename` is its path; `errno` and `strerror` are the
-    reason.
-    """
+    """A file or folder, `filename`, doesn't exist, or can't be read or written; `errno` and `strerror` are the reason."""
 
     kind = "io"
 
@@ -102,14 +90,7 @@ class NetworkingDisabled(WorkdirError):
 
 
 class FetchError(WorkdirError):
-    """
-    A fetch got no response: the policy refused it, a limit was reached, or the host can't be reached.
-
-    Attributes:
-        cause: one word for the reason; the words are those of `FetchFailed.cause`.
-        url: the URL of the request that failed: the first request, or a redirect.
-        may_have_been_sent: as `FetchFailed.may_have_been_sent`.
-    """
+    """A fetch got no response. The attributes `cause`, `url` and `may_have_been_sent` are those of `FetchFailed`."""
 
     kind = "fetch"
 

@@ -1,10 +1,9 @@
 """
 Reads and writes the files of a work folder, for the program that gave the folder to a sandbox.
 
-Runs in:   anybody's program, with that program's own rights.
 Trust:     none in the folder: a sandbox writes there meanwhile. The kernel resolves each path beneath the folder's
-           descriptor, so no link and no race leads out of the folder. A FIFO or device isn't read or written.
-Source:    openat2(2) RESOLVE_BENEATH, Linux 5.6
+           descriptor (openat2(2) RESOLVE_BENEATH, Linux 5.6), so no link and no race leads out of the folder. A FIFO or
+           device isn't read or written.
 """
 
 from __future__ import annotations
@@ -34,15 +33,7 @@ _READ, _WRITE = os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_CREAT | os.O_NON
 
 @dataclass(frozen=True, slots=True)
 class WorkdirEntry:
-    """
-    An entry of a folder. A link is neither a folder nor a file.
-
-    Attributes:
-        name: the entry's name in its folder.
-        is_dir: whether the entry is a folder.
-        is_file: whether the entry is a regular file.
-        size: bytes of a file; else 0.
-    """
+    """An entry of a folder, by its name there. A link is neither a folder nor a file; `size` has the bytes of a file."""
 
     name: str
     is_dir: bool
@@ -51,13 +42,7 @@ class WorkdirEntry:
 
 
 def inside(path: str | os.PathLike[str]) -> str:
-    """
-    *path* as text, without `.`, `..` and empty names.
-
-    Raises:
-        PathTraversal: *path* is absolute, or leads out of the folder by `..`.
-        WorkdirIoError: *path* is empty, or has a NUL.
-    """
+    """*path* in normal form; PathTraversal if it is absolute or leads out by `..`, WorkdirIoError if it is no path."""
     text = os.fsdecode(path)
     if not text or "\0" in text:
         raise WorkdirIoError(errno.EINVAL, "it is no path", text)
@@ -69,7 +54,7 @@ def inside(path: str | os.PathLike[str]) -> str:
 
 class WorkdirFiles:
     """
-    The files beneath a work folder.
+    The files beneath a work folder. All raise PathTraversal and WorkdirIoError.
 
     Args:
         folder: a descriptor of the work folder, which the caller closes.
@@ -81,16 +66,9 @@ class WorkdirFiles:
         self._folder, self._protect, self._known = folder, protect, known
 
     def read(self, path: str | os.PathLike[str], limit: int = MOST_READ) -> bytes:
-        """
-        Read a regular file, and return its content.
-
-        Raises:
-            WorkdirIoError: with EFBIG if the file has more than *limit* bytes.
-            PathTraversal: *path* leads out of the folder.
-        """
+        """The content of a regular file; EFBIG if it has more than *limit* bytes."""
         name = inside(path)
-        fd = self._open(name, _READ)
-        try:
+        with self._opened(name, _READ) as fd:
             size = self._check(fd, name)
             found = bytearray()
             while size <= limit and (piece := os.read(fd, min(_CHUNK, limit + 1 - len(found)))):
@@ -99,66 +77,37 @@ class WorkdirFiles:
             if size > limit:
                 raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} bytes", name)
             return bytes(found)
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
 
     def write(self, path: str | os.PathLike[str], data: bytes | str) -> int:
-        """
-        Write a file: *data* replaces its content. The folders that lead there are made. Returns the number of bytes
-        written.
-
-        Raises:
-            WorkdirIoError: the file or a folder can't be written.
-            PathTraversal: *path* leads out of the folder.
-        """
+        """Replace a file's content by *data*; the folders that lead there are made. Returns the number of bytes."""
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
         if self._protect:
             self._check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
-        fd = self._open(name, _WRITE, 0o666, links=not self._protect)
-        try:
+        with self._opened(name, _WRITE, 0o666, links=not self._protect) as fd:
             self._check(fd, name)
             os.ftruncate(fd, 0)
             left = memoryview(raw)
             while left:
                 left = left[os.write(fd, left[:_CHUNK]):]
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
         return len(raw)
 
     def list(self, path: str | os.PathLike[str] = ".", limit: int = MOST_LISTED) -> list[WorkdirEntry]:
-        """
-        The entries of a folder, sorted by name.
-
-        Raises:
-            WorkdirIoError: with EFBIG if there are more than *limit* entries.
-            PathTraversal: *path* leads out of the folder.
-        """
-        name = inside(path)
-        fd = self._open(name, _FOLDER)
-        try:
-            found = []
-            with os.scandir(fd) as entries:
-                for entry in entries:
-                    try:
-                        about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
-                    except FileNotFoundError:  # removed meanwhile
-                        continue
-                    is_file = stat.S_ISREG(about.st_mode)
-                    found.append(WorkdirEntry(entry.name, stat.S_ISDIR(about.st_mode), is_file,
-                                              about.st_size if is_file else 0))
-                    if len(found) > limit:
-                        raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
-            return sorted(found, key=lambda entry: entry.name)
-        except OSError as error:
-            raise io_error(error, name) from None
-        finally:
-            os.close(fd)
+        """The entries of a folder, sorted by name; EFBIG if there are more than *limit*."""
+        name, found = inside(path), list[WorkdirEntry]()
+        with self._opened(name) as fd, os.scandir(fd) as entries:
+            for entry in entries:
+                try:
+                    about = os.stat(entry.name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:  # removed meanwhile
+                    continue
+                is_file = stat.S_ISREG(about.st_mode)
+                found.append(WorkdirEntry(entry.name, stat.S_ISDIR(about.st_mode), is_file,
+                                          about.st_size if is_file else 0))
+                if len(found) > limit:
+                    raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
+        return sorted(found, key=lambda entry: entry.name)
 
     def _check_obeyed(self, name: str) -> None:
         """Raise WorkdirIoError if programs on the host run *name* at once, or the setting of a repository."""
@@ -170,27 +119,17 @@ class WorkdirFiles:
         refused = (row is not None and row.kind == AT_ONCE) or any(within(name, each) for each in self._known)
         above, _, last = f"/{name}".rpartition("/")
         while not refused:
-            with contextlib.suppress(FileNotFoundError), self._opened(above[1:] or ".") as fd:
-                refused = makes_repository(last, os.listdir(fd))
+            try:
+                with self._opened(above[1:] or ".", links=False) as fd:
+                    refused = makes_repository(last, os.listdir(fd))
+            except WorkdirIoError as error:
+                if error.errno != errno.ENOENT:
+                    raise
             if not above:
                 break
             above, _, last = above.rpartition("/")
         if refused:
             raise WorkdirIoError(errno.EROFS, "programs on the host run it at once, so it is write-protected", name)
-
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        """A folder, opened through no link; FileNotFoundError if it isn't there."""
-        try:
-            fd = self._open(path, _FOLDER, links=False)
-        except WorkdirIoError as error:
-            if error.errno == errno.ENOENT:
-                raise FileNotFoundError from None
-            raise
-        try:
-            yield fd
-        finally:
-            os.close(fd)
 
     def _make_folders(self, path: str) -> None:
         if not path:
@@ -198,26 +137,32 @@ class WorkdirFiles:
         there = ""
         for name in path.split("/"):
             parent, there = there or ".", posixpath.join(there, name)
-            above = self._open(parent, _FOLDER, links=not self._protect)
-            try:
-                os.mkdir(name, 0o777, dir_fd=above)
-            except FileExistsError:
-                pass  # if the name is a link that leads out, opening it fails
-            except OSError as error:
-                raise io_error(error, there) from None
-            finally:
-                os.close(above)
+            with self._opened(parent, links=not self._protect) as above:
+                try:
+                    os.mkdir(name, 0o777, dir_fd=above)
+                except FileExistsError:
+                    pass  # if the name is a link that leads out, opening it fails
+                except OSError as error:
+                    raise io_error(error, there) from None
 
-    def _open(self, name: str, flags: int, mode: int = 0, *, links: bool = True) -> int:
+    @contextlib.contextmanager
+    def _opened(self, name: str, flags: int = _FOLDER, mode: int = 0, *, links: bool = True) -> Iterator[int]:
+        """A context with a descriptor; an OSError in it becomes a WorkdirIoError."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                return open_beneath(self._folder, os.fsencode(name), flags, mode, links=links)
+                fd = open_beneath(self._folder, os.fsencode(name), flags, mode, links=links)
+                break
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     raise PathTraversal(name) from None
                 if error.errno != errno.EAGAIN or not tries_left:
                     raise io_error(error, name) from None
-        raise AssertionError("unreachable")
+        try:
+            yield fd
+        except OSError as error:
+            raise io_error(error, name) from None
+        finally:
+            os.close(fd)
 
     @staticmethod
     def _check(fd: int, name: str) -> int:
@@ -232,7 +177,6 @@ class WorkdirFiles:
 
 
 def io_error(error: OSError, name: str) -> WorkdirIoError:
-    """The WorkdirIoError for *error*, which came from a call on the path *name*."""
     if isinstance(error, WorkdirIoError):
         return error
     return WorkdirIoError(error.errno or errno.EIO, (error.strerror or str(error)).lower(), name)

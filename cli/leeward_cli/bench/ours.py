@@ -19,14 +19,15 @@ from typing import Any
 
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
-from leeward.client.conversation import Conversation
+from leeward.client.conversation import Conversation, checked
 from leeward.client.link import receive
 from leeward.client.options import execute_fields, turn_fields
 from leeward.client.results import result_of
-from leeward.client.session import Session, session_number
+from leeward.client.session import Session
 from leeward.errors import LeewardError
 from leeward.outcome import Result
 from leeward.wire.replies import Reply
+from leeward.wire.sandbox_replies import whole
 from leeward_cli import library
 from leeward_cli.background import START_S, temporary
 from leeward_cli.bench.floors import CODE, CalledSubject, check, printing
@@ -130,7 +131,8 @@ def sessions(path: str, callers: int) -> Iterator[list[Talk]]:
             answers = talk.answers()
             while not answers:
                 answers = talk.answers()
-            talks.append(Talk(talk.socket, talk.conversation, turn_fields(session_number(answers[0][0]), CODE, {})))
+            number = checked(whole, answers[0][0], "session", 1)
+            talks.append(Talk(talk.socket, talk.conversation, turn_fields(number, CODE, {})))
         yield talks
 
 

@@ -1,9 +1,10 @@
-"""The folder of environments that `leeward env` has made, without a sandbox."""
+"""The folder of environments that `leeward env` has made, without a sandbox, and the recipe for another Python."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from kit.waiting import PATIENCE_S
 from leeward.client import environments
-from leeward.client.environments import BuildFailed, Environments, PackageSource, seal
+from leeward.client.environments import BuildFailed, Environments, PackageSource, of_another, seal
 from leeward.client.folder_size import SizeWatch, size_of
-from leeward.errors import BadRequest
+from leeward.dataclass import replace
+from leeward.errors import BadRequest, Unsupported
 from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_name
 
 
@@ -200,3 +202,45 @@ def test_requirements_are_no_options(store: Environments) -> None:
     for requirement in ("--index-url=x", "-r/etc/passwd", " "):
         with pytest.raises(BadRequest, match="requirement"):
             create(store, "one", requirement)
+
+
+# --- another Python -----------------------------------------------------------------
+
+RECIPE = Recipe(("flavour",), os.path.realpath(getattr(sys, "_base_executable", sys.executable)), sys.version_info[:2])
+
+
+def program(folder: Path, says: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{says}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_own_interpreter_leaves_the_recipe_unchanged() -> None:
+    assert RECIPE is of_another(RECIPE, sys.executable)
+
+
+def test_another_interpreter_gets_leewards_own_packages(tmp_path: Path) -> None:
+    """Its base and its library are as it reports them; so the environment has another name."""
+    python = program(tmp_path, """echo '["cpython", [3, 13], "/py/bin/python3.13", "/py"]'""")
+    made = of_another(RECIPE, python)
+    assert replace(RECIPE, requirements=("flavour", "cffi", "msgpack"), python="/py/bin/python3.13", version=(3, 13),
+                   prefix="/py") == made
+    assert RECIPE.hash != made.hash
+
+
+@pytest.mark.parametrize(("says", "error", "why"), [
+    ("""echo '["pypy", [3, 11], "/py", "/py"]'""", Unsupported, "pypy 3.11"),
+    ("""echo '["cpython", [3, 10], "/py", "/py"]'""", Unsupported, "CPython 3.11 or later"),
+    ("echo nothing", BadRequest, "version can't be read"), ("echo '[1]'", BadRequest, "version can't be read"),
+    ("exit 1", BadRequest, "version can't be read"),
+])
+def test_an_interpreter_that_leeward_does_not_run_on_is_refused(tmp_path: Path, says: str, error: type[Exception],
+                                                                why: str) -> None:
+    with pytest.raises(error, match=why):
+        of_another(RECIPE, program(tmp_path, says))
+
+
+def test_a_missing_interpreter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="no such program"):
+        of_another(RECIPE, str(tmp_path / "none"))

@@ -40,7 +40,7 @@ def test_a_signal_handler_sends_no_request_while_another_gets_its_number(monkeyp
         return request(op, fields)
 
     monkeypatch.setattr(link._conversation, "request", interrupted)
-    link._send_ping()
+    link.try_to_post("ping", {})
     assert [True] == told
     ping, cancel = sent(there)
     assert ("ping", "cancel", 1, True) == (ping["op"], cancel["op"], cancel["target"], cancel["kill"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import leeward
+from leeward.client.workdir import MOST_CODE, check_code, heap_of
 from leeward.client.workdir_files import WorkdirFiles, inside
-from leeward.client.workdir_node import MOST_CODE, check_code, heap_of
 
 
 @pytest.mark.parametrize(("path", "plain"), [
