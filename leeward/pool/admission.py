@@ -9,23 +9,247 @@ in the line, which has a bound by number and one by time, with a deadline of its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.errors import BadRequest, Busy, QueueTimeout, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import Reactor
-from leeward.pool.backlog import Backlog
+from leeward.loop.fast_path import FastPath
+from leeward.loop.reactor import Reactor, Timer
 from leeward.pool.line import FairQueue
 from leeward.pool.quotas import Ledger
-from leeward.pool.shedding import Shedding
-from leeward.pool.ticket import Ticket
 from leeward.pool.workforce import Workforce
 from leeward.run.report import Report
 from leeward.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from leeward.pool.pool import Pool
+    from leeward.pool.pool import Pool, Ticket
+
+
+#: A connection is shed after MOST refusals within LAPSE_S seconds, and while its refusals continue at that rate.
+MOST, LAPSE_S = 8, 0.5
+
+
+class Shedding:
+    """
+    Args:
+        fast_path: of this pool's jobs, if they have one now.
+    """
+
+    def __init__(self, reactor: Reactor, backlog: Backlog, fast_path: Callable[[], FastPath | None]) -> None:
+        self._reactor, self._backlog, self._fast_path = reactor, backlog, fast_path
+        self._refusals: dict[int, int] = {}  # since the last look, by the connection's descriptor
+        self._connections: set[int] = set()  # that are shed
+        self._user: int | None = None  # whose job was the last one refused
+        self._timer: Timer | None = None
+        self._offered = self._stale = 0  # runners, at the last look, and at the last one that found no further offer
+
+    @property
+    def on(self) -> bool:
+        """Whether any connection is shed."""
+        return bool(self._connections)
+
+    def quiet(self, connection: int) -> bool:
+        """Whether no job of this connection was refused recently."""
+        return connection not in self._refusals
+
+    def refused(self, user: int, connection: int, why: Busy, now: float) -> None:
+        """Record that the backlog has refused a job that *user* has sent by *connection*."""
+        self.count(connection, 1)
+        if self._timer is None:
+            self._timer = self._reactor.after(LAPSE_S, self._look)
+        if user != self._user:
+            self._unshed(set(self._connections))
+            self._user = user
+            return
+        fast_path = self._fast_path()
+        if (fast_path is None or not connection or connection in self._connections
+                or self._refusals[connection] < MOST or fast_path.offered == self._stale
+                or not self._backlog.dense(now)):
+            return
+        if not self._connections:
+            self._offered = fast_path.offered
+            fast_path.refuse_with(why)
+        self._connections.add(connection)
+        fast_path.shed(connection, True)
+
+    def count(self, connection: int, more: int) -> None:
+        """Record that *more* further jobs of this connection were refused."""
+        self._refusals[connection] = self._refusals.get(connection, 0) + more
+
+    def forget(self, connection: int) -> None:
+        """
+        Forget a connection that was closed, because the next one may have its number. Its stream, which knew that the
+        connection was shed, is gone.
+        """
+        self._refusals.pop(connection, None)
+        self._connections.discard(connection)
+
+    def _look(self) -> None:
+        self._timer = None
+        fast_path = self._reactor.fast_path
+        offered = 0 if fast_path is None else fast_path.offered
+        if self._connections and offered == self._offered:
+            self._stale = offered
+        self._offered = offered
+        lasts = self._stale != offered and self._backlog.dense(self._reactor.now())
+        self._unshed({fd for fd in self._connections if not lasts or self._refusals.get(fd, 0) < MOST})
+        self._refusals.clear()
+        if self._connections:
+            self._timer = self._reactor.after(LAPSE_S, self._look)
+
+    def stop(self) -> None:
+        """Shed no connection any more. May be called repeatedly."""
+        self._refusals.clear()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._unshed(set(self._connections))
+
+    def _unshed(self, connections: set[int]) -> None:
+        self._connections -= connections
+        loop = self._reactor.fast_path
+        if loop is not None:
+            in_any_case(*(partial(loop.shed, fd, False) for fd in connections))
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: shed no connection any more."""
+        self.stop()
+
+
+#: Job times for which a job may wait, if that is more than the configured delay, so that long jobs can queue.
+JOBS = 10
+#: How long a job may wait under overload: a part of a job time; and a part of the configured delay, where jobs are much
+#: shorter.
+STRICT_JOB, STRICT_DELAY = 0.5, 0.01
+#: Delays after the last refusal before an overload is over.
+REMEMBERED = 10
+#: Fewer refusals than this may be chance: they make no overload dense.
+_LEAST = 8
+#: The weight of the latest job in the average.
+_WEIGHT = 1 / 16
+
+
+class Backlog:
+    """
+    Args:
+        delay: seconds; 0 is no bound by time.
+        workers: the number of workers; no session holds one of them yet.
+
+    Attributes:
+        delay: may be replaced at any time.
+        workers: the number of workers that take jobs now.
+    """
+
+    def __init__(self, delay: float, workers: int) -> None:
+        self.delay, self.workers = delay, workers
+        self._average: float | None = None
+        self._since: dict[int, float] = {}  # by the slot of a worker that is occupied: the start of its job
+        self._starts = 0.0                  # the sum of those
+        self._standing_since: float | None = None
+        self._refused: float | None = None
+        self._counted_from = 0.0
+        self._counts = self._counts_before = (0, 0)  # jobs that were started, and refused; in the time before
+
+    # --- what happens ---------------------------------------------------------
+
+    def started(self, slot: int, now: float) -> None:
+        """The worker *slot* has a job from now on."""
+        self._forget(slot)
+        self._since[slot] = now
+        self._starts += now
+        self._count(1, 0, now)
+
+    def free(self, slot: int, now: float) -> None:
+        """The worker *slot* can take a job. May be called repeatedly."""
+        since = self._forget(slot)
+        if since is not None:
+            average = self._average
+            self._average = now - since if average is None else average + (now - since - average) * _WEIGHT
+
+    def waits(self, now: float) -> None:
+        """A job that may start has to wait for a worker."""
+        if self._standing_since is None:
+            self._standing_since = now
+
+    def idle(self) -> None:
+        """No job that may start waits any more."""
+        self._standing_since = None
+
+    def full(self, now: float) -> None:
+        """A job was refused because the queue is full."""
+        if self.delay and self._average is not None and self._stands(now):
+            self._refused = now
+
+    def refused(self, count: int, now: float) -> None:
+        """*count* jobs were refused because no worker was free, or would have been free in time."""
+        self._refused = now
+        self._count(0, count, now)
+
+    def _count(self, started: int, refused: int, now: float) -> None:
+        seconds = self._bound(now)
+        if now - self._counted_from > seconds:
+            self._counts_before = self._counts if now - self._counted_from < 2 * seconds else (0, 0)
+            self._counts, self._counted_from = (0, 0), now
+        self._counts = self._counts[0] + started, self._counts[1] + refused
+
+    # --- what follows ---------------------------------------------------------
+
+    def job_time(self, now: float) -> float:
+        """Seconds that a job occupies a worker; 0 as long as none has ended."""
+        if self._average is None:
+            return 0.0
+        count = len(self._since)
+        return max(self._average, now - self._starts / count) if count else self._average
+
+    def refusal(self, before: int, now: float, *, quiet: bool = False) -> float | None:
+        """
+        None if a job that comes behind *before* others may wait; otherwise the seconds for which it would have to wait.
+
+        Args:
+            quiet: no job of the connection was refused recently, so the connection doesn't cause the overload.
+        """
+        if not self.refuses(now):
+            return None
+        overloaded = self._overloaded(now)
+        job = self.job_time(now)
+        wait = (before + 1) * job / self.workers
+        bound = self._bound(now)
+        if overloaded and before > quiet:  # the next job in line may always wait, so that no worker stays idle
+            bound = min(bound, max(STRICT_DELAY * self.delay, job if quiet else STRICT_JOB * job))
+        if wait <= bound:
+            return None
+        self.refused(1, now)
+        return wait
+
+    def refuses(self, now: float) -> bool:
+        """Whether `refusal` may return anything but None for the next job, whoever sends it."""
+        return (self._standing_since is not None and bool(self.delay) and self._average is not None
+                and self.workers > 0 and (self._overloaded(now) or self._stands(now)))
+
+    def _overloaded(self, now: float) -> bool:
+        return self._refused is not None and now - self._refused < REMEMBERED * self.delay
+
+    def dense(self, now: float) -> bool:
+        """Whether more jobs were refused than started recently."""
+        self._count(0, 0, now)
+        started, refused = self._counts_before
+        return bool(self.delay) and refused >= max(_LEAST, started)
+
+    def _bound(self, now: float) -> float:
+        return max(self.delay, JOBS * self.job_time(now))
+
+    def _stands(self, now: float) -> bool:
+        return self._standing_since is not None and now - self._standing_since > self._bound(now)
+
+    def _forget(self, slot: int) -> float | None:
+        since = self._since.pop(slot, None)
+        if since is not None:
+            self._starts -= since
+        if not self._since:
+            self._starts = 0.0  # removes rounding errors
+        return since
 
 
 class Admission:
@@ -42,6 +266,7 @@ class Admission:
         self.queue, self.backlog, self.ledger = queue, backlog, ledger
         self.closed = False
         self.refused = 0
+        self.broken = pool.broken
         self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
         ledger.wake, ledger.forget_connection = self.serve, self.shedding.forget
 
@@ -190,7 +415,3 @@ class Admission:
             self._pool.start(ticket, worker)
         if not self.queue or worker.free:
             self.backlog.idle()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: the pool hears of it."""
-        self._pool.broken(error)

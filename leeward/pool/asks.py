@@ -65,7 +65,7 @@ class AskBook:
         self._tickets = itertools.count(1)
         self._listeners = 0
         self._grace: Timer | None = None
-        self.tell: Callable[[Listening | AskAnswer], None] = _nobody
+        self.tell: Callable[[Listening | AskAnswer], None] = lambda _: None  # there is no broker, and so no ask
         self.refused = 0
 
     def __len__(self) -> int:
@@ -166,7 +166,3 @@ class AskBook:
 @point("asks.grace")
 def _grace_s() -> float:
     return GRACE_S
-
-
-def _nobody(_message: Listening | AskAnswer) -> None:
-    """There is no broker, and so no ask."""

@@ -7,8 +7,11 @@ Runs in:   the daemon, and `leeward run`. Imports little: a daemon takes these s
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import resource
+import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +21,28 @@ from leeward.errors import BadRequest
 from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
-from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF
+from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF, route
 from leeward.isolation.plan import ZygotePlan
 from leeward.pool.quotas import Quotas
-from leeward.pool.tried import is_routed, with_what_can_be_covered
 from leeward.spec import folders, libraries, profiles
 from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.spec.profiles import HostPython
 from leeward.spec.sandbox import Bind, SandboxSpec, View
+from leeward.worker import bare
 from leeward.worker.hatch import Hatched, import_path, modules
-
-# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.spec.egress import Policy
+
+
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
+
+
+
+#: Workers beyond the pool's size, for as long as some are renewed.
+SURPLUS = 1
 
 
 #: The user in a sandbox of root's daemon that shows the host.
@@ -59,6 +68,26 @@ class Patience:
     start: float = 30.0
     zygote: float = 10.0
     keeper: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeatBounds:
+    """
+    The bounds that the limit on descriptors sets: daemon/descriptors.py.
+
+    Attributes:
+        awake: live sandboxes that may hold all their descriptors at once, and workers that may be left over when
+            sandboxes and sessions end; 0 for no bound.
+        seats: the number of sandboxes, if there is no session.
+        price: the number of sandboxes that take the room of one session.
+    """
+
+    awake: int = 0
+    seats: int = 1 << 30
+    price: int = 1
+
+
+NO_BOUNDS = SeatBounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,3 +295,39 @@ def _limits_to_inherit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+#: The last kernel on which it is known to work; up to that one nothing is tried. Linux 7.3 refuses it.
+_KNOWN = (6, 18)
+
+
+def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
+    """*spec* without its files of /proc, if the kernel refuses them; `free` and `uptime` then find none."""
+    if is_coverable():
+        return spec
+    return replace(spec, view=replace(spec.view, proc=(), proc_live=()))
+
+
+@functools.cache
+def is_coverable() -> bool:
+    """Whether files of this kernel's /proc can be covered before it is changed to show processes alone."""
+    if _version(os.uname().release) <= _KNOWN:
+        return True
+    return not bare.is_refused("leeward.isolation.mounts", "is_whole_proc_refused()")
+
+
+def _version(release: str) -> tuple[int, int]:
+    """The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (1 << 16, 0)
+
+
+@functools.cache
+def is_routed() -> bool:
+    """
+    Whether every address can be made local to a sandbox on this host; asked once a policy of egress may be.
+
+    Raises:
+        Unsupported: pyroute2 isn't installed.
+    """
+    return not bare.is_refused("leeward.isolation.egress", f"is_refused({route(socket.AF_INET)!r})")

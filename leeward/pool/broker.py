@@ -17,10 +17,10 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Busy, PeerError, Unsupported, told
@@ -30,8 +30,6 @@ from leeward.loop.reactor import READ, WRITE, Reactor, Timer
 from leeward.loop.sender import MessageSender
 from leeward.points import point
 from leeward.pool.asks import AskBook
-from leeward.pool.fetches import Answered, Fetches
-from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import (
@@ -49,12 +47,74 @@ from leeward.wire.egress_control import (
     Unask,
     Unfetch,
 )
+from leeward.wire.fetches import check_answer
 from leeward.worker import bare
 
-if TYPE_CHECKING:  # a daemon without policies doesn't import them
+if TYPE_CHECKING:
     import subprocess
 
+    from leeward.pool.ways_out import OpenSeal
     from leeward.spec.egress_tls import LeaseSeal
+
+
+#: The most fetches of one user: each has a memory file in the daemon, and its response in the broker.
+MOST_OF_USER = 16
+
+#: Called with the answer that `check_answer` has checked.
+Answered = Callable[[Mapping[str, Any]], None]
+
+
+def failed(message: str, cause: str = "http", *, sent: bool = True) -> dict[str, Any]:
+    """Return the answer to a fetch that wasn't tried (*sent* is False), or whose end isn't known."""
+    return {"failed": cause, "message": message, "url": "", "sent": sent}
+
+
+class Fetches:
+    """The fetches of one broker."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[int, Answered]] = {}
+
+    def begin(self, user: int, answered: Answered) -> int:
+        """
+        Register a fetch, and return its number.
+
+        Raises:
+            Busy: *user* has MOST_OF_USER fetches already.
+        """
+        if sum(owner == user for owner, _ in self._waiting.values()) >= MOST_OF_USER:
+            raise Busy(f"{MOST_OF_USER} fetches of yours are under way, all that a user may have")
+        number = next(self._numbers)
+        self._waiting[number] = (user, answered)
+        return number
+
+    def end(self, number: int) -> bool:
+        """Forget a fetch. Returns whether it was still waited for."""
+        return self._waiting.pop(number, None) is not None
+
+    def answered(self, message: FetchAnswer) -> None:
+        """
+        Pass on the broker's answer to a fetch.
+
+        Raises:
+            PeerError: the answer is invalid.
+        """
+        answer = check_answer(message.about)
+        found = self._waiting.pop(message.number, None)
+        if found is not None:
+            found[1](answer)
+
+    def lost(self) -> None:
+        """The broker has ended: answer all its fetches as failed."""
+        waiting, self._waiting = self._waiting, {}
+        answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")
+        in_any_case(*(_answering(answered, answer) for _, answered in waiting.values()))
+
+
+def _answering(answered: Answered, answer: Mapping[str, Any]) -> Callable[[], None]:
+    return lambda: answered(answer)
+
 
 #: Seconds for which the channel may accept nothing.
 STUCK_S = 5.0

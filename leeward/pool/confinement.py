@@ -16,8 +16,7 @@ from leeward.isolation import egress, landlock, rlimits, watches
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
-from leeward.pool.begin import Settings
-from leeward.pool.relief import SURPLUS
+from leeward.pool.begin import SURPLUS, Settings
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.idmaps import first_worker_id
 

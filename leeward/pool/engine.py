@@ -18,14 +18,11 @@ from leeward.errors import LeewardError, Unsupported, told_with_type
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.reactor import READ, Reactor
 from leeward.outcome import Outcome
-from leeward.pool.begin import Bootstrap, Settings, begin
-from leeward.pool.branch import Branch
-from leeward.pool.branches import Branches
+from leeward.pool.begin import NO_BOUNDS, SURPLUS, Bootstrap, Settings, begin
+from leeward.pool.branches import Branch, Branches
 from leeward.pool.confinement import Confinement, decide
-from leeward.pool.pool import Pool
+from leeward.pool.pool import Pool, Ticket
 from leeward.pool.quotas import Book, Quotas
-from leeward.pool.relief import NO_BOUNDS, SURPLUS
-from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog
 from leeward.run.report import Report
@@ -255,7 +252,7 @@ class Engine:
         if hasattr(self, "branches"):
             everyone = [self.main, *self.branches.all]
             steps += [*(branch.stop for branch in everyone), self.branches.stop,
-                      *(partial(branch.pool.drain, 0.0, _nothing) for branch in everyone),
+                      *(partial(branch.pool.drain, 0.0, lambda: None) for branch in everyone),
                       *(branch.pool.workforce.retire_all for branch in everyone),
                       self._await_workers, self.exits.close, *(branch.zygotes.end for branch in everyone)]
         if hasattr(self, "supervisor"):
@@ -270,7 +267,3 @@ class Engine:
     def _close_driver(self) -> None:
         with contextlib.suppress(Unsupported, OSError):
             self.driver.close()
-
-
-def _nothing() -> None:
-    return

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
 
 
 W = TypeVar("W", bound="Ticket")

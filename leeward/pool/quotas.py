@@ -107,15 +107,7 @@ class Book:
 
     def __init__(self) -> None:
         self.ledgers: list[Ledger] = []
-        self.freed: Callable[[], None] = _nothing
-
-
-def _nothing() -> None:
-    return
-
-
-def _nothing_known(_connection: int) -> None:
-    return
+        self.freed: Callable[[], None] = lambda: None
 
 
 class Ledger:
@@ -137,8 +129,8 @@ class Ledger:
         self._workers = workers
         self._accounts: dict[int, _Account] = {}
         self._running = 0  # of all users
-        self.wake: Callable[[], None] = _nothing
-        self.forget_connection: Callable[[int], None] = _nothing_known
+        self.wake: Callable[[], None] = lambda: None
+        self.forget_connection: Callable[[int], None] = lambda _: None
         self._book = Book() if book is None else book
         self._book.ledgers.append(self)
 

@@ -327,7 +327,7 @@ class Watchdog:
         nest = process.group
         process.ended_by_watchdog = why
         if nest is None:
-            hunt = descent.Hunt(process.runner_pid, process.host_pid)
+            hunt = descent.Hunt(process.runner.pid, process.host_pid)
             for _ in range(_STEPS):
                 if hunt.step() or hunt.hopeless:
                     break

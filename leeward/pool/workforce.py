@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,13 +21,57 @@ from leeward.errors import LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
+from leeward.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.worker.arming import Arming
 from leeward.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
-    from leeward.pool.branch import Branch
+    from leeward.pool.branches import Branch
     from leeward.pool.pool import Pool
+
+
+def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
+            surplus: int = SURPLUS, first: int = 0) -> int | None:
+    """
+    The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
+    worker is idle and no worker is being made or ending.
+
+    Args:
+        resting: slots in which a worker couldn't be made, or failed, and is made again later.
+        surplus: how many workers there may be beyond *size*.
+        first: the pool's first slot.
+    """
+    there = len(workers) + len(resting)
+    if there > size or (there == size and (not surplus or resting or not _all_serving(workers) or not any(
+            worker.outdated and worker.free for worker in workers.values()))):
+        return None
+    return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
+
+
+def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: int = SURPLUS) -> bool:
+    """
+    Whether this worker may be retired: only if at least *size* others have a job or can take one; without a *surplus*,
+    one fewer.
+    """
+    if not (worker.outdated and worker.free):
+        return False
+    return size - 1 + surplus <= sum(_ready(other) for other in workers.values() if other is not worker)
+
+
+def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
+    """Return the idle workers beyond *size*, outdated ones first."""
+    ready = [worker for worker in workers.values() if _ready(worker)]
+    idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
+    return idle[:max(0, len(ready) - size)]
+
+
+def _ready(worker: Worker) -> bool:
+    return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
+
+
+def _all_serving(workers: Mapping[int, Worker]) -> bool:
+    return all(WorkerState.SERVING is worker.state for worker in workers.values())
+
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0

@@ -26,12 +26,11 @@ from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
 from leeward.protocols import Protocol
-from leeward.run.births import attend, stop_listening
 from leeward.run.execution import Execution
 from leeward.run.launch import Exit
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report
-from leeward.run.runner import Denials, Runner
+from leeward.run.runner import Denials, Runner, attend, stop_listening
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
 
@@ -58,7 +57,7 @@ class SharedLeaf:
     entry = Entry()
 
     def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
-        self._leaf, self._nest = leaf, nest
+        self._leaf, self._nest, self.memory = leaf, nest, leaf.memory
         self._before = leaf.usage()
         self.pid = -1
         self._time = self._base = 0.0
@@ -70,16 +69,10 @@ class SharedLeaf:
         process began.
         """
         now, before = self._leaf.usage(), self._before
-        return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
+        return replace(now, cpu_time=self.cpu_time(), oom_kills=now.oom_kills - before.oom_kills,
                        forks_refused=now.forks_refused - before.forks_refused)
 
-    def memory(self) -> int:
-        return self._leaf.memory()
-
     def cpu_time(self) -> float:
-        return self._spent()
-
-    def _spent(self) -> float:
         try:
             if self._nest is not None:
                 self._time = max(self._time, self._nest.time())
@@ -98,7 +91,7 @@ class SharedLeaf:
 
     def leave_group(self) -> None:
         """Count only the process itself from now on, because other processes join its group."""
-        spent = self._spent()
+        spent = self.cpu_time()
         self._nest, self._alone = None, False
         try:
             self._base = spent - self._own()
@@ -107,11 +100,8 @@ class SharedLeaf:
 
     def count_end(self, spent: float) -> None:
         """Note that the direct child has ended after *spent* seconds of processor time. The time can't be read later."""
-        self._time = max(self._spent(), self._base + spent)
+        self._time = max(self.cpu_time(), self._base + spent)
         self.pid = -1
-
-    def apply(self, limits: Limits) -> None:
-        return
 
     def rlimits(self) -> Mapping[int, int]:
         return {}
@@ -134,41 +124,25 @@ class SharedLeaf:
         return replace(gauges, time=Gauge(self._clock, CLOCK), time_unit=1e-9,
                        before=replace(before, cpu_time=-self._base))
 
-    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
-        return
-
-    def armed(self) -> None:
-        return
-
-    def lower_priority(self) -> None:
-        return
-
-    def ended(self, spent: float) -> None:
-        return
-
-    def rest(self) -> None:
-        return
-
-    def share(self) -> None:
-        return
-
     def nest(self, name: str) -> GroupNest | None:
         return None
-
-    def joined(self, pid: int) -> None:
-        return
-
-    def parted(self, pid: int, spent: float) -> None:
-        return
-
-    def kill(self) -> None:
-        return
 
     def is_there(self) -> bool:
         return True
 
     def remove(self) -> bool:
         return True
+
+    def apply(self, limits: Limits) -> None: ...
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...
+    def armed(self) -> None: ...
+    def lower_priority(self) -> None: ...
+    def ended(self, spent: float) -> None: ...
+    def rest(self) -> None: ...
+    def share(self) -> None: ...
+    def joined(self, pid: int) -> None: ...
+    def parted(self, pid: int, spent: float) -> None: ...
+    def kill(self) -> None: ...
 
 
 class Beside(Runner):
@@ -199,15 +173,11 @@ class Beside(Runner):
         if scratch >= 0:
             os.close(scratch)
         super().listen(listener, -1, entrances)
-        self._denials.share(self.number, self._first)
-
-    @property
-    def denials(self) -> Denials:
-        return self._denials
+        self.denials.share(self.number, self._first)
 
     def share(self, denials: Denials) -> None:
         """Use *denials* from now on, because other processes use the listener, too."""
-        self._denials = denials
+        self.denials = denials
         self.listening = self.locked = self.checked = True
 
     def close_birth(self) -> None:
@@ -258,7 +228,7 @@ class Interpreter:
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
         self.family: Family | None = None
-        self.take_back: Callable[[], None] = _nothing
+        self.take_back: Callable[[], None] = lambda: None
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
@@ -358,7 +328,3 @@ class Interpreter:
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*."""
         self.kill()
-
-
-def _nothing() -> None:
-    return

@@ -34,9 +34,9 @@ from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.run.launch import Streams, birth_channel
 from leeward.run.process import LiveProcess
 from leeward.run.runner import Denials, Runner
-from leeward.run.stdio import Streams, birth_channel
 from leeward.wire import control
 from leeward.wire.job import BRANCH_WORD
 
@@ -89,9 +89,6 @@ class Family:
     def add(self, listener: int, job: int, *, checking: bool = False) -> None:
         raise LeewardError("a branch has its kernel's listener")
 
-    def end_check(self, job: int) -> None:
-        return
-
     def counts(self, job: int) -> dict[str, int]:
         return self._denials.counts(self._root)
 
@@ -101,18 +98,16 @@ class Family:
     def place(self, job: int) -> tuple[object, int]:
         return self._denials.place(self._root)
 
-    def grant(self, job: int, limit: int, files: int) -> None:
-        return
-
-    def share(self, job: int, of: int) -> None:
-        return
-
     def charged(self, job: int) -> int:
         return self._denials.charged(self._root)
 
     def remove(self, job: int) -> dict[str, int]:
         self._listening.discard(job)
         return {} if self._listening else self._denials.remove(self._root)
+
+    def end_check(self, job: int) -> None: ...
+    def grant(self, job: int, limit: int, files: int) -> None: ...
+    def share(self, job: int, of: int) -> None: ...
 
 
 class ForkedProcess(LiveProcess):

@@ -22,28 +22,148 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import FastPath
+from leeward.loop.fast_path import FastPath, ReplyAddress
 from leeward.loop.reactor import READ, WRITE, JobStart, Reactor, Timer
 from leeward.outcome import Limit, Outcome, Result
-from leeward.run.errand import Errand
-from leeward.run.holder import Caller, Helper, Holder
-from leeward.run.last_words import Fault
-from leeward.run.output import Output
-from leeward.run.output_watch import OutputWatch
-from leeward.run.placement import SHORT_OUTPUT, inline_bytes
+from leeward.protocols import Protocol
+from leeward.run.output import Output, OutputWatch, unread
 from leeward.run.reply import REPLY_CHUNK, ReplyReader
-from leeward.run.report import Report, internal
+from leeward.run.report import SHORT_OUTPUT, Report, inline_bytes, internal
 from leeward.run.runner import Runner
-from leeward.run.verdict import Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
+from leeward.run.verdict import Fault, Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
+from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.answers import encode_result
+
+if TYPE_CHECKING:
+    from leeward.worker.terms import WorkerSettings
+
+
+#: Pieces of one write (IOV_MAX is 1024), and the bytes after which the pipe is left for the next turn of the loop: a
+#: runner that reads as fast as the daemon writes would hold the loop until it has all.
+_PIECES, MOST = 64, 1 << 20
+
+
+class Errand:
+    """
+    Writes the frame of one job to the job pipe of *runner*.
+
+    Attributes:
+        unsent: bytes of the frame that the pipe hasn't taken.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._waiting: deque[memoryview] = deque()
+        self.unsent = 0
+
+    def set_out(self, pieces: Sequence[bytes | memoryview], unsent: int | None = None) -> None:
+        """Send the frame that consists of *pieces*, or only its last *unsent* bytes."""
+        self._waiting = deque(memoryview(piece) for piece in pieces)
+        self.unsent = sum(map(len, pieces))
+        if unsent is not None:
+            self._taken(self.unsent - unsent)
+
+    def go_on(self) -> bool:
+        """Write as much of the frame as the pipe takes, MOST bytes at most. Returns whether nothing is left to write."""
+        until = max(0, self.unsent - MOST)
+        try:
+            while self.unsent > until:
+                self._taken(os.writev(self._runner.job, self._first(self.unsent - until)))
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            return True  # the runner has ended; the report of its end gives the reason
+        return not self.unsent
+
+    def _first(self, most: int) -> list[memoryview]:
+        pieces = []
+        for piece in islice(self._waiting, _PIECES):
+            pieces.append(piece[:most])
+            most -= len(piece)
+            if most <= 0:
+                break
+        return pieces
+
+    def _taken(self, count: int) -> None:
+        self.unsent -= count
+        waiting = self._waiting
+        while waiting and count >= len(waiting[0]):
+            count -= len(waiting.popleft())
+        if count:
+            waiting[0] = waiting[0][count:]
+
+    @property
+    def left(self) -> int:
+        """The number of bytes of the frame that the runner hasn't read, as far as the daemon can tell."""
+        return self.unsent or unread(self._runner.job)
+
+
+class Caller(Protocol):
+    """
+    The sender of a job.
+
+    Attributes:
+        client: where the answer goes, if it may go by the fast path.
+    """
+
+    @property
+    def job(self) -> Job: ...
+    @property
+    def client(self) -> ReplyAddress | None: ...
+
+    def finished(self, report: Report) -> None:
+        """Answer the client with the report. Called once."""
+
+    def lost(self) -> None:
+        """
+        Called instead of `finished` if the runner was gone before it had read the whole code: the job has not started,
+        and may run on another runner.
+        """
+
+
+class Helper(Protocol):
+    """Does a part of an execution's work until the job is over."""
+
+    def close(self) -> None: ...
+
+
+class Holder(Protocol):
+    """The object that has the runner on which a job runs."""
+
+    @property
+    def terms(self) -> WorkerSettings: ...
+
+    def killed(self, runner: Runner) -> None:
+        """*runner* was killed: `emptied` has to follow."""
+
+    def conclude(self, execution: Execution, report: Report) -> None:
+        """Call `finished` of the execution's caller; then end the runner, or prepare it for the next job."""
+
+    def gone(self, execution: Execution) -> None:
+        """Called if the runner has ended before any part of the job has run."""
+
+
+class RunnerOwner(Holder, Protocol):
+    """The object that has lent a runner to a session."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether other jobs wait for the daemon."""
+
+    def give_back(self, runner: Runner) -> None:
+        """Take *runner* back from the session."""
+
 
 #: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
 #: CPython handles a signal that came right before a sleeping call only when that call ends.
@@ -87,9 +207,10 @@ class Execution:
         self._fast_path, self._client = fast_path, caller.client
         self._on_fast_path = False  # the shim waits for the reply
         self.answered = self.over = False
-        self._fault, self._started = "", 0.0
+        self._fault = ""
+        self.started = 0.0  # by the reactor's clock; 0.0 before
         self.output = self._open_output(holder.terms.results)
-        self._before = self._used = Usage(cpu_time=runner.cpu_before)
+        self.before = self.used = Usage(cpu_time=runner.cpu_before)
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)
         self._timers: dict[str, Timer] = {}  # by purpose
@@ -101,10 +222,6 @@ class Execution:
     @property
     def stopped(self) -> bool:  # by the daemon
         return self._stop is not None
-
-    @property
-    def started(self) -> float:  # by the reactor's clock; 0.0 before
-        return self._started
 
     # --- overridden for the jobs of a session ----------------------------------
 
@@ -142,15 +259,15 @@ class Execution:
             return
         offer = self._offer()
         self._errand.set_out(self._frame())
-        self._started = self._reactor.now()
+        self.started = self._reactor.now()
         self._send()  # first, so that the runner works while the daemon prepares to watch it
         if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
-            self._on_fast_path = self._fast_path.adopt(offer, self._client, self._started)
+            self._on_fast_path = self._fast_path.adopt(offer, self._client, self.started)
         self._go_on()
 
     def begin(self, start: JobStart) -> None:
         """Watch a job that the fast path has started."""
-        self._started = start.started
+        self.started = start.started
         self._on_fast_path = not start.unsent
         if start.unsent and self._fast_path is not None:  # for instance, the pipe had no memory for all of it
             self._errand.set_out(self._frame(), start.unsent)
@@ -178,9 +295,9 @@ class Execution:
         if self.over:
             return
         reactor = self._reactor
-        self._timers["time"] = reactor.at(self._started + self._job.limits.time, self._out_of_time)
-        self._helpers["tick"] = JobTicks(reactor, self._runner, self, self._started)
-        self._helpers["output"] = OutputWatch(reactor, self.output, self, self._started)
+        self._timers["time"] = reactor.at(self.started + self._job.limits.time, self._out_of_time)
+        self._helpers["tick"] = JobTicks(reactor, self._runner, self, self.started)
+        self._helpers["output"] = OutputWatch(reactor, self.output, self, self.started)
 
     # --- the fast path --------------------------------------------------------
 
@@ -194,12 +311,12 @@ class Execution:
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
         """For the fast path: the job has finished without details, and the client has its answer."""
         self._on_fast_path = False
-        before = self._before
-        self._used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
+        before = self.before
+        self.used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
         if self.over:
             return
         self.over = True
-        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self._started,
+        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self.started,
                         cpu_time=cpu_time, memory_peak=memory_peak, degraded=self._holder.terms.degraded)
         try:
             self._holder.conclude(self, Report(result=result, answered=True))
@@ -239,7 +356,7 @@ class Execution:
     def _give_up(self) -> None:
         """Tell the holder that nothing of the job has run, so that another runner gets it."""
         self.over = True
-        in_any_case(self._release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
+        in_any_case(self.release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
 
     # --- while it runs --------------------------------------------------------
 
@@ -341,11 +458,11 @@ class Execution:
             return
         self.over = True
         try:
-            report = self._report(end, self._reactor.now() - self._started)
+            report = self._report(end, self._reactor.now() - self.started)
         except Exception as error:
             self._reactor.barrier.note(self._finish, error)
             self._reactor.barrier.steps(self.output.drop)
-            report = internal("Bug", bug(error), self._reactor.now() - self._started, self._holder.terms.degraded)
+            report = internal("Bug", bug(error), self._reactor.now() - self.started, self._holder.terms.degraded)
         if self.answered:
             report.answered = True
             report.close()
@@ -359,8 +476,8 @@ class Execution:
         try:
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # the job's processes are still there to be counted
-            before, output = self._before, self.output
-            usage = self._used = self._runner.leaf.usage()
+            before, output = self.before, self.output
+            usage = self.used = self._runner.leaf.usage()
             if self._stop is not None:
                 verdict = stopped(self._stop, self._fault)
             elif end is None:
@@ -405,7 +522,7 @@ class Execution:
 
     def _give_back(self) -> None:
         try:
-            self._release()
+            self.release()
         finally:
             self._close_pipes()
 
@@ -421,7 +538,7 @@ class Execution:
             self._watched.discard(fd)
             self._reactor.forget(fd)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         try:
@@ -447,6 +564,7 @@ class JobTicks:
 
     def __init__(self, reactor: Reactor, runner: Runner, execution: Execution, started: float) -> None:
         self._reactor, self._runner, self._execution = reactor, runner, execution
+        self.broken = execution.broken
         self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
@@ -462,10 +580,6 @@ class JobTicks:
         """Stop the checks, because the job is over."""
         self._next.cancel()
 
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._execution.broken(error)
-
 
 class Overtime:
     """
@@ -478,7 +592,7 @@ class Overtime:
     costs = "job"
 
     def __init__(self, reactor: Reactor, runner: Runner, execution: Execution) -> None:
-        self._runner, self._execution = runner, execution
+        self._runner, self._execution, self.broken = runner, execution, execution.broken
         self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
                                            reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))
 
@@ -491,10 +605,6 @@ class Overtime:
         for timer in self._timers:
             timer.cancel()
 
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._execution.broken(error)
-
 
 class Interruption:
     """
@@ -505,7 +615,7 @@ class Interruption:
     costs = "job"
 
     def __init__(self, reactor: Reactor, job: Execution) -> None:
-        self._reactor, self._job = reactor, job
+        self._reactor, self._job, self.broken = reactor, job, job.broken
         self._next: Timer | None = None
         self._try()
 
@@ -526,10 +636,6 @@ class Interruption:
         """Stop, because the job is over or is interrupted again."""
         if self._next is not None:
             self._next.cancel()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._job.broken(error)
 
 
 def _rehearse(runner: Runner) -> None:

@@ -30,8 +30,7 @@ from leeward.errors import PeerError
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import WRITE, Reactor, Timer
 from leeward.outcome import JobError
-from leeward.run.execution import Execution
-from leeward.run.holder import Caller, Holder
+from leeward.run.execution import Caller, Execution, Holder
 from leeward.run.reply import ReplyReader
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop, Verdict
@@ -194,7 +193,7 @@ class Calling(Execution):
         timer = self._timers.get("time")
         if timer is not None:  # otherwise `_keep_time` sets it
             timer.cancel()
-            self._timers["time"] = self._reactor.at(self._started + self._job.limits.time + self.stood,
+            self._timers["time"] = self._reactor.at(self.started + self._job.limits.time + self.stood,
                                                     self._out_of_time)
 
     def _out_of_time(self) -> None:
@@ -222,13 +221,13 @@ class Calling(Execution):
         self._gone = True
         super().emptied(status, reason)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for timer in waiting.values():
             timer.cancel()
         self._answers.clear()
         self._functions.exchange.ended()
-        super()._release()
+        super().release()
 
 
 def execution_of(job: Job) -> type[Execution]:

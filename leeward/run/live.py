@@ -36,13 +36,12 @@ from leeward.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.run.branches import KernelBranch, lay_out
 from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
-from leeward.run.launch import Command, Exit, Stdio, block
+from leeward.run.launch import Command, Exit, Stdio, Streams, birth_channel, block
 from leeward.run.lease import Lease
 from leeward.run.porter import Answered, PorterOrder, ordered
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
-from leeward.run.stdio import Streams, birth_channel
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
@@ -52,6 +51,58 @@ if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
     from leeward.worker.keeper import Keeper
     from leeward.worker.terms import WorkerSettings
+
+
+QUIET_S = 2.0
+
+
+class Awake:
+    """
+    Args:
+        most: the number of sandboxes that may be awake at once; 0 for no bound.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._until: dict[LiveRunner, float] = {}  # those used longest ago first
+        self._timer: Timer | None = None
+
+    def stir(self, reactor: Reactor, sandbox: LiveRunner) -> None:
+        """Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest."""
+        self._until.pop(sandbox, None)
+        self._until[sandbox] = reactor.now() + QUIET_S
+        while 0 < self._most < len(self._until):
+            self._rest()
+        if self._timer is None:
+            self._look_later(reactor)
+
+    def forget(self, sandbox: LiveRunner) -> None:
+        self._until.pop(sandbox, None)
+
+    def _rest(self) -> None:
+        sandbox = next(iter(self._until))
+        del self._until[sandbox]
+        sandbox.rest()
+
+    def _look_later(self, reactor: Reactor) -> None:
+        due = next(iter(self._until.values()))
+        self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: a check has failed. The next request to a sandbox schedules another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _look(self, reactor: Reactor) -> None:
+        self._timer = None
+        try:
+            while self._until and next(iter(self._until.values())) <= reactor.now():
+                self._rest()
+        finally:
+            if self._until:
+                self._look_later(reactor)
+
 
 #: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128

@@ -21,7 +21,7 @@ from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.run.stdio import birth_channel
+from leeward.run.launch import birth_channel
 from leeward.run.verdict import bug
 
 if TYPE_CHECKING:
@@ -143,12 +143,8 @@ class PorterOrder:
             timer.cancel()
         if self._channel.fileno() >= 0:
             in_any_case(partial(self._reactor.forget, self._channel.fileno()), self._channel.close)
-        self._kill = _nothing
+        self._kill = lambda: None
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)), [])
-
-
-def _nothing() -> None:
-    return

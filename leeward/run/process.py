@@ -24,16 +24,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import replace
-from leeward.errors import SHORT, KernelRefusal
+from leeward.errors import SHORT, KernelRefusal, LeewardError, PeerError
 from leeward.isolation.cgroup import descent
 from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import resize
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.launch import Exit, unstarted
-from leeward.run.program_filter import ProgramFilter
+from leeward.run.output import pause
 from leeward.run.runner import Denials, Runner
-from leeward.run.spill import Spill
 from leeward.run.states import PROCESS, ProcessEvent, ProcessState, after
 from leeward.run.verdict import Stop, bug
 from leeward.wire import control
@@ -41,6 +40,194 @@ from leeward.wire import control
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
     from leeward.run.live import LiveRunner
+
+
+class ProgramFilter:
+    """
+    Args:
+        number: the program's number; *runner* is that of its sandbox's runner.
+        birth: the channel; None for an interpreter, whose runner listens.
+        failed: ends the program, whose refused calls would be neither counted nor answered.
+        broken: called with an exception of a callback of ours.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, number: int, runner: int, denials: Denials, birth: Channel | None,
+                 failed: Callable[[], None], broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._number, self._runner, self._denials = reactor, number, runner, denials
+        self._birth, self._failed, self.broken = birth, failed, broken
+        self._listening = False
+        if birth is not None:
+            reactor.watch(birth.fileno(), READ, self._born)
+
+    def _born(self, _events: int) -> None:
+        """The listener has arrived, or the program was executed, after which no listener can arrive."""
+        if self._birth is None:
+            return
+        try:
+            received = self._birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        self.close_birth()
+        if received is None:
+            return
+        message, fds = received
+        if isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances:
+            for fd in fds[1:]:
+                os.close(fd)  # the runner's first process has sent the same
+            try:
+                self._denials.add(fds[0], self._number)
+                self._listening = True
+                self._denials.share(self._number, self._runner)
+            except (LeewardError, OSError):
+                os.close(fds[0])
+                self._failed()
+            return
+        for fd in fds:
+            os.close(fd)
+        self._failed()
+
+    def denied(self) -> Mapping[str, int]:
+        """The number of refused calls so far, by name."""
+        return self._denials.counts(self._number) if self._listening else {}
+
+    def close_birth(self) -> None:
+        """Wait for no listener any more. May be called repeatedly."""
+        birth, self._birth = self._birth, None
+        if birth is not None:
+            self._reactor.forget(birth.fileno())
+            birth.close()
+
+    def remove(self) -> None:
+        """Count no more refused calls. May be called repeatedly."""
+        listening, self._listening = self._listening, False
+        if listening:
+            self._denials.remove(self._number)
+
+
+#: Bytes that are read at once: as many as a pipe holds.
+CHUNK = 64 << 10
+
+#: Reads that `take` makes at most: a terminal holds some 64 KiB, and a read returns at most 4 KiB of them.
+_READS = 32
+
+#: Output of a background process after its command's end is read and discarded, a chunk in this many seconds, so that
+#: it gets no SIGPIPE and doesn't block for long.
+_IDLY_S = 0.01
+
+#: Fewer bytes than these are few, and the seconds after which more are read.
+_FEW, _GATHER_S = CHUNK // 2, 0.002
+
+
+class Spill:
+    """
+    Args:
+        fd: the read end, which doesn't block; the spill owns it.
+        wrote: called with each chunk, until the process's end is reported.
+        ended: called when no writer is left.
+
+    Attributes:
+        over: no writer is left, or the spill was closed.
+        paused: nothing is read.
+        gathers: a short pause follows a read of few bytes, so that many small writes take few reads.
+        slow: a pause follows each read, because most of the output isn't kept; see excess.py.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, fd: int, wrote: Callable[[bytes], None] | None, ended: Callable[[], None],
+                 broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._fd, self._wrote, self._ended = reactor, fd, wrote, ended
+        self.broken = broken
+        self.over = self.paused = self.gathers = self.slow = False
+        self._idly = False
+        self._late = 0.0
+        self._timer: Timer | None = None
+        reactor.watch(fd, READ, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        data = self._read()
+        if data is None:
+            return
+        if not data:
+            self.close()
+            self._ended()
+            return
+        if self._wrote is not None:
+            self._wrote(data)
+        if self.over or self.paused:
+            return
+        if self._idly or self.slow:
+            self._rest(_IDLY_S if self._idly else pause(self._late))
+        elif self.gathers and len(data) < _FEW:
+            self._rest(_GATHER_S)
+
+    def _rest(self, seconds: float) -> None:
+        self._reactor.forget(self._fd)
+        when = self._reactor.now() + seconds
+        self._timer = self._reactor.at(when, partial(self._again, when))
+
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # the last slave of a terminal was closed
+
+    def take(self) -> None:
+        """Read the whole present content, because the process has ended. `ended` isn't called."""
+        for _ in range(_READS):
+            data = None if self.over or self.paused or self._idly else self._read()
+            if data and self._wrote is not None:
+                self._wrote(data)
+            if not data or len(data) == CHUNK:
+                break
+        if data == b"":
+            self.close()
+
+    def pause(self) -> None:
+        if not self.over and not self.paused and not self._idly:
+            self.paused = True
+            self._stop_watching()
+
+    def resume(self) -> None:
+        if not self.over and self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def idle(self) -> None:
+        """Read slowly from now on and discard the bytes, because the process's end was reported."""
+        if self.over or self._idly:
+            return
+        self._idly, self._wrote = True, None
+        if self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def _again(self, when: float) -> None:
+        self._timer = None
+        self._late = self._reactor.now() - when
+        self._reactor.watch(self._fd, READ, self._ready)
+
+    def _stop_watching(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._reactor.forget(self._fd)
+
+    def close(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        self._stop_watching()
+        os.close(self._fd)
+
 
 #: Seconds for which output is taken after the direct child's end, while a descendant holds the pipe.
 DRAIN_S = 0.05
@@ -92,10 +279,10 @@ class LiveProcess:
         self.ends = math.inf
         self.ended_by_watchdog: Stop | None = None
         self.spare: Callable[[], Collection[int]] = tuple
-        self._reactor, self._live, self._runner, self._nest = reactor, live, runner, nest
+        self._reactor, self._live, self.runner, self.group = reactor, live, runner, nest
         self.stdin, self.terminal = ends[0], terminal
         self._on_exit: Callable[[Exit], None] | None = on_exit
-        self._pidfd = self._host_pid = -1
+        self._pidfd = self.host_pid = -1
         self._killed = self._late = False
         self._pending: dict[int, None] = {}  # signals, each once, as the kernel has them
         self._started = reactor.now()
@@ -118,11 +305,11 @@ class LiveProcess:
         late, self._unborn = self.state is not ProcessState.STARTING, False  # it was reported before, as stuck
         if not late:
             self._happen(ProcessEvent.STARTED)
-        self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
-        if self._nest is None and self._joins and pidfd >= 0:
-            self._runner.leaf.joined(message.pid)
+        self.pid, self.host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
+        if self.group is None and self._joins and pidfd >= 0:
+            self.runner.leaf.joined(message.pid)
             if descent.has_ended(pidfd):  # the pid may be another process's by now
-                self._runner.leaf.parted(message.pid, 0.0)
+                self.runner.leaf.parted(message.pid, 0.0)
         if late:
             self._close_pidfd()
             self.kill()
@@ -149,8 +336,8 @@ class LiveProcess:
     def exited(self, message: control.Exited) -> None:
         """The direct child has ended."""
         self._unborn = False
-        if self._nest is None and self._joins and self._host_pid >= 0:
-            self._runner.leaf.parted(self._host_pid, message.spent)
+        if self.group is None and self._joins and self.host_pid >= 0:
+            self.runner.leaf.parted(self.host_pid, message.spent)
         self._ended(Exit(message.status, reason="" if message.status is not None else "its status was lost",
                          cpu_time=message.spent, memory_peak=message.peak))
 
@@ -226,9 +413,9 @@ class LiveProcess:
         if self._unborn:
             return True
         try:
-            if self._nest is not None:
-                return not self._nest.remove()
-            return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
+            if self.group is not None:
+                return not self.group.remove()
+            return self.host_pid >= 0 and descent.is_left(self.runner.pid, self.host_pid, self.spare())
         except (KernelRefusal, OSError) as error:
             if error.errno not in SHORT:
                 raise
@@ -307,40 +494,25 @@ class LiveProcess:
             return False
         return True
 
-    @property
-    def group(self) -> GroupNest | None:
-        """The process's group; None if the driver has no groups."""
-        return self._nest
-
     def leave_group(self) -> GroupNest | None:
-        nest, self._nest = self._nest, None
+        nest, self.group = self.group, None
         return nest
 
     def have_group(self, nest: GroupNest | None) -> None:
         """Use *nest* as the process's own group, because no other process is in it any more."""
-        self._nest = nest
+        self.group = nest
         if nest is not None and self.exit is not None:
             self.kill()
-
-    @property
-    def runner_pid(self) -> int:
-        """The pid of the runner's init in the daemon's pid namespace."""
-        return self._runner.pid
-
-    @property
-    def host_pid(self) -> int:
-        """The pid in the daemon's pid namespace; -1 before the process runs."""
-        return self._host_pid
 
     def spent(self) -> float:
         """
         Processor seconds of the process and its descendants: exact if the driver has groups; otherwise only those of
         living processes and of children that these have waited for.
         """
-        if self._nest is not None:
-            return self._nest.time()
-        return 0.0 if self._host_pid < 0 else descent.time_of(
-            self._runner.pid, self._host_pid, self.spare())
+        if self.group is not None:
+            return self.group.time()
+        return 0.0 if self.host_pid < 0 else descent.time_of(
+            self.runner.pid, self.host_pid, self.spare())
 
     def kill(self) -> None:
         """Kill the process and all its descendants. May be called repeatedly."""
@@ -351,9 +523,9 @@ class LiveProcess:
         if self.state is ProcessState.STARTING:
             self._killed = True  # the process is killed as soon as it runs
             return
-        if self._nest is not None:
+        if self.group is not None:
             try:
-                self._nest.kill()
+                self.group.kill()
             except KernelRefusal as error:
                 if error.errno not in SHORT:
                     raise
@@ -364,7 +536,7 @@ class LiveProcess:
                 self._cancel()
                 self._reactor.soon(self._look_for_rest)
         elif self._hunt is None:
-            self._hunt = descent.Hunt(self._runner.pid, self._host_pid, self.spare)
+            self._hunt = descent.Hunt(self.runner.pid, self.host_pid, self.spare)
             self._hunting()
 
     def _hunting(self) -> None:

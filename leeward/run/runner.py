@@ -19,15 +19,17 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from leeward._native.loop import Offer
-from leeward.errors import LeewardError
+from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
+from leeward.loop.reactor import READ, Reactor
 from leeward.outcome import Limit
 from leeward.protocols import Protocol
 from leeward.run.states import RUNNER, RunnerEvent, RunnerState, after
-from leeward.run.verdict import Stop
+from leeward.run.verdict import Stop, bug
 from leeward.spec.limits import Limits
+from leeward.wire import control
 
 if TYPE_CHECKING:
     from leeward.worker.terms import Lent
@@ -82,7 +84,7 @@ class Runner:
         self.listening = False
         self.cut = False
         self.entrances: tuple[int, ...] = ()
-        self.proves: Callable[[], None] = _nothing
+        self.proves: Callable[[], None] = lambda: None
         self.ended_by_watchdog: Stop | None = None
         self._ticking = Lock()
         self._charged = 0
@@ -90,13 +92,13 @@ class Runner:
         self.denied_before: dict[str, int] = {}
         self._denied_total = 0
         self.cpu_before = 0.0
-        self._denials = denials
+        self.denials = denials
         self._job_pid = -1
         self._more_tasks = more_tasks
         self._sockets, self._show = sockets, show
-        self._scratch = -1
+        self.scratch = -1
         self.variables: Mapping[str, str] = {}
-        self._trust: Callable[[], None] = _nothing
+        self._trust: Callable[[], None] = lambda: None
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """
@@ -125,9 +127,9 @@ class Runner:
         Args:
             scratch: a descriptor of the job's tmpfs, or -1.
         """
-        self._scratch = scratch
+        self.scratch = scratch
         self.entrances = entrances
-        self._denials.add(listener, self.number, checking=True)
+        self.denials.add(listener, self.number, checking=True)
         self.listening = True
         self.locked = True
 
@@ -138,7 +140,7 @@ class Runner:
     def record_baseline(self) -> None:
         """Record the usage of arming, so that a job isn't charged for it."""
         self.leaf.armed()
-        self._denials.end_check(self.number)
+        self.denials.end_check(self.number)
         if self.leaf.needs_ticks:
             self.tick()
         self.cpu_before = self.leaf.cpu_time()
@@ -157,8 +159,8 @@ class Runner:
             self.leaf.apply(limits)
             self._show(limits)
             self._trust()
-            if self._scratch >= 0:
-                self._denials.grant(self.number, limits.memory, self._scratch)
+            if self.scratch >= 0:
+                self.denials.grant(self.number, limits.memory, self.scratch)
             rlimits = self.held()
             if rlimits:
                 self._check_there()
@@ -181,7 +183,7 @@ class Runner:
         if gauges is None or self.leaf.needs_ticks or not self.listening:
             return None
         before = gauges.before
-        supervisor, slot = self._denials.place(self.number)
+        supervisor, slot = self.denials.place(self.number)
         return Offer(
             self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
             gauges.time_unit, before.cpu_time + self.cpu_before, before.oom_kills, before.forks_refused,
@@ -206,29 +208,24 @@ class Runner:
 
     def denied(self) -> dict[str, int]:
         """The number of calls refused since the runner was armed, or since the last `mark`, by name."""
-        if self._denials.total(self.number) == self._denied_total:
+        if self.denials.total(self.number) == self._denied_total:
             return {}
-        counts = self._denials.counts(self.number)
+        counts = self.denials.counts(self.number)
         return {name: count - self.denied_before.get(name, 0) for name, count in counts.items()
                 if count > self.denied_before.get(name, 0)}
 
     def mark(self) -> None:
         """Start counting denied calls for the next job."""
-        total = self._denials.total(self.number)
+        total = self.denials.total(self.number)
         if total != self._denied_total:
             self._denied_total = total
-            self.denied_before = self._denials.counts(self.number)
+            self.denied_before = self.denials.counts(self.number)
 
     def tick(self) -> Limit | None:
         """Check the limits that the kernel doesn't enforce. Returns the limit that the job has exceeded, or None."""
         with self._ticking:
-            self._charged = self._denials.charged(self.number) if self._scratch >= 0 else 0
-            return self.leaf.tick(self.pid, self._scratch, self._sockets, self._charged)
-
-    @property
-    def scratch(self) -> int:
-        """The descriptor of the job's file system, or -1."""
-        return self._scratch
+            self._charged = self.denials.charged(self.number) if self.scratch >= 0 else 0
+            return self.leaf.tick(self.pid, self.scratch, self._sockets, self._charged)
 
     def tick_beside(self, scratch: int) -> Limit | None:
         """
@@ -306,11 +303,11 @@ class Runner:
 
     def dispose(self) -> None:
         """Close every descriptor. The leaf's owner has to remove the leaf."""
-        fds = self.pidfd, self.job, self.reply, self.out, self.err, self._scratch
-        self.pidfd = self.job = self.reply = self.out = self.err = self._scratch = -1
+        fds = self.pidfd, self.job, self.reply, self.out, self.err, self.scratch
+        self.pidfd = self.job = self.reply = self.out = self.err = self.scratch = -1
         listening, self.listening = self.listening, False
         # The supervisor first, because it opens files by the descriptor of the tmpfs.
-        in_any_case(*([partial(self._denials.remove, self.number)] if listening else []),
+        in_any_case(*([partial(self.denials.remove, self.number)] if listening else []),
                     self.close_birth, self._close_entrances, *(partial(os.close, fd) for fd in fds if fd >= 0))
 
     def _close_entrances(self) -> None:
@@ -323,10 +320,6 @@ class Runner:
             os.close(fd)
 
 
-def _nothing() -> None:
-    return
-
-
 def job_of(init: int) -> int:
     """
     The pid of the job's process, the only child that an armed runner's init has.
@@ -337,3 +330,76 @@ def job_of(init: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])
     raise LeewardError(f"init {init} has no child")
+
+
+#: Called with the runner, the layer (or ""), and the reason.
+Failed = Callable[[int, str, str], None]
+
+
+def attend(reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
+    """Listen to the birth channel of *runner* until the runner is ready or has failed, or until `stop_listening`."""
+    assert runner.birth is not None
+    reactor.watch(runner.birth.fileno(), READ, BirthListener(reactor, runner, born, failed).hear)
+
+
+def stop_listening(reactor: Reactor, runner: Runner) -> None:
+    """Stop listening to the birth channel of *runner*. May be called repeatedly."""
+    if runner.birth is not None:
+        reactor.forget(runner.birth.fileno())
+        runner.close_birth()
+
+
+class BirthListener:
+    """Listens to the birth channel of one runner."""
+
+    costs = "worker"
+
+    def __init__(self, reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
+        self._reactor, self._runner, self._born, self._failed = reactor, runner, born, failed
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: the handler of a message has raised *error*."""
+        in_any_case(partial(stop_listening, self._reactor, self._runner),
+                    partial(self._failed, self._runner.number, "", bug(error)))
+
+    def hear(self, _events: int) -> None:
+        runner = self._runner
+        if runner.birth is None:
+            return
+        try:
+            received = runner.birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        if received is None:
+            stop_listening(self._reactor, runner)
+            if not runner.checked:
+                self._failed(runner.number, "", "the runner went before it was ready")
+            return
+        message, fds = received
+        if isinstance(message, control.Locked) and len(fds) - 1 - message.entrances in (0, 1):
+            try:
+                listener, *more = fds
+                scratch = more.pop() if len(more) > message.entrances else -1
+                runner.listen(listener, scratch, tuple(more))
+            except (LeewardError, OSError) as error:
+                stop_listening(self._reactor, runner)
+                self._failed(runner.number, "seccomp", str(error))
+            return
+        stop_listening(self._reactor, runner)
+        if isinstance(message, control.Locked) and not fds:
+            runner.cut = True
+            self._failed(runner.number, "seccomp", "its listener did not arrive: no descriptor was left")
+            return
+        for fd in fds:
+            os.close(fd)
+        match message:
+            case control.Ready(report) if runner.locked:
+                runner.checked = True
+                runner.report = report
+                self._born(runner)
+            case control.Failed(_, layer, text):
+                self._failed(runner.number, layer, text)
+            case _:
+                self._failed(runner.number, "", f"the runner says {type(message).__name__}")

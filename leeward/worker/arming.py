@@ -22,8 +22,7 @@ from leeward.errors import SHORT, KernelRefusal, LeewardError
 from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor, Timer
-from leeward.run.births import attend
-from leeward.run.runner import Runner
+from leeward.run.runner import Runner, attend
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.wire import control
 from leeward.worker.terms import WorkerSettings
@@ -65,6 +64,7 @@ class Arming:
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce) -> None:
         self._reactor, self._worker, self._terms, self._pool = reactor, worker, terms, pool
+        self.broken = worker.broken
         self.runners: dict[int, Runner] = {}
         self.store: deque[Runner] = deque()
         self.report: dict[str, str] = {}
@@ -269,10 +269,6 @@ class Arming:
     def _rested(self) -> None:
         self._rests = False
         self._worker.go_on()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, so the worker retires."""
-        self._worker.broken(error)
 
 
 class Stumbles:

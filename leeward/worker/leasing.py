@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 from leeward.errors import Bug
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import JobStart, Reactor
-from leeward.run.execution import Execution
+from leeward.run.execution import Caller, Execution
 from leeward.run.functions import execution_of
-from leeward.run.holder import Caller
 from leeward.run.lease import Lease
 from leeward.run.live import LiveRunner
-from leeward.run.placement import SHORT_OUTPUT
-from leeward.run.report import Report
+from leeward.run.report import SHORT_OUTPUT, Report
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
@@ -34,7 +32,7 @@ from leeward.worker.orphans import reap_orphans
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
     from leeward.pool.workforce import Workforce
     from leeward.worker.worker import Worker
 
@@ -62,14 +60,11 @@ class Leasing:
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce, arming: Arming) -> None:
         self._reactor, self._worker, self.terms, self._pool, self._arming = reactor, worker, terms, pool, arming
+        self.broken = worker.broken
         self.execution: Execution | Lease | LiveRunner | None = None
         self.running: Runner | None = None
         self.offered: Runner | None = None
         self.clearing = False
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, which is reported to the worker."""
-        self._worker.broken(error)
 
     # --- the fast path --------------------------------------------------------
 

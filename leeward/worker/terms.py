@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
 from leeward.protocols import Protocol
-from leeward.run.awake import Awake
+from leeward.run.live import Awake
 from leeward.run.runner import Denials
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
     from leeward.pool.begin import Patience
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
 
 
 @dataclass(frozen=True, slots=True, repr=False)

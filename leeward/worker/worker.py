@@ -27,8 +27,7 @@ from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.points import point
-from leeward.run.births import stop_listening
-from leeward.run.runner import Runner
+from leeward.run.runner import Runner, stop_listening
 from leeward.run.states import RunnerEvent, RunnerState, after
 from leeward.run.verdict import bug
 from leeward.wire import control
@@ -366,7 +365,7 @@ class Removal:
     def __init__(self, reactor: Reactor, emptied: Callable[[], None], failed: Callable[[str], None],
                  broken: Callable[[Exception], None]) -> None:
         self._reactor, self._emptied, self._failed = reactor, emptied, failed
-        self._broken = broken
+        self.broken = broken
         self._left: list[Runner] = []
         self._refusals = 0
 
@@ -404,7 +403,3 @@ class Removal:
                 return False
             self._failed(f"a group stays: {error}")
             return True
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, which is reported to the worker."""
-        self._broken(error)
