@@ -1,12 +1,12 @@
 """
 The steps of a further process in a live sandbox: the same locks as those of a runner, in the same order.
 
-Runs in:   the zygote lays the steps out, once; C takes them in each such process, before its execve or any bytecode.
+Runs in: the zygote lays the steps out, once; C takes them in each such process, before its execve or any bytecode.
 
 The user, network, pid, mount, ipc and uts namespaces, the mounts and the names are the runner's. The process sets the
-other locks itself, as the runner's first process did: `LAYERS` says for each layer of `birth.ORDER` which steps remain.
-A program's steps run on the keeper's memory while the keeper sleeps, so none of them waits for the daemon: the proof
-that the filter holds is a call that the filter itself refuses.
+other locks itself: `LAYERS` says for each layer of `birth.ORDER` which steps remain. A program's steps run on the
+keeper's memory while the keeper sleeps, so none of them waits for the daemon: the proof that the filter holds is a call
+that the filter itself refuses.
 """
 
 from __future__ import annotations

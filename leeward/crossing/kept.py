@@ -68,13 +68,8 @@ def _opened(fd: int) -> Iterator[int]:
 
 def keep(scratch: int, number: int, name: str, most: int) -> None:
     """
-    Copy the upper folder of the overlay *number* as *name*; a copy of that name is replaced once this one is whole.
-
-    Args:
-        most: bytes that the scratch file system may then hold.
-
-    Raises:
-        LeewardError, OSError: the copy doesn't fit, or something can't be copied. Nothing is changed.
+    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name; the scratch file system
+    may then hold *most* bytes. LeewardError, OSError if it doesn't fit, or can't be copied: nothing is changed.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)
@@ -199,10 +194,7 @@ def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
 
 
 def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
-    """
-    Remove *paths* and everything that `_throw_away` has moved. An inner folder is moved up first, so that folders may
-    be nested to any depth.
-    """
+    """Remove *paths*, and all that `_throw_away` has moved, nested to any depth: an inner folder is moved up first."""
     for path in paths:
         _throw_away(scratch, number, path)
     try:
@@ -232,11 +224,8 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
 
 def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:
     """
-    Mount the overlay at *target* with a copy of the state *name* as its upper folder.
-
-    Raises:
-        LeewardError, OSError: it failed, and the overlay is unchanged.
-        Lost: it failed, and the overlay isn't mounted any more.
+    Mount the overlay at *target* with a copy of the state *name* as its upper folder; LeewardError, OSError if it
+    failed and is unchanged, Lost if it isn't mounted any more.
     """
     with _opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
         following = _copied(scratch, source, number, most)
@@ -254,10 +243,7 @@ def restore(scratch: int, number: int, target: str, name: str, most: int) -> Non
 
 
 def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> None:
-    """
-    Remove *paths*, with everything in them, from the upper folder; without *paths* remove everything in it. Raises as
-    `restore`.
-    """
+    """Remove *paths*, or everything if there are none, from the upper folder; raises as `restore`."""
     with _opened(layers.upper(scratch, number)) as upper:
         for path in paths:
             _check_there(upper, path)

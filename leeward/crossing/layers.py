@@ -41,10 +41,7 @@ def scratch_trees(first: str, count: int) -> list[int]:
 
 
 def _check(upper: str) -> None:
-    """
-    Check that the upper folder can have user attributes. Without them the overlay can be mounted, but folders that
-    replace others aren't marked.
-    """
+    """Check that the upper folder has user attributes: without them, folders that replace others aren't marked."""
     try:
         os.setxattr(upper, "user.leeward", b"y")
         os.removexattr(upper, "user.leeward")
@@ -89,10 +86,8 @@ def cover(scratch: int, lower: int, number: int, target: str) -> None:
 
 def uncover(target: str) -> bool:
     """
-    Unmount the overlay on *target*, so that its layers may be changed: the kernel then caches nothing of them.
-
-    Returns:
-        False if a process uses the overlay, which then stays mounted.
+    Unmount the overlay on *target*, so that its layers, of which the kernel then caches nothing, may be changed.
+    Returns False if a process uses it.
     """
     until = time.monotonic() + _BUSY_S
     while True:

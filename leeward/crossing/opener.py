@@ -173,11 +173,8 @@ def _own_places(order: Mapping[str, Any], root: bool) -> list[OwnPlace]:
 def _clone(dock: int, wanted: list[Folder], own: list[OwnPlace],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
-    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. These
-    descriptors are closed before the answer, so that the owner may unmount the file systems after it.
-
-    Raises:
-        BadRequest: the client has sent other descriptors.
+    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*; BadRequest
+    if it sent others. They are closed before the answer, so that the owner may unmount the file systems after it.
     """
     with contextlib.ExitStack() as held, contextlib.ExitStack() as made:
         given = _given(dock, len(wanted))
@@ -203,12 +200,7 @@ def _clone(dock: int, wanted: list[Folder], own: list[OwnPlace],
 
 
 def _tree(at: int, folder: Folder, what: str) -> int:
-    """
-    Make a detached mount of *at*, with the attributes of *folder*.
-
-    Raises:
-        BadRequest: the folder can't be mounted, or not with these attributes.
-    """
+    """Make a detached mount of *at*, with the attributes of *folder*; BadRequest if that isn't possible."""
     try:
         tree = native.copy(at)
     except LeewardError as error:
@@ -253,12 +245,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
 
 
 def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
-    """
-    Check the folder *at*.
-
-    Raises:
-        BadRequest: the folder isn't at the given path, or must not be mounted.
-    """
+    """Check the folder *at*; BadRequest if it isn't at the given path, or must not be mounted."""
     path = os.readlink(f"/proc/self/fd/{at}")
     if path != folder.path:
         raise BadRequest(f"{what}: {folder.path!r:.80} has become {path!r:.80}")
@@ -274,12 +261,7 @@ def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
 
 
 def _check_mounts(at: int, path: str, what: str) -> None:
-    """
-    Check the mounts of the folder *at*.
-
-    Raises:
-        BadRequest: the folder is on a file system such as proc, or has a mount below.
-    """
+    """Check the mounts of the folder *at*; BadRequest if it is of a file system such as proc, or has one below."""
     number = native.mount_id(at)
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
         for row in rows:

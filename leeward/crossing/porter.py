@@ -47,16 +47,9 @@ _READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """
-    Attributes:
-        handled: rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock.
-        scratch: the folder of the scratch file system that lies over its root.
-        steps: the number of a porter's steps.
-    """
-
-    handled: int
-    scratch: str
-    steps: int
+    handled: int  # rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock
+    scratch: str  # the folder of the scratch file system that lies over its root
+    steps: int  # the number of a porter's steps
 
 
 def carried(plan: WorkerPlan) -> Carried:
@@ -139,10 +132,7 @@ def _allow(path: str, access: int) -> None:
 
 
 def _make(path: str, *, file: bool) -> None:
-    """
-    Make the mount point *path* below the current folder, which is the root, if it doesn't exist. No client's process
-    has run here yet, so links on the way are the view's.
-    """
+    """Make the mount point *path* below the root, if it is missing. Links are the view's: no client was here."""
     folder = path if not file else os.path.dirname(path)
     if folder and not os.path.isdir(folder):
         os.makedirs(folder, 0o755)

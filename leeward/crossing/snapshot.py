@@ -86,23 +86,14 @@ def lay_out(wanted: bool) -> native.Snapshot | str:
 
 
 def take(memory: native.Snapshot) -> str:
-    """
-    Take the snapshot. Returns TAKEN, or NONE and the reason.
-
-    Raises:
-        KernelRefusal: as `Snapshot.take`.
-    """
+    """Take the snapshot. Returns TAKEN, or NONE and the reason; KernelRefusal as `Snapshot.take`."""
     return TAKEN if memory.take(huge=HUGE) else f"{NONE}no memory file can hold what it has written"
 
 
 def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterator[tuple[Mapping, Mapping | None]]:
     """
-    The mappings that may be taken, each with the one before it.
-
-    Args:
-        maps: lines of /proc/PID/maps.
-        arenas: the address and the bytes of the interpreter's arenas.
-        storage: an address in the thread's storage: the mapping with it is left out.
+    The mappings of *maps*, lines of /proc/PID/maps, that may be taken, each with the one before it. *arenas* are the
+    address and bytes of the interpreter's; the mapping with *storage*, an address in the thread's storage, is left out.
     """
     mappings = list(map(_mapping, maps))
     libraries = {(each.inode, each.name) for each in mappings if each.inode and each.rights[2] == "x"}
@@ -125,11 +116,8 @@ def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
 
 def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:
     """
-    The parts of *mapping* to take.
-
-    Args:
-        before: the mapping before it; its constants are taken as well if they are of the same library.
-        own: the addresses of the pages of *mapping* that this process has written.
+    The parts of *mapping* to take: *own* are the addresses of its pages that this process has written. The constants of
+    the mapping *before* it are taken as well if they are of the same library.
     """
     if not own:
         return []

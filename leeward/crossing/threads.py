@@ -35,12 +35,7 @@ def others() -> dict[int, str]:
 
 
 def leave_one(idle: Collection[str]) -> list[str]:
-    """
-    End the threads named in *idle*, each when it rests in futex(2).
-
-    Returns:
-        The names of the other threads that are left: those that aren't in *idle*, or don't come to rest.
-    """
+    """End the threads named in *idle*, each when it rests in futex(2). Returns the names of those that are left."""
     asked: set[int] = set()
     resting: dict[int, tuple[float, str]] = {}  # the time since which a thread rests, and its turns by then
     until = time.monotonic() + PATIENCE_S

@@ -31,14 +31,8 @@ _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def hide(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     """
-    Hide the names in the folders of *rows*, the outermost folder first; but for files whose names are there after a
-    "!".
-
-    Returns:
-        The folders that are covered now.
-
-    Raises:
-        LeewardError: a folder has secrets, and too many other entries.
+    Hide the names in the folders of *rows*, the outermost folder first, but for files whose names are there after a
+    "!". Returns the folders that are covered now; LeewardError if one has secrets, and too many other entries.
     """
     covered = []
     for folder, names in rows:

@@ -37,10 +37,7 @@ def rows(upper: int, into: int) -> int:
     """
     Write a row for each entry of *upper* to the file *into*: path, kind ("file", "folder", "link", "gone", "special"),
     mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides the lower one.
-    A file with large holes has no hash, and no file has one after HASH_S.
-
-    Returns:
-        The number of rows.
+    A file with large holes has no hash, and no file has one after HASH_S. Returns the number of rows.
     """
     count = size = 0
     todo, until = [b""], time.monotonic() + HASH_S

@@ -1,10 +1,9 @@
 """
 Decides which jobs are admitted, which wait for a worker, which are refused, and which one is next.
 
-Runs in:   the daemon, and `leeward run`.
-
-Theory of operation. A job is admitted by its user's quota, and starts if it may and a worker is free. Else it waits
-in the line, which has a bound by number and one by time, with a deadline of its own.
+Theory of operation. A job is admitted by its user's quota, and starts if it may and a worker is free. Else it waits in
+the line, which has a bound by number and one by time (`Backlog`), with a deadline of its own. Under a dense overload
+the fast path refuses jobs by itself (`Shedding`).
 """
 
 from __future__ import annotations
@@ -33,8 +32,17 @@ MOST, LAPSE_S = 8, 0.5
 
 class Shedding:
     """
-    Args:
-        fast_path: of this pool's jobs, if they have one now.
+    Connections whose jobs the fast path refuses by itself, because they send far more jobs than there are workers for.
+
+    To refuse a job in Python costs as much as to read its request, and a job that has waited in the queue is started by
+    Python, too. While an overload is dense, the next request arrives soon after a worker comes free, so a queue gains
+    nothing. A connection that was refused MOST times within LAPSE_S seconds is then *shed*: the fast path gives its
+    next request of code alone to a runner on offer, or refuses it. A connection that is refused less often stays in the
+    queue, whose jobs come before those of the fast path.
+
+    The fast path doesn't know whose turn it is, so no connection is shed while jobs of two users are refused. It has
+    runners only where they are offered to it, so none is shed before a runner was offered, nor after a look that found
+    no further offer.
     """
 
     def __init__(self, reactor: Reactor, backlog: Backlog, fast_path: Callable[[], FastPath | None]) -> None:
@@ -79,10 +87,7 @@ class Shedding:
         self._refusals[connection] = self._refusals.get(connection, 0) + more
 
     def forget(self, connection: int) -> None:
-        """
-        Forget a connection that was closed, because the next one may have its number. Its stream, which knew that the
-        connection was shed, is gone.
-        """
+        """Forget a connection that was closed, because the next one may have its number."""
         self._refusals.pop(connection, None)
         self._connections.discard(connection)
 
@@ -133,13 +138,30 @@ _WEIGHT = 1 / 16
 
 class Backlog:
     """
-    Args:
-        delay: seconds; 0 is no bound by time.
-        workers: the number of workers; no session holds one of them yet.
+    How long a job would wait for a worker, and when that is too long. Pure: times are arguments.
 
-    Attributes:
-        delay: may be replaced at any time.
-        workers: the number of workers that take jobs now.
+    A worker is occupied from a job's start until it can take the next one, teardown and arming included. The *job time*
+    is the moving average of that, and never less than the mean age of the jobs that run now; workers that sessions hold
+    are left out. A job behind n others waits about (n + 1) * job time / workers.
+
+    A burst and an overload look the same when they begin, but a burst is worked off, and then nobody waits. So there
+    are three states:
+
+        calm         every job may wait, as far as the queue has places
+        standing     at every moment some job has waited for a worker, for longer than *bound*, the greater of the
+                     configured delay and 10 job times: a job that would wait longer than *bound* is refused
+        overloaded   a job was refused for that reason, or found a standing queue full, within the last second or so: a
+                     job that would wait longer than half a job time is refused, so that admitted jobs hardly wait. A
+                     connection that had no job refused of late may wait for a whole job time, or behind one other job
+
+    The third state keeps latency low under an overload that lasts: a queue that is always refilled up to its bound
+    makes every job wait for all of the bound, and no more jobs are done. Clients that wait for answers before they send
+    more don't reach it unless they wait for longer than *bound* already. An overload is *dense* while more jobs are
+    refused than start.
+
+    No job is refused before any job has ended, nor because of another user's jobs: n counts only the jobs that come
+    before it in the line's order, and that may start. *delay*, in seconds, may be replaced at any time (0: no bound);
+    *workers* are those that take jobs now.
     """
 
     def __init__(self, delay: float, workers: int) -> None:
@@ -204,12 +226,7 @@ class Backlog:
         return max(self._average, now - self._starts / count) if count else self._average
 
     def refusal(self, before: int, now: float, *, quiet: bool = False) -> float | None:
-        """
-        None if a job that comes behind *before* others may wait; otherwise the seconds for which it would have to wait.
-
-        Args:
-            quiet: no job of the connection was refused recently, so the connection doesn't cause the overload.
-        """
+        """None if a job behind *before* others may wait, else the seconds; *quiet*: its connection wasn't refused."""
         if not self.refuses(now):
             return None
         overloaded = self._overloaded(now)
@@ -253,19 +270,12 @@ class Backlog:
 
 
 class Admission:
-    """
-    Attributes:
-        queue: the waiting tickets.
-        closed: the daemon is draining: nobody is admitted any more.
-        refused: the number of jobs that were refused.
-    """
-
     def __init__(self, reactor: Reactor, pool: Pool, workforce: Workforce, queue: FairQueue[Ticket],
                  backlog: Backlog, ledger: Ledger) -> None:
         self._reactor, self._pool, self._workforce = reactor, pool, workforce
         self.queue, self.backlog, self.ledger = queue, backlog, ledger
-        self.closed = False
-        self.refused = 0
+        self.closed = False  # the daemon is draining: nobody is admitted any more
+        self.refused = 0  # the number of jobs that were refused
         self.broken = pool.broken
         self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
         ledger.wake, ledger.forget_connection = self.serve, self.shedding.forget
@@ -273,12 +283,7 @@ class Admission:
     # --- coming ---------------------------------------------------------------
 
     def admit(self, user: int, memory: int, now: float) -> None:
-        """
-        Count a job that *user* sends, with a limit of *memory* bytes.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as Pool.submit.
-        """
+        """Count a job that *user* sends, with a limit of *memory* bytes; raises as Pool.submit."""
         try:
             if self.closed:
                 raise ShuttingDown("the daemon is shutting down")
@@ -288,12 +293,7 @@ class Admission:
             raise
 
     def enter(self, ticket: Ticket) -> None:
-        """
-        Start *ticket*, or queue it for a worker.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as Pool.submit.
-        """
+        """Start *ticket*, or queue it for a worker; raises as Pool.submit."""
         user, now = ticket.user, ticket.waited_from
         self.admit(user, ticket.job.limits.memory, now)
         if self.may_start(ticket):
@@ -309,12 +309,7 @@ class Admission:
         self._wait(ticket, now)
 
     def _wait(self, ticket: Ticket, now: float) -> None:
-        """
-        Put *ticket* into the queue.
-
-        Raises:
-            Busy: the queue has no place for it.
-        """
+        """Put *ticket* into the queue; Busy if the queue has no place for it."""
         loser = self.queue.add(ticket)
         if loser is not None:
             self.backlog.full(now)
@@ -328,10 +323,7 @@ class Admission:
         self._workforce.await_jobs(len(self.queue))
 
     def refusal(self, user: int, connection: int, now: float) -> Busy | None:
-        """
-        Why a job that *user* sends by *connection* is refused at time *now*, if it would wait for too long; the refusal
-        is counted. A job that waits for its user's quota isn't refused for that.
-        """
+        """Why a job is refused at time *now*, and counted so, if it would wait too long; not for its user's quota."""
         if not self.queue or self.closed or not self.backlog.refuses(now):
             return None
         before = self.queue.before(user, connection, self.may_start)

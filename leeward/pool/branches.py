@@ -1,13 +1,12 @@
 """
-The branches of an engine beside its main one: begun on first use, ended when nobody uses them.
+The branches of an engine, each one plan with its zygote and pool: `main`, and others for as long as somebody uses them.
 
-Runs in:   the daemon, on the reactor's thread.
-
-Theory of operation. A request names a key; the first one with a new key begins a branch, and waits in its queue like
-any other until a worker is there. A branch that can't make a runner refuses its waiting jobs, with the reason, and is
-ended; for some seconds further requests get the same answer. All branches together have a bounded number of slots,
-and so of workers, uids and descriptors. If no slots are free for a new branch, it takes the place of the branch
-that has been idle for longest, if there is one. Slots are free again when the last process of a branch is gone.
+Theory of operation. All branches share the engine's loop, cgroup driver, supervisor and quota accounts. A request names
+a key; the first one with a new key begins a branch, and waits in its queue like any other until a worker is there. A
+branch that can't make a runner refuses its waiting jobs, with the reason, and is ended; for some seconds further
+requests get the same answer. All branches together have a bounded number of slots, and so of workers, uids and
+descriptors. If no slots are free, a new branch takes the place of the one that has been idle for longest. Slots are
+free again when the last process of a branch is gone.
 """
 
 from __future__ import annotations
@@ -50,17 +49,9 @@ _MEND_S = 0.5
 
 class Branch:
     """
-    Args:
-        first: the first slot of its workers.
-        surplus: workers that may be made in advance, when others are renewed.
-        bounds: how many sessions and sandboxes the limit on descriptors allows.
-        name: of its pool; "" for the daemon's first one.
-        book: has the ledgers of all branches.
-        troubled: called when `problem` is set before any runner was made.
-
-    Attributes:
-        problem: the first reason why no runner can be made, a layer and a message; None again when a runner was made.
-        stood: a runner was made.
+    *first* is the first slot of its workers, *surplus* the workers that may be made in advance when others are renewed,
+    *name* that of its pool ("" for the daemon's first one). *troubled* is called when `problem`, the first reason why
+    no runner can be made (a layer and a message), is set before any was made.
     """
 
     def __init__(self, reactor: Reactor, engine: Engine, settings: Settings, spec: SandboxSpec,
@@ -75,7 +66,7 @@ class Branch:
         self._closing = False
         self._ways_out = engine.exits.ways(settings, confinement)
         self.problem: tuple[str, str] | None = None
-        self.stood = False
+        self.stood = False  # a runner was made
         self.zygotes: Zygotes | FreshZygotes
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
@@ -136,10 +127,7 @@ class Branch:
         self.zygotes.runner_made()
 
     def blame(self, layer: str, message: str) -> None:
-        """
-        Record why no worker could be made; also called by the zygotes. When the engine starts, the first reason is its
-        error.
-        """
+        """Record why no worker could be made. When the engine starts, the first reason is its error."""
         self.problem = self.problem or (layer, message)
         if self._troubled is not None and not self.stood:
             self._reactor.soon(self._troubled)
@@ -197,12 +185,8 @@ class _PlacedBranch:
 
 class Branches:
     """
-    Args:
-        plans: makes the settings of a branch; None if there are to be no branches.
-        first: the first slot that their workers may have.
-        first_id: see `Confinement`.
-        workers: the number of slots that their workers may have.
-        idle: seconds after which an unused branch ends.
+    *plans* makes the settings of a branch (None if there are to be none); *first* is the first of the *workers* slots
+    that their workers may have; an unused branch ends after *idle* seconds.
     """
 
     def __init__(self, reactor: Reactor, ground: Engine, book: Book, plans: Callable[[PoolKey], Settings] | None,
@@ -224,15 +208,7 @@ class Branches:
     # --- beginning ------------------------------------------------------------
 
     def of(self, key: PoolKey) -> Branch:
-        """
-        Return the branch that serves requests with this *key*. If there is none, it is started.
-
-        Raises:
-            BadRequest: a name in the key doesn't exist.
-            Busy: other branches have all the workers, and are in use.
-            ShuttingDown: the daemon is draining.
-            PoolFailed: the branch can't be begun.
-        """
+        """Return, or start, the branch for *key*; BadRequest for an unknown name; Busy, ShuttingDown, PoolFailed."""
         place = self._places.get(key)
         if place is None:
             if self._stopped:
@@ -278,13 +254,7 @@ class Branches:
         return branch
 
     def _room_for(self, key: PoolKey, slots: int, now: float) -> int:
-        """
-        The first of *count* free slots in a row.
-
-        Raises:
-            Busy: there are none, and none become free.
-            PoolFailed: there are never that many.
-        """
+        """The first of *slots* free slots in a row; Busy if there are none, PoolFailed if there are never that many."""
         if slots > self._slots:
             raise PoolFailed(f"the pool {key.name!r} needs {slots} workers, and this daemon has descriptors and uids"
                              f" for {self._slots} beside its first pool")
@@ -400,7 +370,11 @@ _MOST = 4096
 
 
 def memory_of(worker: Worker) -> int:
-    """Return the worker's memory in bytes; 0 for a worker that is ending."""
+    """
+    Return the memory of a worker with its keeper and armed runners, in bytes; 0 for one that is ending. Without
+    controllers it is the sum of its processes' anonymous memory, which counts a shared page once for each: never less
+    than they have.
+    """
     group = worker.group
     try:
         if isinstance(group, V2Worker):

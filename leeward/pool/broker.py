@@ -2,14 +2,12 @@
 The egress broker, seen from the daemon, which starts it with the first sandbox that has egress, reports leases to it,
 and starts another one when it dies.
 
-Runs in:   the daemon, on the reactor's thread.
-Owns:      the process and its channel. The listeners are their workers'.
+Owns: the process and its channel. The listeners are their workers'. Trust: its rows are checked
+(wire/egress_control.py), and only shown.
 
 Theory of operation. The daemon has all that the broker needs: each worker's listeners, and their lease. So a broker
-           that has died is replaced by another one, which gets all of it; the connections of the first are lost. No
-           call blocks: messages that the channel doesn't accept are queued, and a broker that reads nothing for
-           STUCK_S is replaced, too.
-Trust:     its rows are checked (wire/egress_control.py), and only shown.
+that has died is replaced by another one, which gets all of it; the connections of the first are lost. No call blocks:
+messages that the channel doesn't accept are queued, and a broker that reads nothing for STUCK_S is replaced, too.
 """
 
 from __future__ import annotations
@@ -70,19 +68,14 @@ def failed(message: str, cause: str = "http", *, sent: bool = True) -> dict[str,
 
 
 class Fetches:
-    """The fetches of one broker."""
+    """The fetches that were passed to one broker, until each has its one answer: MOST_OF_USER of one user at a time."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, Answered]] = {}
 
     def begin(self, user: int, answered: Answered) -> int:
-        """
-        Register a fetch, and return its number.
-
-        Raises:
-            Busy: *user* has MOST_OF_USER fetches already.
-        """
+        """Register a fetch, and return its number; Busy if *user* has MOST_OF_USER already."""
         if sum(owner == user for owner, _ in self._waiting.values()) >= MOST_OF_USER:
             raise Busy(f"{MOST_OF_USER} fetches of yours are under way, all that a user may have")
         number = next(self._numbers)
@@ -94,12 +87,7 @@ class Fetches:
         return self._waiting.pop(number, None) is not None
 
     def answered(self, message: FetchAnswer) -> None:
-        """
-        Pass on the broker's answer to a fetch.
-
-        Raises:
-            PeerError: the answer is invalid.
-        """
+        """Pass on the broker's answer to a fetch; PeerError if it is invalid."""
         answer = check_answer(message.about)
         found = self._waiting.pop(message.number, None)
         if found is not None:
@@ -132,11 +120,8 @@ _TURN = 64
 @dataclass(slots=True, eq=False)
 class Standing:
     """
-    A worker's listeners, their lease, and the authority by which their TLS is terminated.
-
-    Attributes:
-        clearing: called when nothing of the previous lease is left in the broker and in the listeners' queues.
-        ends: the number of leases that have ended.
+    A worker's listeners, their lease, and the authority by which their TLS is terminated. *clearing*: called when
+    nothing of the previous lease is left in the broker and in the listeners' queues.
     """
 
     number: int
@@ -145,20 +130,11 @@ class Standing:
     lease: Leased | None = None
     seal: OpenSeal | None = None
     clearing: Callable[[], None] | None = None
-    ends: int = 0
+    ends: int = 0  # the number of leases that have ended
 
 
 class BrokerLink:
-    """
-    Args:
-        begin: returns the first message for a broker; called at each start.
-        record: gets each row of the record.
-        asks: takes what rules of `ask` ask for, and gives the answers.
-
-    Attributes:
-        starts: the number of brokers that were started.
-        fetches: the number of fetches that were requested.
-    """
+    """*begin* returns the first message for a broker, *record* gets each row, *asks* what rules of `ask` ask for."""
 
     costs = "broker"
 
@@ -175,8 +151,8 @@ class BrokerLink:
         self._pause, self._since = _AGAIN_S, 0.0
         self._sent_seals: set[int] = set()
         self._closed = False
-        self.starts = 0
-        self.fetches = Fetches()
+        self.starts = 0  # the number of brokers that were started
+        self.fetches = Fetches()  # the number of fetches that were requested
 
     @property
     def pid(self) -> int:
@@ -201,12 +177,7 @@ class BrokerLink:
             self._start()
 
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
-        """
-        Lease *worker*'s listeners: from now on, connections to them belong to *runner*, and are under *policy*.
-
-        Args:
-            own: the lease's authority and placeholders, if the worker's pool terminates TLS.
-        """
+        """Lease *worker*'s listeners to *runner*, under *policy*. *own*: its authority and placeholders, for TLS."""
         place = self._places[worker]
         lease = Leased(place.number, runner, os.urandom(32), policy)
         if place.seal is not None and own is not None:
@@ -225,17 +196,9 @@ class BrokerLink:
     def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
               answered: Answered) -> Callable[[], None]:
         """
-        Make a fetch for the client of the sandbox with *lease*; *answered* is called once, and later.
-
-        Args:
-            about: the fields of `wire.egress_control.FetchOrder`.
-            fds: the response's file, and the request's body if it has one; they stay the caller's.
-
-        Returns:
-            The function that cancels it.
-
-        Raises:
-            Busy: *user* has too many fetches, or there is no broker at the moment.
+        Make a fetch for the client of the sandbox with *lease*; *answered* is called once, and later. *about* has the
+        fields of FetchOrder; *fds*, the response's file and the request's body, stay the caller's. Returns the function
+        that cancels it; Busy if *user* has too many, or there is no broker now.
         """
         found = [place for place in self._places.values() if place.lease is not None and place.lease.lease == lease]
         if self._channel is None or not found:
@@ -251,7 +214,7 @@ class BrokerLink:
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """
-        No process of that runner is left: end its lease. Returns whether nothing of it is left in the broker either; if
+        End the lease: no process of that runner is left. Returns whether nothing of it is left in the broker either; if
         not, *cleared* is called when that is so, unless the worker ends before.
         """
         place = self._places.get(worker)
@@ -398,12 +361,7 @@ class BrokerLink:
 
 
 def check() -> None:
-    """
-    Check that the broker's packages are there.
-
-    Raises:
-        Unsupported: a package that the broker needs isn't installed.
-    """
+    """Check that the broker's packages are there; Unsupported if not."""
     if find_spec("h11") is None:
         raise Unsupported("egress", have="no h11", need="it, for requests of HTTP",
                           cure="pip install 'leeward[egress]'")
@@ -416,13 +374,7 @@ def _entry(control: int) -> str:
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """
-    Start the broker's process, which waits for `Begin`. Returns the process, and our end of its channel, which doesn't
-    block.
-
-    Raises:
-        OSError: it can't be started.
-    """
+    """Start the broker, which waits for `Begin`. Returns its process, and our end of its channel; OSError."""
     found = [each.origin for each in map(find_spec, ("h11", "cryptography")) if each is not None and each.origin]
     places = list(dict.fromkeys(os.path.dirname(os.path.dirname(origin)) for origin in found))
     return bare.start(_entry, places)

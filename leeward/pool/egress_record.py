@@ -1,11 +1,10 @@
 """
-The record of what sandboxes tried to reach, by user, for `leeward egress log` and `leeward explain`.
+The record of what sandboxes tried to reach, by user, for `leeward egress log` and `leeward explain`. Pure.
 
-Runs in:   the daemon; pure.
-Trust:     none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to
-           the user of its lease, by the daemon's own records: the broker sends only the lease's number.
-Bound:     MOST_ROWS of all users together. Beyond that the user with the most rows loses the oldest one, so no user
-           pushes out another one's rows. MOST_PAST leases that are over are remembered, for their last rows.
+Trust: none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to the
+user of its lease, by the daemon's own records: the broker sends only the lease's number. Bound: MOST_ROWS of all users
+together: beyond that the user with the most rows loses the oldest one, so nobody pushes out another one's. MOST_PAST
+leases that are over are remembered, for their last rows.
 """
 
 from __future__ import annotations
@@ -30,32 +29,19 @@ EVERYBODY, NOBODY = -1, -2
 
 @dataclass(slots=True)
 class Lessee:
-    """
-    The holder of a lease.
+    """The holder of a lease. *about*: "kind" is "job", with its number, "session" or "sandbox", with its id."""
 
-    Attributes:
-        user: the uid.
-        about: "kind" is "job", with its number, "session" or "sandbox", with its id.
-        policy: the name of its policy.
-    """
-
-    user: int = NOBODY
+    user: int = NOBODY  # the uid
     about: Mapping[str, Any] = field(default_factory=lambda: {"kind": "unknown"})
-    policy: str = ""
+    policy: str = ""  # the name of its policy
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """
-    A row of the record.
+    """A row of the record."""
 
-    Attributes:
-        number: its number among the rows of its user, from 1 on.
-        serial: its number among all rows, from 1 on.
-    """
-
-    number: int
-    serial: int
+    number: int  # its number among the rows of its user, from 1 on
+    serial: int  # its number among all rows, from 1 on
     lessee: Lessee
     decided: Decided
 
@@ -69,14 +55,10 @@ class RecordedDecision:
 
 
 class EgressRecord:
-    """
-    Attributes:
-        verdicts: the number of rows so far, by verdict.
-        sent, received: bytes from sandboxes and to them, of connections that have ended.
-    """
+    """*sent*, *received*: bytes from sandboxes and to them, of connections that have ended."""
 
     def __init__(self) -> None:
-        self.verdicts = dict.fromkeys(VERDICTS, 0)
+        self.verdicts = dict.fromkeys(VERDICTS, 0)  # the number of rows so far, by verdict
         self.sent = self.received = 0
         self._serial = self._kept = self._tickets = 0
         self._rows: dict[int, deque[RecordedDecision]] = {}

@@ -1,10 +1,8 @@
 """
 The engine: decides the plan, starts zygote and supervisor, fills the pool. Fails closed.
 
-Runs in:   the daemon, and `leeward run`.
-
-A Branch has what belongs to one plan. The first branch, `main`, serves jobs that name no profile, environment or
-policy, and lives as long as the engine. `branches` has the branches for the others, which come and go.
+The first branch, `main`, serves jobs that name no profile, environment or policy, and lives as long as the engine.
+`branches` has those for the others, which come and go.
 """
 
 from __future__ import annotations
@@ -41,18 +39,10 @@ _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
 
 class Engine:
     """
-    Everything between a submitted job and its report.
-
-    Args:
-        watcher: is called at every job's end and for every denied call, after the client was answered.
-        bootstrap: the result of `begin` for these *settings*; closed if `start` fails before it takes over.
-
-    Attributes:
-        plans: makes the settings of a branch; without it there is none but `main`.
-        further: workers that all branches but `main` may have together.
-        pool_idle: seconds after which an unused branch ends.
-        first: the first slot of `main`'s workers; other processes of the daemon use other slots.
-        logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
+    Everything between a submitted job and its report. *watcher* is called at every job's end and for every denied call,
+    after the client was answered. *bootstrap*, the result of `begin`, is closed if `start` fails before it takes over.
+    *plans* makes the settings of a branch; without it there is only `main`. *further*: workers that all others may have
+    together.
     """
 
     def __init__(self, reactor: Reactor, settings: Settings, log: EventLog, watcher: Observer | None = None,
@@ -68,8 +58,8 @@ class Engine:
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
         self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
-        self.first = 0
-        self.pool_idle = 300.0
+        self.first = 0  # the first slot of `main`'s workers; other processes of the daemon use other slots
+        self.pool_idle = 300.0  # seconds after which an unused branch ends
         self.plans: Callable[[PoolKey], Settings] | None = None
         self.driver: Driver
         self.supervisor: Supervisor
@@ -77,21 +67,15 @@ class Engine:
         self.branches: Branches
         self.spec: SandboxSpec
         self.confinement: Confinement
-        self.logs_jobs = False
+        self.logs_jobs = False  # the log has a line of level info for each job, not only for those that ended badly
         self.exits = Exits(reactor, log)
 
     # --- start ----------------------------------------------------------------
 
     def start(self) -> bool:
         """
-        Bring up the first worker; the others follow while the reactor runs.
-
-        Returns:
-            Whether it has started. False if the reactor was stopped before; call `close` then.
-
-        Raises:
-            Unsupported: a layer can't be set, with the feature that is missing and its cure.
-            LeewardError: anything else that keeps the first worker from being ready.
+        Bring up the first worker; the others follow while the reactor runs. Returns False if the reactor was stopped
+        before: call `close` then. Raises Unsupported, with its cure, if a layer can't be set; LeewardError.
         """
         bootstrap = self._bootstrap or begin(self._settings)
         self.driver, self.spec = bootstrap.driver, bootstrap.spec
@@ -133,12 +117,7 @@ class Engine:
                 self.confinement.layers[layer]["self_check"] = text
 
     def branch(self, key: PoolKey) -> Branch:
-        """
-        Return the branch that serves requests with this *key*.
-
-        Raises:
-            BadRequest: a name in the key doesn't exist. Busy, ShuttingDown, PoolFailed: it can't be had now.
-        """
+        """Return the branch for *key*; BadRequest if a name in it doesn't exist; Busy, ShuttingDown, PoolFailed."""
         return self.main if key == MAIN_POOL else self.branches.of(key)
 
     # --- what happens ---------------------------------------------------------
@@ -182,10 +161,7 @@ class Engine:
         return [worker for pool in self.pools for worker in pool.workforce.workers]
 
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
-        """
-        Args:
-            ended: a job that has just ended, and that the pool has forgotten.
-        """
+        """Tell of denied calls; *ended* is a job that has just ended, and that the pool has forgotten."""
         drained = self.supervisor.drain()
         workers = {worker.running: worker.slot for worker in self.workers} if drained else {}
         tickets: dict[int, Ticket] | None = None
@@ -241,10 +217,7 @@ class Engine:
         self._reactor.barrier.steps(*(pool.cut for pool in self.pools))
 
     def close(self) -> None:
-        """
-        End every process and release everything, within some seconds. May be called repeatedly; a start that fails has
-        called it already.
-        """
+        """End every process and release everything, within some seconds; also by a start that fails. Harmless twice."""
         if self._closed:
             return
         self._closed = True

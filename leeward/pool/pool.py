@@ -1,12 +1,11 @@
 """
 The pool: jobs in a bounded queue, workers that take them, replacements for workers that end.
 
-Runs in:   the daemon, and `leeward run`.
-Always:    every submitted job gets exactly one report. A job whose code no runner had in
-           full goes back to the head of the queue; a job that had started is never run again.
+Always: every submitted job gets exactly one report. A job whose code no runner had in full goes back to the head of the
+queue; a job that had started is never run again.
 
-At the end of its service waiting jobs are refused at once: they have not run. Running jobs have time until a deadline.
-Then they are stopped, and answered when their processes have ended, or after _CUT_S if these don't end.
+At the end of its service waiting jobs are refused at once. Running jobs have time until a deadline, are then stopped,
+and are answered when their processes have ended, or after _CUT_S.
 """
 
 from __future__ import annotations
@@ -50,14 +49,7 @@ _LIFE = 1 << 24
 
 
 def interleave(number: int, shards: int, lives: int = 0) -> None:
-    """
-    Let jobs of this process have numbers that no other process of the daemon uses.
-
-    Args:
-        number: of this process, from 0 on.
-        shards: the number of processes.
-        lives: processes that have had this number before.
-    """
+    """Let jobs have numbers of their own: of process *number* of *shards*, after *lives* processes of that number."""
     global _numbers
     _numbers = itertools.count(1 + number + lives * _LIFE * shards, shards)
 
@@ -69,34 +61,27 @@ def _next_number() -> int:
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
-    A submitted job. Call `cancel` if its result isn't needed any more.
-
-    Attributes:
-        user: the sender's uid.
-        number: unique in this daemon's life; the security log knows the job by it.
-        runner: the number of the runner that has the job, or had it; 0 before.
-        waited_from: the time of its submission, by the reactor's clock.
-        waited: seconds for which the job has waited for a worker.
-        cancelled: `cancel` was called.
-        session: the session in which it runs, if any.
-        take: takes the worker for a session, in place of running the job; False if its runner was lost.
+    A submitted job, until its one report. An execution reports to it: the pool removes it, its session learns that the
+    job is over, `done` answers the client, and the pool starts what can start now. *number* is unique in this daemon's
+    life, also in the security log; *take* takes the worker for a session in place of running the job, and returns False
+    if its runner was lost.
     """
 
     job: Job
     done: Done | None
     pool: Pool
-    waited_from: float
+    waited_from: float  # the time of its submission, by the reactor's clock
     deadline: Timer | None = None
     execution: Execution | None = None
     patience: float = 0.0
     losses: int = 0
-    user: int = 0
+    user: int = 0  # the sender's uid
     number: int = field(default_factory=_next_number)
-    runner: int = 0
-    waited: float = 0.0
-    cancelled: bool = False
+    runner: int = 0  # the number of the runner that has the job, or had it; 0 before
+    waited: float = 0.0  # seconds for which the job has waited for a worker
+    cancelled: bool = False  # `cancel` was called
     client: ReplyAddress | None = None
-    session: PoolSession | None = None
+    session: PoolSession | None = None  # the session in which it runs, if any
     take: Callable[[Worker], bool] | None = None
 
     @property
@@ -166,14 +151,8 @@ _CUT_S = 1.0
 
 class Pool:
     """
-    *size* workers and a queue in front of them.
-
-    Args:
-        max_sessions: the most sessions and sandboxes together; if it is negative, as many as the workers allow.
-        name: is in refusals; "" for the daemon's first pool.
-
-    Attributes:
-        most_sessions: the most sessions and live sandboxes that there may be together.
+    *size* workers and a queue in front of them. *max_sessions*: the most sessions and sandboxes together; if it is
+    negative, as many as the workers allow. *name* is in refusals; "" for the daemon's first pool.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
@@ -218,18 +197,11 @@ class Pool:
     def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0,
                client: ReplyAddress | None = None) -> Ticket:
         """
-        Run *job* as soon as a worker is free.
+        Run *job* as soon as a worker is free, within *queue_deadline* seconds; *done* is called once with the report,
+        from the reactor. *user* is the sender's uid; *client* is where the fast path may send the answer.
 
-        Args:
-            done: called once with the report, from the reactor.
-            queue_deadline: seconds that it may wait for a worker.
-            user: the sender's uid.
-            client: where the fast path may send the answer.
-
-        Raises:
-            ShuttingDown: the daemon is draining.
-            Busy: the job would wait for too long, the queue is full, or *user* exceeds the quota's rate.
-            BadRequest: the job exceeds *user*'s quota by itself.
+        Raises ShuttingDown while the daemon drains; Busy if the job would wait too long, the queue is full, or *user*
+        exceeds the quota's rate; BadRequest if the job exceeds the quota by itself.
         """
         ticket = Ticket(job, done, self, self.now(), patience=queue_deadline, user=user, client=client)
         self.admission.enter(ticket)
@@ -360,14 +332,8 @@ class Pool:
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
                      user: int = 0, egress: Mapping[str, Any] | None = None) -> PoolSession:
         """
-        Keep a worker for jobs of one client, as soon as one is free.
-
-        Args:
-            opened: called once, with None when the session has a worker, or with the reason why it gets none.
-            egress: as for `PoolSession`.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`; also Busy when there are as many as there may be.
+        Keep a worker for jobs of one client. *opened* is called once, with None, or with the reason why there is no
+        worker. Raises as `submit`; also Busy when there are as many as there may be.
         """
         self._check_room(1)
         session = PoolSession(self, limits, user, egress)
@@ -381,12 +347,7 @@ class Pool:
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
                   drained: Callable[[], None], seconds: float) -> Seat:
-        """
-        Keep a worker for a live sandbox, as soon as one is free; the arguments as for `Seat`.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `open_session`.
-        """
+        """Keep a worker for a live sandbox; the arguments are those of `Seat`; raises as `open_session`."""
         self._check_room(0)
         seat = Seat(self, limits, user, opened, lost, drained)
         self._seats.add(seat)
@@ -398,13 +359,7 @@ class Pool:
         return seat
 
     def _check_room(self, sessions: int) -> None:
-        """
-        Check that there is room for *sessions* more sessions, or, if that is 0, for a sandbox.
-
-        Raises:
-            Busy: there are as many sessions and sandboxes as there may be.
-            BadRequest: this pool may have no session or sandbox at all.
-        """
+        """Check that there is room for *sessions* sessions, or, if 0, a sandbox; Busy if not, BadRequest if never."""
         count, most, workforce = self.sessions + self.seats, self.most_sessions, self.workforce
         bounds, own = workforce.bounds, workforce.size // 2  # so many have the pool's own workers
         dear = max(0, self.sessions + sessions - own)
@@ -431,29 +386,13 @@ class Pool:
 
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
-        """
-        For a session: call *take* with a worker, at once or within *seconds*.
-
-        Returns:
-            The waiting ticket, or None if there was a free worker.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
-        """
+        """For a session: call *take* with a worker, within *seconds*. Returns the ticket, if it waits; as `submit`."""
         ticket = Ticket(Job(limits=limits), refused, self, self.now(), patience=seconds, user=user, take=take)
         self.admission.enter(ticket)
         return ticket if ticket in self.queue else None
 
     def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done, start: JobStart | None = None) -> Ticket:
-        """
-        For a session: run *job* in its process.
-
-        Args:
-            start: for a job that the fast path has already sent to the process; its user has no quota.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
-        """
+        """For a session: run *job* in its process, or take over what the fast path has sent; raises as `submit`."""
         if start is None:
             self.admission.admit(session.user, session.limits.memory, self.now())
         ticket = Ticket(job, done, self, self.now(), user=session.user, runner=lease.runner, session=session)
@@ -527,10 +466,7 @@ class Pool:
     def drain(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
         """
         Take no more jobs, let running jobs end within *seconds*, then call *done*. Every job is answered before that: a
-        waiting job is refused, and has not run; a job that was ended has a result that says so.
-
-        Args:
-            why: the refusal of waiting jobs, if the daemon isn't ending.
+        waiting one is refused with *why*, a job that was ended has a result that says so.
         """
         self._why = why or self._why
         self.admission.shedding.stop()

@@ -1,13 +1,13 @@
 """
-A session: the state that one client has between its jobs, and how the session gets a worker and loses it.
-
-Runs in:   the daemon, on the reactor's thread.
+Sessions, the state that one client has between its jobs, and seats of live sandboxes: how each gets a worker, and loses
+it.
 
 Theory of operation. A session waits for a worker in the pool's queue, like a job, and counts as one running job of its
 user as long as it has one. The worker's runner is its *lease*, and its jobs run there one after the other. When the
-lease is over, for whatever reason, the jobs' state is lost: the session is LOST and holds no worker any more. It
-refuses further jobs with the reason, until it is reset or closed. A lease that is given back while a job runs takes
-some time to end. The session has forgotten it by then, and only the user's account still counts it.
+lease is over, for whatever reason, the jobs' state is lost: the session is LOST, holds no worker, and refuses further
+jobs with the reason, until it is reset or closed. A lease that is given back while a job runs takes some time to end;
+only the user's account still counts it by then. A sandbox's seat is the same with a live runner, which takes processes
+until it ends.
 """
 
 from __future__ import annotations
@@ -91,23 +91,12 @@ TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
 
 
 def sessions_of(asked: int, workers: int, room: int = 0) -> int:
-    """
-    How many sessions a pool may have: *asked*; or, if that is negative, as many as leave half of its *workers* to jobs
-    when *room* more are made for sessions.
-    """
+    """How many sessions a pool may have: *asked*; if negative, half of its *workers*, and *room* more."""
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
 
 
 class PoolSession:
-    """
-    Made by `Pool.open_session`.
-
-    Attributes:
-        user: the uid of its user.
-        egress: the client's policy, if it narrows the policy of the pool.
-        since: when it was last used, as the reactor tells the time.
-        opened: when it was opened.
-    """
+    """Made by `Pool.open_session`. *egress*: the client's policy, if it narrows the pool's; *since*: its last use."""
 
     costs = "session"
 
@@ -116,7 +105,7 @@ class PoolSession:
         self.limits = limits
         self.state = SessionState.WAITING
         self.opened = self.since = self._pool.now()
-        self.user = user
+        self.user = user  # the uid of its user
         self._lease: Lease | None = None
         self._wait: Cancellable | None = None
         self._on_opened: Opened | None = None
@@ -129,12 +118,7 @@ class PoolSession:
     # --- a worker -------------------------------------------------------------
 
     def acquire(self, opened: Opened, seconds: float) -> None:
-        """
-        Wait for a worker, at most *seconds*; *opened* is called once.
-
-        Raises:
-            Refused, BadRequest: there is no use in waiting.
-        """
+        """Wait for a worker, at most *seconds*; *opened* is called once. Refused, BadRequest if waiting is no use."""
         self._on_opened = opened
         try:
             self._wait = self._pool.await_worker(self.limits, self.user, self._take, self._refused, seconds)
@@ -189,14 +173,7 @@ class PoolSession:
     # --- jobs -----------------------------------------------------------------
 
     def run(self, job: Job, done: Done) -> Cancellable:
-        """
-        Run *job* in this session.
-
-        Raises:
-            Busy: the session has a job, or waits for a worker; or its user sends more jobs than the rate allows.
-            SessionOver: the session's process has ended.
-            ShuttingDown: the daemon is draining.
-        """
+        """Run *job* in this session; Busy if it has one, waits, or by its user's rate; SessionOver, ShuttingDown."""
         if SessionState.RUNNING is self.state:
             raise Busy("the session has a job already, and runs one at a time")
         if SessionState.WAITING is self.state:
@@ -245,12 +222,8 @@ class PoolSession:
 
     def reset(self, opened: Opened, seconds: float) -> None:
         """
-        Replace the process by a fresh one; *opened* is called when it is there, or can't be had. A running job must
-        have been cancelled before.
-
-        Raises:
-            Busy: the session waits for a worker already.
-            Refused, BadRequest: as `acquire`; the session is lost.
+        Replace the process by a fresh one, after any job was cancelled; *opened* is called when it is there, or can't
+        be had. Busy if the session waits already; else raises as `acquire`, and the session is lost.
         """
         if SessionState.WAITING is self.state:
             raise Busy("the session waits for its worker")
@@ -298,12 +271,9 @@ class PoolSession:
 
 class Seat:
     """
-    Made by `Pool.open_seat`.
-
-    Args:
-        opened: called once, with the runner or the reason why there is none; perhaps before `acquire` returns.
-        lost: called once, with the reason, when the runner has ended before the seat was given back.
-        drained: called when the daemon ends.
+    Made by `Pool.open_seat`. *opened* is called once, with the runner or the reason why there is none, perhaps before
+    `acquire` returns; *lost* once, with the reason, if the runner ends before the seat is given back; *drained* when
+    the daemon ends.
     """
 
     costs = "session"
@@ -319,12 +289,7 @@ class Seat:
         self._runner: LiveRunner | None = None
 
     def acquire(self, seconds: float) -> None:
-        """
-        Wait for a worker, at most so many *seconds*.
-
-        Raises:
-            Refused, BadRequest: no worker can be had.
-        """
+        """Wait for a worker, at most so many *seconds*; Refused, BadRequest if none can be had."""
         self._wait = self._pool.await_worker(self._limits, self._user, self._take, self._refused, seconds)
 
     def _take(self, worker: Any) -> bool:
@@ -362,12 +327,7 @@ class Seat:
         in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
 
     def close(self, gone: Callable[[], None] | None = None) -> None:
-        """
-        Give the worker back; no further callback of the owner's is called.
-
-        Args:
-            gone: called once no process of its runner is left, perhaps before this returns.
-        """
+        """Give the worker back; only *gone* is called now, once no process of its runner is left, perhaps at once."""
         self._opened = self._lost = None
         wait, self._wait = self._wait, None
         runner, self._runner = self._runner, None

@@ -1,7 +1,10 @@
 """
-Egress of sandboxes: each pool's policy, the broker that enforces them all, and the record of connections.
+Egress of sandboxes: each pool's policy, the broker that enforces them all, the record of connections, and the values of
+secrets, which the broker reads from descriptors that the daemon opens.
 
-Runs in:   the daemon, on the reactor's thread.
+Stands if: the daemon's memory is read later on: it never had the value of a file or a command. A value of the daemon's
+environment is only there, where the operator has put it. Bound: a command has COMMAND_S. Its error output is dropped,
+since it may contain the secret.
 """
 
 from __future__ import annotations
@@ -58,11 +61,8 @@ _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve"
 
 class PoolWays:
     """
-    For the workers of a pool: `leeward.worker.terms.WaysOut`.
-
-    Args:
-        policy: as `spec.egress.policy_map` makes it.
-        seals: the authorities by which the pool's TLS is terminated; None if it isn't.
+    For the workers of a pool: `leeward.worker.terms.WaysOut`. *policy* is as `spec.egress.policy_map` makes it; *seals*
+    has the authorities by which the pool's TLS is terminated, if it is.
     """
 
     def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
@@ -122,11 +122,8 @@ class PoolWays:
 class LeaseSeals:
     """
     Authorities and placeholders of a pool, each for one lease. One is kept for each worker without a lease, so that no
-    request waits for it. Making several together takes a fifth of the time for each: 0.15 ms.
-
-    Attributes:
-        opened: the pool's seal, which all leases share.
-        certificates: the certificates that the host trusts.
+    request waits for it. Making several together takes a fifth of the time for each: 0.15 ms. All leases share
+    *opened*, the pool's seal; *certificates* are those that the host trusts.
     """
 
     def __init__(self, seal: Seal, opened: OpenSeal) -> None:
@@ -154,27 +151,16 @@ class LeaseSeals:
 
 
 class Exits:
-    """
-    The ways out of all pools of an engine.
-
-    Attributes:
-        record: the egress log.
-        asks: the connections that wait for an answer.
-    """
+    """The ways out of all pools of an engine."""
 
     def __init__(self, reactor: Reactor, log: EventLog) -> None:
         self._reactor, self._log = reactor, log
-        self.record = EgressRecord()
-        self.asks = AskBook(reactor, self.record)
+        self.record = EgressRecord()  # the egress log
+        self.asks = AskBook(reactor, self.record)  # the connections that wait for an answer
         self.broker: BrokerLink | None = None
 
     def ways(self, settings: Settings, confinement: Confinement) -> WaysOut:
-        """
-        The ways out of a pool with these *settings*.
-
-        Raises:
-            Unsupported: a package that the broker needs isn't installed.
-        """
+        """The ways out of a pool with these *settings*; Unsupported if a package isn't installed."""
         plan = confinement.plan.egress
         if settings.egress is None or plan is None:
             return NoWaysOut()
@@ -196,12 +182,7 @@ class Exits:
         return PoolWays(self.broker, self.record, self.asks, plan, policy_map(policy), policy.name, seals)
 
     def seated(self, runner: int, sandbox: str, narrowed: Narrowed | None) -> None:
-        """
-        Note that a sandbox has got this runner; none of its programs runs yet.
-
-        Args:
-            narrowed: its client's policies, for programs and for fetches.
-        """
+        """Note that a sandbox got this runner, with its client's policies for programs and for fetches."""
         self.record.seated(runner, sandbox)
         if narrowed is not None and self.broker is not None:
             self.broker.narrow(runner, *narrowed)
@@ -228,12 +209,7 @@ def unsourced(policy: Policy) -> Policy:
 
 
 def begin(confinement: Confinement) -> Begin:
-    """
-    Return the first message for a broker.
-
-    Args:
-        confinement: the confinement of any pool. The broker's id is the one before the ids of all workers.
-    """
+    """Return the first message for a broker, by any pool's confinement: its id is the one before all workers'."""
     number = confinement.first_id - 1
     prefixes = (sys.prefix, sys.base_prefix, *import_path())
     return Begin(
@@ -257,16 +233,11 @@ _SHELL = "(eval \"$1\") && printf '\\0'"
 
 
 class OpenSeal:
-    """
-    The seal of a pool, as the broker gets it.
-
-    Attributes:
-        number: its number for the broker; 0 before it was sent.
-    """
+    """The seal of a pool, as the broker gets it."""
 
     def __init__(self, reactor: Reactor, log: EventLog, seal: Seal, secrets: tuple[Secret, ...]) -> None:
         self._reactor, self._log, self._seal, self._secrets = reactor, log, seal, secrets
-        self.number = 0
+        self.number = 0  # its number for the broker; 0 before it was sent
 
     def message(self) -> Sealed:
         """Return the message for the broker, without the descriptors."""
@@ -274,7 +245,7 @@ class OpenSeal:
 
     @contextmanager
     def opened(self) -> Iterator[list[int]]:
-        """Open a descriptor for each secret, until the context ends. If a source fails, its descriptor is at end of file."""
+        """Open a descriptor for each secret, until the context ends; it is at end of file if the source fails."""
         fds: list[int] = []
         try:
             for secret in self._secrets:

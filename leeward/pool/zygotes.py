@@ -1,12 +1,15 @@
 """
-The zygote that makes a pool's keepers: it gets orders, is watched, and is replaced when it ends.
+The zygotes that make a pool's keepers: one for all of them, or where `fresh_layout` asks for it one for each, so that
+no two jobs share an address layout or a hash seed.
 
-Runs in:   the daemon, and `leeward run`.
-
-Theory of operation. Workers wait here until the zygote serves and takes their order. While it has a keeper to make, it
+Theory of operation. Workers wait here until a zygote serves and takes their order. While it has a keeper to make, it
 has to send something within some seconds; a zygote that is stopped or stuck is killed. When it ends, its keepers live
 on, and workers whose keeper was on order are retired. Another zygote is started, at once or, if zygotes end one after
-the other, after a pause. Now and then a new one takes over from one that serves (worker/succession.py).
+the other, after a pause. Now and then a new one takes over from one that serves (worker/zygote.py).
+
+With `FreshZygotes` a worker serves one job, session or sandbox. A zygote is started for each worker that is needed, as
+many at a time as there are processors; it makes that keeper, and is ended when the keeper serves. Jobs wait for a
+worker, so no job ever runs with a layout that another one has seen.
 """
 
 from __future__ import annotations
@@ -43,12 +46,7 @@ def pause_after(lost: int) -> float:
 
 
 class EventLog(Protocol):
-    """
-    The engine's log.
-
-    Attributes:
-        details: whether lines of level debug are written.
-    """
+    """The engine's log. *details*: whether lines of level debug are written."""
 
     @property
     def details(self) -> bool: ...
@@ -58,13 +56,7 @@ class EventLog(Protocol):
 
 
 class _ZygoteOwner:
-    """
-    What owners of a pool's zygotes have in common.
-
-    Args:
-        plan: the plan of a zygote.
-        worker_plan: the plan of its keepers.
-    """
+    """What the owners of a pool's zygotes, whose keepers have *worker_plan*, do alike."""
 
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
                  engine: Branch) -> None:
@@ -84,10 +76,7 @@ class _ZygoteOwner:
         self._log.warning("zygote failed", layer=message.layer, error=message.message)
 
     def _tell_words(self, text: str, words: str, *, ready: bool) -> str:
-        """
-        Log *text*, and return the last output of a zygote with *words* before. During the warm-up it is that of
-        imported modules, and an error only if the zygote ends.
-        """
+        """Log *text*, and return *words* with it: before a zygote is ready it is no error, unless the zygote ends."""
         if ready:
             self._engine.blame("", text)
         self._log.warning("zygote says", text=text)
@@ -99,15 +88,10 @@ class _ZygoteOwner:
 
 
 class Zygotes(_ZygoteOwner):
-    """
-    Attributes:
-        current: the zygote that serves, or is being started; None while there is none.
-    """
-
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
                  engine: Branch, term: Term) -> None:
         super().__init__(reactor, plan, worker_plan, workforce, engine)
-        self.current: Zygote | None = None
+        self.current: Zygote | None = None  # the zygote that serves, or is being started; None while there is none
         self._ready = False
         self._due: Timer | None = None  # the deadline for its next message
         self._words = ""  # the last output of a zygote before it was ready
@@ -146,10 +130,7 @@ class Zygotes(_ZygoteOwner):
             self._place_orders()
 
     def _place_orders(self) -> None:
-        """
-        Order as many keepers as the zygote accepts. At the start only the first worker is made, until it can take a
-        job.
-        """
+        """Order as many keepers as the zygote accepts; at the start only one, until its worker can take a job."""
         while self._waiting and self.current is not None and self._ready:
             if not self._workforce.runners_made and len(self._waiting) < len(self._workforce.by_slot):
                 return
@@ -300,24 +281,16 @@ class Zygotes(_ZygoteOwner):
 
 
 class _Single:
-    """
-    A zygote that makes one keeper.
-
-    Attributes:
-        ready: the zygote is ready.
-        worker: the worker whose keeper it makes, or has made.
-        due: the deadline for its next message.
-        words: its error output, for the reason of its end.
-    """
+    """A zygote that makes one keeper."""
 
     __slots__ = ("due", "ready", "words", "worker", "zygote")
 
     def __init__(self) -> None:
         self.zygote: Zygote
-        self.ready = False
-        self.worker: Worker | None = None
-        self.due: Timer | None = None
-        self.words = ""
+        self.ready = False  # the zygote is ready
+        self.worker: Worker | None = None  # the worker whose keeper it makes, or has made
+        self.due: Timer | None = None  # the deadline for its next message
+        self.words = ""  # its error output, for the reason of its end
 
     @property
     def over(self) -> bool:
@@ -332,16 +305,9 @@ class _Single:
 
 
 class FreshZygotes(_ZygoteOwner):
-    """
-    Args:
-        most: zygotes that warm up at a time.
+    """*most*: zygotes that warm up at a time."""
 
-    Attributes:
-        stands: always true: a worker ends after its job, whether or not there is a zygote for the next one.
-        snapshot: the snapshot of the zygote that became ready last.
-    """
-
-    stands = True
+    stands = True  # always true: a worker ends after its job, whether or not there is a zygote for the next one
 
     def __init__(self, reactor: Reactor, plan: ZygotePlan, worker_plan: WorkerPlan, workforce: Workforce,
                  engine: Branch, most: int) -> None:
@@ -350,7 +316,7 @@ class FreshZygotes(_ZygoteOwner):
         self._there: set[_Single] = set()
         self._leaving: set[Zygote] = set()
         self._rests = False
-        self.snapshot = PENDING
+        self.snapshot = PENDING  # the snapshot of the zygote that became ready last
 
     def order(self, worker: Worker) -> None:
         """Order the keeper of *worker*, from a zygote of its own."""

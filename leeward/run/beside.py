@@ -1,12 +1,10 @@
 """
 An interpreter in a live sandbox: a process beside the sandbox's first one that is used as a runner.
 
-Runs in:   the daemon.
-
 Theory of operation. The process is a copy of the keeper, as a runner's first process is. It sends Locked and Ready on a
-birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner. This
-module has the differences: the process has no init of its own, its limits are the sandbox's, and all its descendants
-end with it. Its tenant's `emptied` is called when the direct child has ended and its descendants were killed.
+birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner, but it
+has no init of its own, its limits are the sandbox's, and all its descendants end with it. Its tenant's `emptied` is
+called when the direct child has ended and its descendants were killed.
 """
 
 from __future__ import annotations
@@ -64,10 +62,7 @@ class SharedLeaf:
         self._alone = True  # in its group
 
     def usage(self) -> Usage:
-        """
-        The process's own processor time, the sandbox's peak of memory, and the sandbox's counts of refusals since the
-        process began.
-        """
+        """The process's processor time, the sandbox's peak of memory, and its refusals since the process began."""
         now, before = self._leaf.usage(), self._before
         return replace(now, cpu_time=self.cpu_time(), oom_kills=now.oom_kills - before.oom_kills,
                        forks_refused=now.forks_refused - before.forks_refused)
@@ -147,29 +142,19 @@ class SharedLeaf:
 
 class Beside(Runner):
     """
-    An interpreter as a runner.
-
-    Args:
-        birth: the birth channel; None for a branch of a kernel, which is made in another way: run/branches.py.
-        first: the number of the sandbox's first runner.
-        keeps_door: keep the birth channel open, which a kernel's branches need.
-
-    Attributes:
-        door: the birth channel, if it is kept open.
+    An interpreter as a runner. *birth* is None for a kernel's branch: run/branches.py. *first* is the number of the
+    sandbox's first runner. *keeps_door*: the birth channel stays open, as `door`, which a kernel's branches need.
     """
 
     def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int, *,
                  keeps_door: bool = False) -> None:
         super().__init__(number, leaf, birth, denials, no_sockets)
         self.process: LiveProcess | None = None
-        self.door: Channel | None = None
+        self.door: Channel | None = None  # the birth channel, if it is kept open
         self._first, self._keeps_door = first, keeps_door
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
-        """
-        Register the process's listener with the supervisor. Grants of the supervisor count for the sandbox, whose first
-        process has already sent *scratch*.
-        """
+        """Register the listener. Grants count for the sandbox, whose first process has already sent *scratch*."""
         if scratch >= 0:
             os.close(scratch)
         super().listen(listener, -1, entrances)
@@ -205,17 +190,11 @@ class Beside(Runner):
 
 class Interpreter:
     """
-    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner.
-
-    Args:
-        terms: what all jobs of the pool have in common.
-        ready: called once with the runner, which is leased already and can get a job.
-        failed: called instead of *ready* if there is no runner, with a layer or "", and the reason.
-
-    Attributes:
-        tenant: its `emptied` is called at the end; set by the code that gives `runner` a tenant.
-        family: the family that shares its group and listener, once it has branches or if it is a branch.
-        take_back: withdraws the runner, and a job that it runs, from the fast path.
+    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner. *ready* is
+    called once with the runner, which is leased already and can get a job, or *failed*, with a layer or "", and the
+    reason. *tenant*, set by the code that gives `runner` one, is told of the end. *family* shares its group and
+    listener, once it has branches or if it is a branch. *take_back* withdraws the runner, and its job, from the fast
+    path.
     """
 
     costs = "job"
@@ -306,8 +285,8 @@ class Interpreter:
 
     def exited(self, end: Exit) -> None:
         """
-        For the LiveProcess: the direct child has ended. Its descendants are killed. A child that is only said to have
-        ended, because it is stuck, may keep its group for long: its tenant doesn't wait for that.
+        For the LiveProcess: the direct child has ended; its descendants are killed. One that is stuck is only said to
+        have ended, and may keep its group for long: its tenant doesn't wait for that.
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)

@@ -1,17 +1,15 @@
 """
 Branches of a kernel: processes that a kernel has forked, and that are kernels themselves.
 
-Runs in:   the daemon.
-Trust:     none in what a kernel and its branch send. The kernel of the system gives a branch's process number
-           (SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is
-           accepted if it is a child of the sandbox's init or of a known process there, leads a session of its own, and
-           isn't known itself.
+Trust: none in what a kernel and its branch send. The kernel of the system gives a branch's process number
+(SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is accepted
+if it is a child of the sandbox's init or of a known process there, leads a session of its own, and isn't known itself.
 
-Theory of operation. A branch inherits its kernel's locks, and shares two things with it: the group below the leaf, and
-the listener of the filter. Both belong to the family (`Family`). As long as a family has several members, descendants of
-one member are found by walking the tree of processes, which leaves out the other members. The last member has the group
-to itself again. The listener is removed with the last member. No keeper has made a branch, so its end is seen by its
-pidfd, and its wait status isn't known.
+Theory of operation. A branch inherits its kernel's locks, and shares the group below the leaf and the listener of the
+filter with it: both belong to the `Family`. As long as a family has several members, descendants of one are found by
+walking the tree of processes, without the other members. The last member has the group to itself again, and the
+listener is removed with it. No keeper has made a branch, so its end is seen by its pidfd, and its wait status isn't
+known.
 """
 
 from __future__ import annotations
@@ -55,13 +53,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Family:
-    """
-    A family: a kernel, its branches, and their branches. It is the `Denials` of all members.
-
-    Args:
-        root: the runner that owns the listener.
-        nest: the group of all members.
-    """
+    """A kernel, its branches, and their branches; the `Denials` of all. *root* is the runner that owns the listener."""
 
     def __init__(self, denials: Denials, root: int, nest: GroupNest | None) -> None:
         self._denials, self._root, self._nest = denials, root, nest
@@ -118,12 +110,8 @@ class ForkedProcess(LiveProcess):
 
 class KernelBranch(Interpreter):
     """
-    One branch of the kernel *of*, from the request on.
-
-    Args:
-        door: the daemon's end of the branch's door.
-        known: returns the numbers of the sandbox's processes, the init's first.
-        others: as of Interpreter.
+    One branch of the kernel *of*, from the request on. *door* is the daemon's end of its door; *known* returns the
+    numbers of the sandbox's processes, the init's first.
     """
 
     def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
@@ -146,10 +134,7 @@ class KernelBranch(Interpreter):
             self._timer = self._reactor.after(BRANCH_S, partial(self.refuse, _NOBODY))
 
     def refuse(self, why: str) -> None:
-        """
-        Give up the branch. If the kernel has forked a process nevertheless, that process has no pipes, and counts as
-        one of the kernel's descendants.
-        """
+        """Give up the branch. A process forked nevertheless has no pipes, and counts as the kernel's descendant."""
         if self._ready is None:
             return
         self._fail("", why)
@@ -282,12 +267,7 @@ class BranchLayout:
 
 def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, terms: WorkerSettings,
             ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
-    """
-    Make everything that a branch of *of* needs, except its process.
-
-    Raises:
-        LeewardError: the daemon lacks descriptors.
-    """
+    """Make everything that a branch of *of* needs, except its process; LeewardError without descriptors."""
     given = contextlib.ExitStack()
     with contextlib.ExitStack() as kept:
         try:

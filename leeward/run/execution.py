@@ -1,21 +1,20 @@
 """
 One job on one runner: send it, watch it, say how it ended.
 
-Runs in:   the daemon.
-
-Theory of operation. `Execution.start` writes the frame. Then the execution waits for the first
-of these events:
+Theory of operation. `Execution.start` writes the frame. Then the execution waits for the first of these events:
 
     reply complete           the main module ended; answer at once, then kill the processes that are left
     runner empty (Ended)     the job ended by itself: os._exit, a signal, the OOM killer
     time, output, memory     kill the job; the answer waits until the runner is empty
     cancelled                kill the job; nobody is answered
 
-The execution calls its holder's `conclude` or `gone` exactly once, also when one of its callbacks fails: the job then
-ends as `internal`. run/holder.py says where the report goes. The daemon alone decides outcome, limit, times and counts.
+The daemon alone decides outcome, limit, times and counts. The report passes three objects, also when a callback fails:
+the execution calls `conclude` of its holder once (the worker's Leasing, or a session's Lease), which lets the Caller
+(the ticket of the pool) answer before it ends the runner or prepares it for the next job. A job that no runner has read
+passes them by `gone` and `lost`; its ticket waits for another worker.
 
-The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or
-is withdrawn (`take_back`). In the last two cases the job's reply is read here, as that of any other job.
+The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or is
+withdrawn (`take_back`). In the last two cases the job's reply is read here, as that of any other job.
 """
 
 from __future__ import annotations
@@ -55,17 +54,12 @@ _PIECES, MOST = 64, 1 << 20
 
 
 class Errand:
-    """
-    Writes the frame of one job to the job pipe of *runner*.
-
-    Attributes:
-        unsent: bytes of the frame that the pipe hasn't taken.
-    """
+    """Writes the frame of one job to the job pipe of *runner*."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._waiting: deque[memoryview] = deque()
-        self.unsent = 0
+        self.unsent = 0  # bytes of the frame that the pipe hasn't taken
 
     def set_out(self, pieces: Sequence[bytes | memoryview], unsent: int | None = None) -> None:
         """Send the frame that consists of *pieces*, or only its last *unsent* bytes."""
@@ -110,12 +104,7 @@ class Errand:
 
 
 class Caller(Protocol):
-    """
-    The sender of a job.
-
-    Attributes:
-        client: where the answer goes, if it may go by the fast path.
-    """
+    """The sender of a job. *client* is where the answer goes, if it may go by the fast path."""
 
     @property
     def job(self) -> Job: ...
@@ -126,10 +115,7 @@ class Caller(Protocol):
         """Answer the client with the report. Called once."""
 
     def lost(self) -> None:
-        """
-        Called instead of `finished` if the runner was gone before it had read the whole code: the job has not started,
-        and may run on another runner.
-        """
+        """Called instead of `finished` if the job hasn't started: its runner was gone before it had read the code."""
 
 
 class Helper(Protocol):
@@ -180,17 +166,8 @@ _ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, m
 
 class Execution:
     """
-    The run of one job.
-
-    Args:
-        holder: the object that has *runner* until the job is over.
-        caller: the object that gets the report.
-        alone: no other job waits for the daemon, so the daemon may rehearse the answer while this one runs.
-        fast_path: answers the client in the shim, where there is a fast path.
-
-    Attributes:
-        answered: the shim has answered the client.
-        over: the holder has been called.
+    The run of one job. *holder* has *runner* until the job is over, and *caller* gets the report. *alone*: no other job
+    waits for the daemon, so it may rehearse the answer. *fast_path* answers the client in the shim, if there is one.
     """
 
     costs = "job"
@@ -231,12 +208,7 @@ class Execution:
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
     def _prepare(self) -> None:
-        """
-        Prepare the runner, before the code is sent.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Prepare the runner, before the code is sent; LeewardError if it is gone, or a limit can't be set."""
         self._runner.limit(self._job.limits)
 
     def _frame(self) -> Sequence[bytes | memoryview]:  # in pieces
@@ -344,10 +316,8 @@ class Execution:
 
     def _not_started(self, status: int | None) -> bool:
         """
-        Whether the runner was killed from outside before it had read the whole frame.
-
-        An exit, or an end for want of memory, is caused by a job that is too large to be read: on another runner the
-        job would end in the same way.
+        Whether the runner was killed from outside before it had read the whole frame. A job that is too large to be
+        read exits, or ends for want of memory, and would do so on another runner, too.
         """
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
@@ -423,13 +393,7 @@ class Execution:
     # --- the end --------------------------------------------------------------
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        For the holder: no process of the runner is left.
-
-        Args:
-            status: the job's wait status, or None where it isn't known.
-            reason: why *status* isn't known.
-        """
+        """For the holder: no process of the runner is left; *status* is its wait status, or None for *reason*."""
         if self.over:
             return
         try:
@@ -555,10 +519,7 @@ class Execution:
 
 
 class JobTicks:
-    """
-    Checks a job on *runner*, which began at *started* by the reactor's clock, at intervals for limits that the kernel
-    doesn't enforce.
-    """
+    """Checks a job on *runner*, which began at *started*, at intervals for limits that the kernel doesn't enforce."""
 
     costs = "job"
 
@@ -583,10 +544,8 @@ class JobTicks:
 
 class Overtime:
     """
-    The additional time that a job gets to return its files when its time is up.
-
-    At its time limit a job with `collect` gets the signal LATE (inside/answer.py), and the daemon waits for the job's
-    reply, COLLECT_S at most. Then the job is ended, with a reply or without, and the result says that its time was up.
+    The additional time that a job with `collect` gets to return its files when its time is up: it gets the signal LATE
+    (inside/answer.py), and has COLLECT_S. Then it is ended, and the result says that its time was up.
     """
 
     costs = "job"
@@ -609,7 +568,7 @@ class Overtime:
 class Interruption:
     """
     One interrupt of one job: a SIGINT to the job's process, sent only when the process has read its whole frame. An
-    earlier one would hit code of leeward, or in a session the previous job. The job may handle or ignore the interrupt.
+    earlier one would hit code of leeward, or in a session the previous job.
     """
 
     costs = "job"
@@ -640,10 +599,9 @@ class Interruption:
 
 def _rehearse(runner: Runner) -> None:
     """
-    Take the steps of the answer to *runner*'s job, without any effect, while the job runs and the daemon would sleep.
-
-    After some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and
-    the client would wait until it is loaded again.
+    Take the steps of the answer to *runner*'s job, without any effect, while it runs and the daemon would sleep. After
+    some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and the
+    client would wait until it is loaded again.
     """
     runner.leaf.usage()
     runner.denied()

@@ -1,8 +1,7 @@
 """
-The program that a process of a live sandbox is started with, and how the process ended.
+The program that a process of a live sandbox is started with, its standard streams, and how the process ended.
 
-Runs in:   the daemon; pure but for `Pipe`s, which are descriptors.
-Trust:     none in a client's arguments: `block` refuses arguments that execve(2) can't take.
+Trust: none in a client's arguments: `block` refuses arguments that execve(2) can't take.
 """
 
 from __future__ import annotations
@@ -43,62 +42,37 @@ class Stdio(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """
-    A program with its arguments.
-
-    Attributes:
-        argv: the first is the program's path, or its name, which is looked for in *env*'s PATH as execvp(3) does.
-        env: the whole environment.
-        cwd: an absolute path in the sandbox.
-        terminal: stdin is the slave of a pty, and becomes the controlling terminal (TIOCSCTTY).
-        size: rows and columns of a new terminal, which becomes all three streams.
-    """
+    """A program with its arguments. The first of *argv* is its path, or its name, looked for as execvp(3) does."""
 
     argv: tuple[bytes, ...]
-    env: Mapping[bytes, bytes] = field(default_factory=dict)
-    cwd: bytes = b"/workspace"
-    terminal: bool = False
-    size: tuple[int, int] | None = None
+    env: Mapping[bytes, bytes] = field(default_factory=dict)  # the whole environment
+    cwd: bytes = b"/workspace"  # an absolute path in the sandbox
+    terminal: bool = False  # stdin is the slave of a pty, and becomes the controlling terminal (TIOCSCTTY)
+    size: tuple[int, int] | None = None  # rows and columns of a new terminal, which becomes all three streams
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
     """
-    How the direct child ended.
-
-    Attributes:
-        status: the wait status as of waitpid(2); None if it isn't known, because the runner was lost.
-        refused: 0, or the errno for which the program could not be started; *status* is then that of exit code 127
-            (ENOENT, ENOTDIR) or 126.
-        layer: if *refused* isn't 0, the step that failed: "cwd", "exec", or the lock that couldn't be set.
-        reason: if *status* is None, why.
-        cpu_time: processor seconds of the child and of those of its own children that it waited for.
-        memory_peak: bytes; the largest resident set of the child or of a child that it waited for.
-        denied: the number of refused calls of the child and its descendants so far, by name.
-        duration: seconds from the order to the child's end.
-        left: a descendant may still hold the child's stdout or stderr.
-        stuck: it was killed and hasn't ended, because it waits in the kernel.
+    How the direct child ended. *refused*: the errno for which the program could not be started, or 0; *status* is then
+    that of exit code 127 (ENOENT, ENOTDIR) or 126. *denied*: refused calls of the child and its descendants so far, by
+    name.
     """
 
-    status: int | None
+    status: int | None  # the wait status as of waitpid(2); None if it isn't known, because the runner was lost
     refused: int = 0
-    layer: str = ""
-    reason: str = ""
-    cpu_time: float = 0.0
-    memory_peak: int = 0
+    layer: str = ""  # if *refused* isn't 0, the step that failed: "cwd", "exec", or the lock that couldn't be set
+    reason: str = ""  # if *status* is None, why
+    cpu_time: float = 0.0  # processor seconds of the child and of those of its own children that it waited for
+    memory_peak: int = 0  # bytes; the largest resident set of the child or of a child that it waited for
     denied: Mapping[str, int] = field(default_factory=dict)
-    duration: float = 0.0
-    left: bool = False
-    stuck: bool = False
+    duration: float = 0.0  # seconds from the order to the child's end
+    left: bool = False  # a descendant may still hold the child's stdout or stderr
+    stuck: bool = False  # it was killed and hasn't ended, because it waits in the kernel
 
 
 def block(command: Command) -> bytes:
-    """
-    *command* in the form that a keeper reads: command.h.
-
-    Raises:
-        BadRequest: execve(2) can't take these strings.
-    """
+    """*command* in the form that a keeper reads (command.h); BadRequest if execve(2) can't take it."""
     if not command.argv or not command.argv[0]:
         raise BadRequest("argv has no program")
     if not command.cwd.startswith(b"/"):
@@ -137,12 +111,8 @@ def unstarted(number: int, layer: str) -> Exit:
 
 class Streams:
     """
-    Opens the ends of a process's standard streams. The process's own ends are closed when the order was sent.
-
-    Args:
-        owner: the uid and gid that own the pipes, so that the process may open /dev/stdout again.
-        given: closes the process's ends.
-        kept: closes the daemon's ends, unless a LiveProcess takes them over.
+    Opens the ends of a process's standard streams. *owner* (uid, gid) gets the pipes, so that the process may open
+    /dev/stdout again. *given* closes the process's ends, *kept* the daemon's, unless a LiveProcess takes them over.
     """
 
     def __init__(self, owner: tuple[int, int], given: contextlib.ExitStack, kept: contextlib.ExitStack) -> None:
@@ -150,22 +120,11 @@ class Streams:
         self.theirs: list[int] = []
 
     def open(self, stdin: int | Stdio, stdout: int | Stdio, stderr: int | Stdio) -> tuple[int, int, int]:
-        """
-        Returns:
-            The daemon's ends, -1 where there is none.
-        """
+        """Return the daemon's ends, -1 where there is none."""
         return self._stream(stdin, write=False), self._stream(stdout, write=True), self._stream(stderr, write=True)
 
     def terminal(self, devpts: int, rows: int, columns: int) -> tuple[int, int, int]:
-        """
-        Open a pseudo-terminal, which is all three streams of the process.
-
-        Returns:
-            As `open`: a descriptor to write to the terminal, one to read from it, and -1.
-
-        Raises:
-            OSError: as `pseudo_terminal`; ENODEV if *devpts* is -1.
-        """
+        """Open a pseudo-terminal as all three streams. Returns ends to write to and to read from, and -1; OSError."""
         if devpts < 0:
             raise OSError(errno.ENODEV, "this daemon's sandboxes have no terminals")
         master, slave = pseudo_terminal(devpts, rows, columns)

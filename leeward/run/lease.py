@@ -1,16 +1,14 @@
 """
 A runner that one session has for many jobs, and the run of each of these jobs.
 
-Runs in:   the daemon.
-
 Theory of operation. A lease begins with an armed runner and ends with the runner's death; in between it has one job at
 a time. The pipes are the runner's and stay open. A job's end is its reply's last byte, so bytes on the reply pipe
 before a job was sent are a breach of the protocol, and end the lease. Bytes on the output pipes between two jobs were
-written by threads or children that jobs left, and are taken with the next job's output. Nobody reads these bytes
-before, so they are 64 KiB at most, and a process that writes more waits.
+written by threads or children that jobs left, and are taken with the next job's output; nobody reads them before, so
+they are 64 KiB at most.
 
 The lease is over when the runner has ended (Ended), when a job was stopped by a limit or withdrawn, or when the session
-gives the lease back. It then gives the runner back to its owner, which kills the processes that are left.
+gives it back. Then its owner gets the runner back, and kills the processes that are left.
 """
 
 from __future__ import annotations
@@ -51,10 +49,7 @@ ENDS = {
 
 
 class Turn(Execution):
-    """
-    The run of one job of a lease. The job is interrupted at its time limit, and killed if it isn't over *grace* seconds
-    later.
-    """
+    """The run of one job of a lease, interrupted at its time limit, and killed *grace* seconds later."""
 
     _asks_when_late = False  # the process has handlers of its own
 
@@ -111,12 +106,7 @@ class CallingTurn(Calling, Turn):
 
 
 class Lease:
-    """
-    Args:
-        owner: the object that has lent the runner, and gets it back.
-        lost: called once with the reason, after the runner was given back.
-        fast_path: runs jobs in the shim, where there is a fast path.
-    """
+    """*owner* has lent the runner, and gets it back; *lost* is called once with the reason after that."""
 
     costs = "session"
 
@@ -147,12 +137,7 @@ class Lease:
         return bool(self._ending)
 
     def open(self, limits: Limits) -> None:
-        """
-        Set *limits* on the runner, before it has any code.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Set *limits* on the runner, before it has any code; LeewardError if it is gone, or one can't be set."""
         self.held.limit(limits)
         try:
             self._job_pidfd = self.held.job_pidfd()
@@ -259,11 +244,8 @@ class Lease:
 
     def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None:
         """
-        Let the fast path have the next job. Call only while no job runs.
-
-        Args:
-            client: the connection, and in place of a request's number the client's number of the session.
-            shows: whether the session's jobs show things.
+        Let the fast path have the next job, while no job runs. *client* is the connection, with the client's number of
+        the session in place of a request's. *shows*: the session's jobs show things.
         """
         if self._fast_path is None or self._offered or self.turn is not None or self._ending:
             return

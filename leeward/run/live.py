@@ -1,15 +1,11 @@
 """
 A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
-Runs in:   the daemon.
-
 Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
 sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
-(crossing/beside.py). No process relies on another one.
-
-However the runner ends, the worker at last calls `emptied`, when no process of the runner is left. `emptied` reports
-the ends of processes that haven't been reported, and calls *over* and *lost*, once.
+(crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
+which reports the ends of processes that haven't been reported, and calls *over* and *lost*, once.
 """
 
 from __future__ import annotations
@@ -58,8 +54,11 @@ QUIET_S = 2.0
 
 class Awake:
     """
-    Args:
-        most: the number of sandboxes that may be awake at once; 0 for no bound.
+    Which live sandboxes hold all their descriptors: those used in the last seconds, *most* of them (0: no bound).
+
+    An open sandbox holds some forty descriptors, and needs thirteen of them while it has no request. After QUIET_S, or
+    displaced by others, it rests: its worker gives up its other runners and what only jobs need, and closes the files
+    of the sandbox's groups. The next request opens these files again, which takes some 100 us.
     """
 
     def __init__(self, most: int = 0) -> None:
@@ -147,21 +146,12 @@ _NO_ENTRY = Entry()
 
 class LiveRunner:
     """
-    Args:
-        terms: what the workers of the pool have in common.
-        keeper: makes the processes.
-        owner: uid and gid of the keeper on the host, to whom pipes have to belong.
-        over: called once, when the runner is given back.
-        killed: called when the runner was killed, and `emptied` has to follow.
-        lost: called once, after *over*, with the reason.
-        collect: reaps processes of dead keepers that were never reported.
-        rested: called when the sandbox had no request for a while, or too many others are awake.
-        fast_path: returns the fast path for jobs of kernels, or None; the fast path reads files of the groups.
-
-    Attributes:
-        runner: the sandbox's first process, and its init.
-        processes: by number, until nothing of them is left.
-        variables: the environment of each process, beside the variables of all sandboxes.
+    *keeper* makes the processes; *owner* is its uid and gid on the host, to whom pipes have to belong. Callbacks:
+    *over* once, when the runner is given back; *killed* when it was killed, and `emptied` has to follow; *lost* once,
+    after *over*, with the reason; *collect* reaps processes of dead keepers that were never reported; *rested* when the
+    sandbox had no request for a while, or too many others are awake. *fast_path* returns the one for jobs of kernels,
+    which reads files of the groups. *runner* is the sandbox's first process, and its init; each process has *variables*
+    beside those of all sandboxes.
     """
 
     costs = "session"
@@ -173,7 +163,7 @@ class LiveRunner:
         self._terms, self._denials, self._fast_path, self.variables = terms, terms.denials, fast_path, runner.variables
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
-        self.processes: dict[int, LiveProcess] = {}
+        self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
         self._interpreters: dict[int, Interpreter] = {}
         self._ending = ""
         self._ticks: Timer | None = None
@@ -188,12 +178,7 @@ class LiveRunner:
         return self._over is None or bool(self._ending)
 
     def open(self, limits: Limits) -> None:
-        """
-        Set *limits* on the runner.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Set *limits* on the runner; LeewardError if it is gone, or one can't be set."""
         if not self.runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
         self.runner.limit(limits)
@@ -208,18 +193,13 @@ class LiveRunner:
               stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
               on_output: Callable[[int, bytes], None] | None = None) -> LiveProcess:
         """
-        Order the keeper to start a program. If it can't be started, *on_exit* gets an `Exit` that says so.
+        Order the keeper to start a program. *on_exit* is called once, when it has ended and its output was taken, or
+        can't be started. The streams are descriptors, which stay the caller's, or what `Stdio` says; all three are
+        ignored if the command has a size: then they are a terminal, which the process keeps. *on_output* gets 1 or 2 (1
+        for a terminal), and a chunk of at most 64 KiB of a stream that is a PIPE.
 
-        Args:
-            on_exit: called once, when the process has ended and its output has been taken.
-            stdin, stdout, stderr: descriptors for the process, which stay the caller's; or what `Stdio` says. All three
-                are ignored if the command has a size: then they are a terminal, which the process keeps.
-            on_output: called with 1 or 2, and a chunk of at most 64 KiB of a stream that is a PIPE; 1 for a terminal.
-
-        Raises:
-            BadRequest: execve(2) can't take the strings of the command.
-            Full: there are MOST_PROCESSES already, or as many terminals as may be open.
-            LeewardError: the runner is over, or the daemon lacks descriptors.
+        Raises BadRequest if execve(2) can't take the command; Full at MOST_PROCESSES, or without terminals;
+        LeewardError if the runner is over, or the daemon lacks descriptors.
         """
         data = block(what)
         self._check_room()
@@ -248,10 +228,7 @@ class LiveRunner:
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
-        """
-        Have the keeper make the process *number* in a new group, or, if *apart*, in the keeper's own. Returns the new
-        group; None if there is none.
-        """
+        """Have the keeper make a process in a new group, which is returned; None if *apart*, in the keeper's own."""
         runner, leaf = self.runner, self.runner.leaf
         entrances, held = runner.entrances, runner.held()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
@@ -272,15 +249,8 @@ class LiveRunner:
                     keeps_door: bool = False) -> Interpreter:
         """
         Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
-        caller makes and sets as the interpreter's `tenant`.
-
-        Args:
-            ready: called once with the runner.
-            failed: called instead of *ready*, with the lock that couldn't be set or "", and the reason.
-            keeps_door: whether the interpreter may have branches.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        caller sets as its `tenant`. *ready* is called once with the runner, or *failed*, with the lock that couldn't be
+        set or "", and the reason. *keeps_door*: it may have branches. Raises as `start`.
         """
         self._check_room()
         number = next(_numbers)
@@ -305,14 +275,8 @@ class LiveRunner:
 
     def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
         """
-        Run *job* in a fresh interpreter with the sandbox's files. The job's time begins when the interpreter is ready.
-        Call `kill` of the interpreter to end the job, which is then reported as killed by SIGKILL.
-
-        Args:
-            done: called once with the report.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        Run *job* in a fresh interpreter with the sandbox's files; its time begins when that is ready. *done* gets the
+        report. `kill` of the interpreter ends the job, which is then reported as killed by SIGKILL. Raises as `start`.
         """
         caller = LiveCaller(job, done)
 
@@ -326,14 +290,8 @@ class LiveRunner:
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
         """
-        Start a kernel: an interpreter with state, for one job after the other.
-
-        Args:
-            opened: called once with the kernel's lease, unless *lost* is called first.
-            lost: called once with the reason, when the kernel is over.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
+        unless it is over first; then, or later, *lost* once with the reason. Raises as `start`.
         """
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
@@ -367,12 +325,7 @@ class LiveRunner:
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
-        """
-        Start a process that does calls: run/calls.py. *opened* and *lost* are as with `kernel`.
-
-        Raises:
-            Full, LeewardError: as `start`.
-        """
+        """Start a process that does calls: run/calls.py; otherwise as `kernel`."""
         def ready(runner: Runner) -> None:
             try:
                 process = CallProcess(self._reactor, runner, made, begins, most, lost)
@@ -388,10 +341,8 @@ class LiveRunner:
     def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int], answered: Answered, seconds: float, *,
               apart: bool = False) -> PorterOrder:
         """
-        Have a porter carry out *order*: crossing/porter.py. None begins its process, for `give`. Raises as `start`.
-
-        Args:
-            apart: leave the porter in the keeper's group, because joining a group of version 1 takes ten milliseconds.
+        Have a porter carry out *order* (crossing/porter.py); None begins its process, for `give`. *apart*: leave it in
+        the keeper's group, because joining a group of version 1 takes ten milliseconds. Raises as `start`.
         """
         self._check_room()
         number = next(_numbers)
@@ -478,10 +429,7 @@ class LiveRunner:
         in_any_case(self.runner.kill, self._killed)
 
     def orphaned(self) -> None:
-        """
-        For the worker: the keeper is dead, so its children are now the daemon's, which has to reap them. The init
-        doesn't end before they are reaped.
-        """
+        """For the worker: the keeper is dead, so the daemon has to reap its children, before the init can end."""
         in_any_case(*(process.orphaned for process in self.processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:

@@ -1,13 +1,17 @@
 """
-Moves a job's output from its pipes into memory, or from a certain size on into a sealed memfd.
+Moves a job's output from its pipes into memory, or from a certain size on into a sealed memfd. The job never holds the
+memfd, so it can't keep the file from being sealed, and the daemon itself has counted every length.
 
-Runs in:   the daemon. The job never holds the memfd, so the job can't keep the file
-           from being sealed, and the daemon itself has counted every length.
-Source:    memfd_create(2), splice(2), pipe(7)
+Source: memfd_create(2), splice(2), pipe(7)
 
 The kernel locks a pipe while bytes are copied into or out of it. A splice from the job's pipe into a file copies under
 that lock, and the job waits for it. So long output goes through a pipe of our own: from pipe to pipe the kernel only
 moves pages, and the copy into the file is made while the job goes on writing.
+
+If a program goes on beyond its limit, a part of the limit is for the ends of the streams; the rest is for their
+beginnings, for whichever stream writes first. When that is full, what comes goes into `Ends`, which drop the oldest
+bytes, so memory is bounded. Reading is bounded, too: after each read of such output the reader waits, and the longer,
+the later the loop comes to it (`pause`), so that programs that write without end leave the loop to all others.
 """
 
 from __future__ import annotations
@@ -46,12 +50,7 @@ _PAUSE_S, _PAUSE_SHARE, _PAUSE_MOST_S = 0.001, 8, 0.1
 
 
 def pause(late: float) -> float:
-    """
-    Seconds until the next read of excess output.
-
-    Args:
-        late: seconds by which the loop was late for this read.
-    """
+    """Seconds until the next read of excess output, for which the loop was *late* by so many."""
     return min(_PAUSE_MOST_S, max(_PAUSE_S, _PAUSE_SHARE * late))
 
 
@@ -101,12 +100,7 @@ class _End:
 
 
 class Ends:
-    """
-    The last bytes of both streams, which are numbered 0 and 1.
-
-    Args:
-        room: bytes of both together. Each has at least half of it, if the other one needs its half.
-    """
+    """The last bytes of both streams, 0 and 1, in *room* bytes: at least half of it for each, if both need theirs."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -129,10 +123,7 @@ class Ends:
         return min(one.size + other.size - self._room, one.size - self._room // 2)
 
     def take(self, at: int) -> bytes:
-        """
-        What follows the beginning of stream *at*: a note if something was left out, and the end. Take stream 0 first,
-        and add nothing then.
-        """
+        """What follows the beginning of stream *at*: a note if something was left out, and the end. Take 0 first."""
         own, other = self._ends[at], self._ends[1 - at]
         if not at:
             for one, beside in ((own, other), (other, own)):
@@ -160,38 +151,20 @@ _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 @dataclass(slots=True)
 class OutputStream:
-    """
-    The stdout or the stderr of one job.
+    """The stdout or the stderr of one job."""
 
-    Attributes:
-        fd: the daemon's end of the pipe, -1 once it was closed.
-        head: the bytes, while they are few.
-        spilled: the bytes are in the memfd, from `offset` on.
-        wide: the pipe was enlarged, or can't be.
-    """
-
-    fd: int
+    fd: int  # the daemon's end of the pipe, -1 once it was closed
     offset: int = 0
     length: int = 0
-    spilled: bool = False
-    wide: bool = False
-    head: bytearray = field(default_factory=bytearray)
+    spilled: bool = False  # the bytes are in the memfd, from `offset` on
+    wide: bool = False  # the pipe was enlarged, or can't be
+    head: bytearray = field(default_factory=bytearray)  # the bytes, while they are few
 
 
 class Output:
     """
-    Both streams of one job, and the limit that they share.
-
-    Args:
-        limit: bytes of both streams together.
-        inline: up to so many bytes, both streams together, stay in memory.
-        memory: the job's memory limit in bytes.
-        cuts: keep the beginning and the end of longer output.
-
-    Attributes:
-        exceeded: the job wrote more than *limit*, and isn't to go on.
-        truncated: a part of the output wasn't kept.
-        omitted: bytes of stdout and of stderr that `join` has left out.
+    Both streams of one job, and the *limit* in bytes that they share; up to *inline* bytes of both stay in memory.
+    *memory* is the job's memory limit. *cuts*: keep the beginning and the end of longer output.
     """
 
     def __init__(self, out: int, err: int, limit: int, *, inline: int = PLACEMENTS["auto"].output,
@@ -201,8 +174,8 @@ class Output:
         self.err = OutputStream(err, offset=room)
         self._ends = Ends(ends_of(limit)) if cuts else None
         self._heads = limit - ends_of(limit) if cuts else limit
-        self.exceeded = False
-        self.omitted = 0, 0
+        self.exceeded = False  # the job wrote more than *limit*, and isn't to go on
+        self.omitted = 0, 0  # bytes of stdout and of stderr that `join` has left out
         self.listener: Callable[[], None] | None = None  # called when more bytes were read
         self.memfd = -1
         self._room = room
@@ -220,12 +193,7 @@ class Output:
         return self._ends is not None and self.out.length + self.err.length >= self._heads
 
     def drain(self, stream: OutputStream) -> bool:
-        """
-        Read a bounded piece of the pipe's content, so that a flood takes several turns.
-
-        Returns:
-            False when the writers are gone; True while more may come.
-        """
+        """Read a bounded piece of the pipe's content, so that a flood takes turns. False when the writers are gone."""
         taken = 0
         while taken < (EXCESS_CHUNK if self.in_excess else _CHUNK) and not self.exceeded:
             try:
@@ -332,9 +300,8 @@ class Output:
 
     def since(self, stream: OutputStream, start: int) -> bytes:
         """
-        The bytes of *stream* from *start* on that were read so far, 64 KiB at most. Bytes of stderr from the first text
-        of faulthandler on are left out: the end of the job decides about them; so are bytes that may be left out of the
-        result. Call before `seal`.
+        The bytes of *stream* from *start* on that were read so far, 64 KiB at most, without those that may be left out
+        of the result: of stderr from the first text of faulthandler on. Call before `seal`.
         """
         size = min(_READ, stream.length - start)
         if size <= 0:
@@ -376,12 +343,7 @@ class Output:
             view, at = view[written:], at + written
 
     def seal(self) -> int:
-        """
-        Seal the memfd, if there is one, and give it away. The pipes stay for `close_pipes`.
-
-        Returns:
-            A sealed memfd, the caller's, or -1.
-        """
+        """Seal the memfd, and give it to the caller; -1 if there is none. The pipes stay for `close_pipes`."""
         memfd, self.memfd = self.memfd, -1
         self._close_behind()
         if memfd >= 0:
@@ -448,7 +410,14 @@ _NEXT_LOOK_S = 0.002
 
 
 class OutputWatch:
-    """Watches the output of a job that began at *started*, by the reactor's clock."""
+    """
+    Decides when the output of a job that began at *started* is read from its pipes while it runs.
+
+    A short job's output is read at once at its end, and the daemon isn't woken for each line. At first the pipes are
+    checked every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on the loop waits for them. After
+    some output the daemon reads again only after _NEXT_LOOK_S; a flood it goes on reading at once, up to the limit on
+    output, and what is beyond that with pauses.
+    """
 
     costs = "job"
 

@@ -1,8 +1,7 @@
 """
 A porter, seen from the daemon: one order to a copy of the keeper in a live sandbox, and its answer.
 
-Runs in:   the daemon.
-Owns:      its end of the porter's channel until the answer is there.
+Owns: its end of the porter's channel until the answer is there.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
 def ordered(order: Callable[[list[int]], GroupNest | None]) -> tuple[Channel, GroupNest | None]:
     """
     Make the five ends of a porter, and call *order* with them, which sends them to the keeper. Returns the daemon's end
-    of the porter's channel, and the porter's group.
-
-    Raises:
-        LeewardError: no descriptor is left, or the keeper takes no order.
+    of its channel, and its group; LeewardError if no descriptor is left, or the keeper takes no order.
     """
     with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
         try:
@@ -59,12 +55,8 @@ class PorterRefusal(LeewardError):
 
 class PorterOrder:
     """
-    Args:
-        channel: the daemon's end; this object owns it from now on.
-        order: the order. It is sent with *fds*, which stay the caller's. None: `give` sends it later, and the porter's
-            process begins meanwhile.
-        seconds: the time from the order to its answer.
-        kill: ends the porter's process.
+    *order* is sent with *fds*, which stay the caller's; None: `give` sends it, and the porter's process begins
+    meanwhile. The answer has *seconds*. This object owns *channel*; *kill* ends the porter's process.
     """
 
     costs = "job"
@@ -81,10 +73,8 @@ class PorterOrder:
 
     def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None:
         """
-        Send the order of a porter that was begun without one. Does nothing if the porter has failed, which was told.
-
-        Raises:
-            LeewardError: the order can't be sent; the porter is ended, and *answered* isn't called.
+        Send the order of a porter begun without one; nothing if that has failed. LeewardError if it can't be sent: the
+        porter is ended, and *answered* isn't called.
         """
         if self._answered is None:
             return

@@ -1,16 +1,14 @@
 """
 One process of a live runner, seen from the daemon.
 
-Runs in:   the daemon.
-Owns:      its pidfd, the daemon's ends of its pipes, its group below the leaf.
+Owns: its pidfd, the daemon's ends of its pipes, its group below the leaf.
 
 Theory of operation. The keeper makes the process on an order (control.Start), and reports Started or Unstarted, then
-Exited. The process sends the listener of its filter on its own birth channel: program_filter.py. When the direct child
+Exited. The process sends the listener of its filter on its own birth channel (`ProgramFilter`). When the direct child
 has ended, its pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported,
-once. Descendants that are left are found by their group; if the driver has no groups, by the session that the child
-led. A child that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a
-descendant. So is one that is killed before the keeper has reported it: the keeper waits until it has entered its folder
-and has become its program.
+once. Descendants that are left are found by their group; without groups, by the session that the child led. A child
+that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a descendant. So is one
+that is killed before the keeper has reported it, which waits until it has entered its folder and become its program.
 """
 
 from __future__ import annotations
@@ -44,11 +42,9 @@ if TYPE_CHECKING:
 
 class ProgramFilter:
     """
-    Args:
-        number: the program's number; *runner* is that of its sandbox's runner.
-        birth: the channel; None for an interpreter, whose runner listens.
-        failed: ends the program, whose refused calls would be neither counted nor answered.
-        broken: called with an exception of a callback of ours.
+    The filter of a program: its listener comes on the *birth* channel (None for an interpreter, whose runner listens),
+    for the supervisor. *runner* is the number of the sandbox's runner. *failed* ends the program, whose refused calls
+    would be neither counted nor answered.
     """
 
     costs = "job"
@@ -124,16 +120,11 @@ _FEW, _GATHER_S = CHUNK // 2, 0.002
 
 class Spill:
     """
-    Args:
-        fd: the read end, which doesn't block; the spill owns it.
-        wrote: called with each chunk, until the process's end is reported.
-        ended: called when no writer is left.
-
-    Attributes:
-        over: no writer is left, or the spill was closed.
-        paused: nothing is read.
-        gathers: a short pause follows a read of few bytes, so that many small writes take few reads.
-        slow: a pause follows each read, because most of the output isn't kept; see excess.py.
+    Reads the output pipe, or the terminal, of a process while it writes: one chunk in a turn of the loop, and the
+    writer of a pipe that isn't read blocks. Owns *fd*, which doesn't block. *wrote* gets each chunk, until the
+    process's end is reported; *ended* is called when no writer is left. If it *gathers*, a short pause follows a read
+    of few bytes, so that many small writes take few reads; if *slow*, one follows each read, because most of the output
+    isn't kept.
     """
 
     costs = "job"
@@ -248,21 +239,11 @@ STUCK_S = 10.0
 
 class LiveProcess:
     """
-    Args:
-        birth: the channel on which a program sends its listener; None for an interpreter, whose runner listens.
-        ends: the daemon's ends of stdin, stdout and stderr, or -1; this object owns them.
-        terminal: whether the first two of *ends* are the master of a terminal.
-        on_output: called with 1 or 2, and a chunk of that stream.
-        on_exit: called once.
-
-    Attributes:
-        number: unique in this daemon's life.
-        pid: in the process's own pid namespace; -1 before it runs, and for an interpreter.
-        exit: how the direct child ended, once that is known.
-        terminal: the process has one of leeward's terminals, which may stay open until no descendant is left.
-        ends: the deadline by the reactor's clock; set by the code that has the deadline.
-        ended_by_watchdog: why the watchdog's thread has ended the process, while the loop stood still.
-        spare: returns pids below the process that don't count as its descendants: run/branches.py.
+    *birth* is the channel on which a program sends its listener; None for an interpreter, whose runner listens. *ends*
+    are the daemon's ends of stdin, stdout and stderr, or -1; it owns them, the first two the master of a *terminal* if
+    it has one, which may stay open until no descendant is left. *on_output* gets 1 or 2, and a chunk; *on_exit* is
+    called once. *ended_by_watchdog* is why the watchdog's thread has ended it. *spare* returns pids below it that
+    aren't its descendants: run/branches.py.
     """
 
     costs = "job"
@@ -272,11 +253,11 @@ class LiveProcess:
                  denials: Denials, birth: Channel | None, ends: tuple[int, int, int], *,
                  on_output: Callable[[int, bytes], None] | None, on_exit: Callable[[Exit], None],
                  terminal: bool = False) -> None:
-        self.number = number
+        self.number = number  # unique in this daemon's life
         self.state = ProcessState.STARTING
-        self.pid = -1
-        self.exit: Exit | None = None
-        self.ends = math.inf
+        self.pid = -1  # in the process's own pid namespace; -1 before it runs, and for an interpreter
+        self.exit: Exit | None = None  # how the direct child ended, once that is known
+        self.ends = math.inf  # the deadline by the reactor's clock; set by the code that has the deadline
         self.ended_by_watchdog: Stop | None = None
         self.spare: Callable[[], Collection[int]] = tuple
         self._reactor, self._live, self.runner, self.group = reactor, live, runner, nest
@@ -451,10 +432,7 @@ class LiveProcess:
         return True
 
     def pause(self, stream: int) -> None:
-        """
-        Read nothing from stream 1 or 2 until `resume`. The process's output waits in the pipe, and the process waits
-        when the pipe is full.
-        """
+        """Read nothing from stream 1 or 2 until `resume`; the process waits when the pipe is full."""
         if stream in self._spills:
             self._spills[stream].pause()
 
@@ -475,11 +453,8 @@ class LiveProcess:
 
     def signal(self, number: int) -> bool:
         """
-        Send a signal to the direct child; False if it has ended. A signal for a child that the keeper hasn't reported
-        yet is sent when the keeper reports it: the child may have written output before.
-
-        Raises:
-            OSError: EINVAL if *number* isn't a signal.
+        Send a signal to the direct child; False if it has ended. It waits until the keeper reports the child, which may
+        have written output before. OSError (EINVAL) if *number* isn't a signal.
         """
         if self.state is ProcessState.STARTING:
             if not 0 <= number < signal.NSIG:
@@ -505,10 +480,7 @@ class LiveProcess:
             self.kill()
 
     def spent(self) -> float:
-        """
-        Processor seconds of the process and its descendants: exact if the driver has groups; otherwise only those of
-        living processes and of children that these have waited for.
-        """
+        """Processor seconds of the process and descendants; without groups of living ones and reaped children only."""
         if self.group is not None:
             return self.group.time()
         return 0.0 if self.host_pid < 0 else descent.time_of(

@@ -1,9 +1,4 @@
-"""
-Reads the one frame that a job sends on its reply pipe, and the files that follow the frame.
-
-Runs in:   the daemon.
-Trust:     none in its bytes: they are the job's.
-"""
+"""Reads the one frame that a job sends on its reply pipe, and the files that follow the frame."""
 
 from __future__ import annotations
 
@@ -26,14 +21,9 @@ _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 class FilesBehind:
     """
-    Args:
-        sizes: the files' sizes in bytes, by name, in the order in which the files come.
-
-    Attributes:
-        closed: the job has closed its end before all files had arrived.
-
-    Raises:
-        OSError: no memory file can be made, and the files have no room in a reply.
+    The files that follow a reply, from the pipe straight into the memory file that the client gets, so that the bytes
+    aren't read here; further ones stay in the pipe. *sizes* are by name, as the files come. OSError without a memory
+    file, if they have no room in a reply.
     """
 
     __slots__ = ("_fd", "_got", "_kept", "_size", "_sizes", "closed")
@@ -42,7 +32,7 @@ class FilesBehind:
         self._sizes, self._size, self._got = sizes, sum(sizes.values()), 0
         self._fd = -1
         self._kept: bytearray | None = None
-        self.closed = False
+        self.closed = False  # the job has closed its end before all files had arrived
         try:
             self._fd = memory_file("leeward_results")
             os.ftruncate(self._fd, self._size)
@@ -58,12 +48,7 @@ class FilesBehind:
         return self._got == self._size
 
     def take(self, pipe: int, most: int) -> bool:
-        """
-        Receive about *most* more bytes. Returns whether all files are complete.
-
-        Raises:
-            OSError: there is no memory for the files.
-        """
+        """Receive about *most* more bytes, and return whether all files are complete; OSError without memory."""
         enough = self._got + most
         while not self.complete and self._got < enough:
             try:
@@ -120,13 +105,7 @@ _PAGE = 4096
 
 
 class ReplyReader:
-    """
-    Attributes:
-        most: bytes that the frame of this job's reply may have.
-        most_behind: bytes that the files behind the frame may have together.
-        closed: the job has closed its end of the pipe.
-        complete: the frame and the files behind it have been read.
-    """
+    """*closed*: the job has closed its end of the pipe. *complete*: the frame and the files behind it were read."""
 
     __slots__ = ("_behind", "_data", "_job", "_parsed", "_size", "closed", "complete", "most", "most_behind")
 
@@ -136,8 +115,8 @@ class ReplyReader:
         self._size = 0  # of the frame with its header, once the header has been read
         self._parsed: wire.JobReply | None = None
         self._behind: FilesBehind | None = None
-        self.most = wire.MAX_BARE_REPLY
-        self.most_behind = 0
+        self.most = wire.MAX_BARE_REPLY  # bytes that the frame of this job's reply may have
+        self.most_behind = 0  # bytes that the files behind the frame may have together
         if job.collect:
             self.most += min(job.limits.files, wire.MAX_WITHIN) + wire.PER_NAME * (job.most_files + wire.MAX_LEFT_OUT)
             self.most_behind = -(-job.limits.files // _PAGE) * _PAGE
@@ -151,11 +130,8 @@ class ReplyReader:
 
     def read(self, fd: int, most: int) -> bool:
         """
-        Read about *most* more bytes. Returns whether the frame and the files behind it are complete.
-
-        Raises:
-            PeerError: the frame announces more bytes than a reply may have.
-            OSError: no descriptor or no memory is left for the files.
+        Read about *most* more bytes. Returns whether the frame and the files behind it are complete; PeerError if the
+        frame announces more bytes than a reply may have; OSError without a descriptor or memory for the files.
         """
         if self._behind is None:
             if not self._read_frame(fd, most):
@@ -208,12 +184,7 @@ class ReplyReader:
         return bytes(self._data[wire.HEADER.size:self._size]) if complete else b""
 
     def parsed(self) -> wire.JobReply:
-        """
-        The decoded reply of a complete frame.
-
-        Raises:
-            PeerError: the frame isn't a reply.
-        """
+        """The decoded reply of a complete frame; PeerError if it isn't one."""
         if self._parsed is None:
             reply = wire.read_reply(self.body, self._job.most_files, display=self._job.display)
             if reply.behind and not self._job.collect:

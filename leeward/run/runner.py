@@ -1,9 +1,9 @@
 """
-A runner, seen from the daemon: its descriptors, its state, its cgroup leaf.
+A runner, seen from the daemon: its birth, its descriptors, its state, its cgroup leaf.
 
-Runs in:   the daemon.
-Owns:      the init's pidfd, the daemon's ends of four pipes, the birth channel until
-           the runner is ready, and the leaf. `dispose` gives all of it back.
+Owns: the init's pidfd, the daemon's ends of four pipes, the birth channel until the runner is ready, and the leaf.
+`dispose` gives all of it back. Trust: a runner in birth has no code of a job yet, but a message out of turn ends the
+birth, and no descriptor that comes with it stays open.
 """
 
 from __future__ import annotations
@@ -51,47 +51,35 @@ class Denials(Protocol):
 
 class Runner:
     """
-    One armed or running process of a worker.
-
-    Attributes:
-        number: unique in this daemon's life; the supervisor and the log use it.
-        pid: the init's, in the daemon's pid namespace; for logs and watching only.
-        denied_before: refused calls of the session's jobs before this one, by name.
-        cpu_before: processor seconds that arming took.
-        sockets: returns the number of sockets in the runner's network namespace.
-        show: shows the job its limits.
-        cut: descriptors that the runner sent were lost, because the daemon had no room for them.
-        proves: tells the keeper that one of its runners has passed the whole self-check.
-        variables: the environment of the runner's processes, beside the variables of all jobs.
-        entrances: the runner's namespaces and ruleset, by which more processes join the first: control.Start.
-        ended_by_watchdog: why the watchdog's thread has ended the runner, while the loop stood still.
-        more_tasks: the number of tasks that the kernel counts against this job's RLIMIT_NPROC for spares
-            of which the leaf doesn't know.
+    One armed or running process of a worker. *sockets* returns the number of sockets in its network namespace; *show*
+    shows the job its limits; *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which
+    the leaf doesn't know. *proves* tells the keeper that a runner of its passed the whole self-check. *variables* are
+    the environment beside that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
                  sockets: Callable[[], int], show: Callable[[Limits], None] = lambda _: None,
                  more_tasks: int = 0) -> None:
-        self.number = number
+        self.number = number  # unique in this daemon's life; the supervisor and the log use it
         self.leaf = leaf
         self.birth = birth
         self.state = RunnerState.ARMING
-        self.pid = -1
+        self.pid = -1  # the init's, in the daemon's pid namespace; for logs and watching only
         self.pidfd = -1
         self.job = self.reply = self.out = self.err = -1
         self.locked = False
         self.checked = False
         self.listening = False
-        self.cut = False
+        self.cut = False  # descriptors that the runner sent were lost, because the daemon had no room for them
         self.entrances: tuple[int, ...] = ()
         self.proves: Callable[[], None] = lambda: None
         self.ended_by_watchdog: Stop | None = None
         self._ticking = Lock()
         self._charged = 0
         self.report: dict[str, str] = {}
-        self.denied_before: dict[str, int] = {}
+        self.denied_before: dict[str, int] = {}  # refused calls of the session's jobs before this one, by name
         self._denied_total = 0
-        self.cpu_before = 0.0
+        self.cpu_before = 0.0  # processor seconds that arming took
         self.denials = denials
         self._job_pid = -1
         self._more_tasks = more_tasks
@@ -101,12 +89,7 @@ class Runner:
         self._trust: Callable[[], None] = lambda: None
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
-        """
-        Note that the runner is leased, and what it was lent.
-
-        Args:
-            trust: makes the runner trust a certificate; called by `limit`.
-        """
+        """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""
         self.variables = lent.variables
         if lent.certificate:
             self._trust = partial(trust, lent.certificate)
@@ -121,12 +104,7 @@ class Runner:
         self.pidfd, self.job, self.reply, self.out, self.err = fds
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
-        """
-        Hand the seccomp listener to the supervisor; keep the other descriptors.
-
-        Args:
-            scratch: a descriptor of the job's tmpfs, or -1.
-        """
+        """Hand the seccomp listener to the supervisor; keep the others. *scratch* is of the job's tmpfs, or -1."""
         self.scratch = scratch
         self.entrances = entrances
         self.denials.add(listener, self.number, checking=True)
@@ -149,12 +127,7 @@ class Runner:
             self._check_there()  # otherwise the pid may have been another process's, and so its child
 
     def limit(self, limits: Limits) -> None:
-        """
-        Set *limits* and the certificates of the next job, before it has any code.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Set *limits* and certificates of the next job, before it has code; LeewardError if that isn't possible."""
         try:
             self.leaf.apply(limits)
             self._show(limits)
@@ -175,10 +148,7 @@ class Runner:
                 for number, value in self.leaf.rlimits().items()}
 
     def offer(self, out: int, err: int) -> Offer | None:
-        """
-        Describe the runner for the fast path; None if the fast path can't be taken. *out* and *err* are the read ends
-        of the runner's output, which the execution may own.
-        """
+        """Describe the runner for the fast path, None if it can't be taken; the execution may own *out* and *err*."""
         gauges = self.leaf.gauges()
         if gauges is None or self.leaf.needs_ticks or not self.listening:
             return None
@@ -191,15 +161,13 @@ class Runner:
 
     def _check_there(self) -> None:
         """
-        Check that the init lives. Then the pid is still the job's, dead or alive, since only the init reaps the job.
+        Check that the init lives; LeewardError if not. Then the pid is still the job's, dead or alive: only the init
+        reaps it.
 
         prlimit(2) takes a pid; no kernel takes a pidfd for it. For the pid to be another process's at the call, the job
         would have to die, be reaped, and all other free pids be used, within these microseconds: the kernel gives pids
-        in turn (32,768 at least; pid_max), at some 50 us each, and only root in the daemon's namespace may choose a pid
-        (ns_last_pid, set_tid).
-
-        Raises:
-            LeewardError: the init has ended.
+        in turn (32,768 at least; pid_max), at some 50 us each, and only root in the daemon's namespace may choose a
+        pid.
         """
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
@@ -229,8 +197,8 @@ class Runner:
 
     def tick_beside(self, scratch: int) -> Limit | None:
         """
-        As `tick`, for the watchdog's thread, with the thread's own descriptor *scratch*; does nothing while the loop is
-        in `tick`. Sockets aren't counted, because their descriptor belongs to the loop, and charges aren't updated.
+        As `tick`, for the watchdog's thread, with its own descriptor *scratch*; nothing while the loop is in `tick`.
+        Sockets aren't counted, because their descriptor belongs to the loop, and charges aren't updated.
         """
         if not self._ticking.acquire(blocking=False):
             return None
@@ -272,20 +240,12 @@ class Runner:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def job_pidfd(self) -> int:
-        """
-        A new pidfd of the job's process, which the caller owns.
-
-        Raises:
-            LeewardError, OSError: the process is gone, or no descriptor is left.
-        """
+        """A new pidfd of the job's process, the caller's; LeewardError, OSError."""
         # So far the init has no other child. Only the init reaps it, so while the init lives the pid is the child's.
         return os.pidfd_open(job_of(self.pid))
 
     def rest(self) -> None:
-        """
-        For a live sandbox: close the pipes of the first process, which gets no job, and close the leaf's files until
-        they are needed.
-        """
+        """For a live sandbox: close the pipes of the first process, which gets no job, and the leaf's files for now."""
         ends = [fd for fd in (self.reply, self.out, self.err) if fd >= 0]
         self.reply = self.out = self.err = -1
         in_any_case(*(partial(os.close, fd) for fd in ends), self.leaf.rest)
@@ -312,8 +272,8 @@ class Runner:
 
     def _close_entrances(self) -> None:
         """
-        Close the entrances. Call while the processes live: the last reference to a mount namespace unmounts everything
-        in it, for half a millisecond, and the processes should have that last reference, not the daemon.
+        Close the entrances, while the processes live: they should have the last reference to the mount namespace, not
+        the daemon, since it unmounts everything there, for half a millisecond.
         """
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:
@@ -321,12 +281,7 @@ class Runner:
 
 
 def job_of(init: int) -> int:
-    """
-    The pid of the job's process, the only child that an armed runner's init has.
-
-    Raises:
-        LeewardError: the init has no child.
-    """
+    """The pid of the job's process, the only child that an armed runner's init has; LeewardError if there is none."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{init}/task/{init}/children") as file:
         return int(file.read().split()[0])
     raise LeewardError(f"init {init} has no child")

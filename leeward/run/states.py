@@ -1,9 +1,4 @@
-"""
-The states of a runner, as a table, and the function that looks up a transition in any such table.
-
-Runs in:   the daemon; pure.
-A pair of state and event that isn't in the table is a bug, in leeward or in the peer, and the exception names the pair.
-"""
+"""The states of runners and processes as tables: a pair of state and event that is missing is a bug."""
 
 from __future__ import annotations
 
@@ -84,12 +79,7 @@ PROCESS: Mapping[tuple[ProcessState, ProcessEvent], ProcessState] = {
 
 
 def after(whose: str, table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
-    """
-    The state after *event* in *state*; *whose* names the machine in the exception.
-
-    Raises:
-        Bug: the table has no such pair.
-    """
+    """The state after *event* in *state*; Bug, with the name of *whose* machine, if the table has no such pair."""
     try:
         return table[state, event]
     except KeyError:

@@ -1,12 +1,10 @@
 """
 Arms a worker's runners one after the other: one for the next job and `spares` more.
 
-Runs in:   the daemon.
-
-Theory of operation. A runner is ordered when the pool gives its worker a turn. Two messages come: the keeper sends the
-runner's descriptors (Armed), and the runner reports which locks it has set (its birth, run/births.py). When both have
-come the runner is put in store. If arming fails, another runner is ordered after a pause that grows. If the worker
-itself is the cause, or the failures last, the worker is given up.
+Theory of operation. A runner is ordered when the pool gives its worker a turn. The keeper sends the runner's
+descriptors (Armed), and the runner reports which locks it has set (its birth, run/runner.py). When both have come it is
+put in store. If arming fails, another one is ordered after a pause that grows. If the worker itself is the cause, or
+the failures last, the worker is given up.
 """
 
 from __future__ import annotations
@@ -51,23 +49,16 @@ _PAUSES: dict[int | None, float] = {
 
 
 class Arming:
-    """
-    The runners of one worker, from their order until they are in store.
-
-    Attributes:
-        runners: by number, all runners that may have processes.
-        store: the runners that wait for a job; the first one is next.
-        report: the results of the first runner's self-check.
-    """
+    """The runners of one worker, from their order until they are in store."""
 
     costs = "worker"
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce) -> None:
         self._reactor, self._worker, self._terms, self._pool = reactor, worker, terms, pool
         self.broken = worker.broken
-        self.runners: dict[int, Runner] = {}
-        self.store: deque[Runner] = deque()
-        self.report: dict[str, str] = {}
+        self.runners: dict[int, Runner] = {}  # by number, all runners that may have processes
+        self.store: deque[Runner] = deque()  # the runners that wait for a job; the first one is next
+        self.report: dict[str, str] = {}  # the results of the first runner's self-check
         self._deadlines: dict[int, Timer] = {}  # of runners that are being armed or were killed
         self._waits = False  # for a turn
         self._stumbles = Stumbles()
@@ -82,10 +73,7 @@ class Arming:
     # --- asking for one -------------------------------------------------------
 
     def refill(self) -> None:
-        """
-        Ask the pool for a turn to arm a runner, if one is wanted. Only one runner is asked for at a time, because a
-        keeper makes them one after the other.
-        """
+        """Ask for a turn to arm a runner, if one is wanted: only one, as a keeper makes them one after the other."""
         if self._waits or not self.wanted() or self.count:
             return
         self._waits = True
@@ -97,10 +85,7 @@ class Arming:
 
     @property
     def kept(self) -> int:
-        """
-        The number of runners that should be in store: one for the next job and `spares` more, but no more than the
-        worker has jobs left.
-        """
+        """How many runners should be in store: one, and `spares` more, but no more than the worker has jobs left."""
         if self._without:
             return 0
         wanted = 1 + self._terms.spares - self._worker.busy
@@ -108,10 +93,7 @@ class Arming:
         return wanted if left >= wanted or not self._pool.renews() else max(0, left)
 
     def go_without(self) -> None:
-        """
-        End the runners in store, and arm none until `go_with`: a live sandbox has the worker, and may keep it for
-        hours.
-        """
+        """End the runners in store, and arm none until `go_with`: a live sandbox may have the worker for hours."""
         self._without = True
         while self.store:
             runner = self.store.popleft()
@@ -122,15 +104,7 @@ class Arming:
         self._without = False
 
     def arm(self, *, patient: bool) -> int | None:
-        """
-        Arm a runner if one is still wanted: the worker's turn has come.
-
-        Args:
-            patient: no request waits for the runner.
-
-        Returns:
-            The number of the runner that is being armed, or None.
-        """
+        """Arm a runner if one is still wanted, and return its number. *patient*: no request waits for it."""
         self._waits = False
         if not self.wanted():
             return None
@@ -255,8 +229,8 @@ class Arming:
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
         """
-        Handle a failure to arm a runner. Another runner is tried after at most *pause* seconds; or, if *pause* is None
-        because the worker is the cause, the worker is given up.
+        Handle a failure to arm a runner: try another one after *pause* seconds at most; if that is None because the
+        worker is the cause, give the worker up.
         """
         self._pool.worker_failed(self._worker, layer, text, passing=pause is not None)
         again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))
@@ -272,7 +246,7 @@ class Arming:
 
 
 class Stumbles:
-    """Successive failures of one worker to arm a runner: how soon another is tried, and when the worker is given up. Pure."""
+    """Successive failures of a worker to arm a runner: how soon another is tried, when the worker is given up. Pure."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -284,12 +258,8 @@ class Stumbles:
 
     def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
         """
-        Count a failure. Returns the seconds until another runner is tried, or None if the worker has to be given up.
-
-        Args:
-            now: seconds, of the reactor's clock.
-            pause: the longest pause, or None if the worker is the cause.
-            store: there are armed runners.
+        Count a failure. Returns the seconds until another runner is tried, *pause* at most; None if the worker has to
+        be given up, because *pause* is None, or there are no armed runners (*store*) for too long.
         """
         if not self._count:
             self._since = now
@@ -305,10 +275,7 @@ def pause_after(error: Exception) -> float | None:
 
 
 def pause_of(runner: Runner) -> float | None:
-    """
-    Return the longest pause before another runner is tried after *runner* has failed because its descriptors were lost
-    or its group was removed from outside; None for all other causes, which are the worker's.
-    """
+    """The same after *runner* has failed, perhaps because descriptors were lost, or its group was removed."""
     try:
         if runner.cut:
             return AGAIN_MOST_S

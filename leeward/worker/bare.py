@@ -1,8 +1,6 @@
 """
 Processes that the daemon starts for itself by exec: an interpreter without site-packages and environment, which finds
 leeward where this one does.
-
-Runs in:   the daemon, and `leeward run`.
 """
 
 from __future__ import annotations
@@ -48,18 +46,9 @@ def is_refused(module: str, call: str) -> bool:
 def start(entry: Callable[[int], str], places: Sequence[str] = (),
           environment: Mapping[str, str] | None = None) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
-    Start a process that serves on a channel.
-
-    Args:
-        entry: returns the statements that it runs, given the descriptor's number of its end of the channel.
-        places: further folders that it imports from.
-        environment: its environment variables; none by default.
-
-    Returns:
-        The process, and our end of its channel, which doesn't block.
-
-    Raises:
-        OSError: it can't be started.
+    Start a process that serves on a channel. *entry* returns the statements that it runs, given the number of its end
+    of the channel; it imports from *places*, too, and has only this *environment*. Returns the process, and our end of
+    its channel, which doesn't block; OSError.
     """
     import subprocess  # imported once the daemon is ready: it would take 2 ms of the start
 

@@ -1,7 +1,6 @@
 """
-The start of a zygote: a process and its channel, before the daemon waits for it.
-
-Runs in:   the daemon. Imports little: the daemon imports its other modules while the zygote warms up.
+The start of a zygote: a process backstage and its channel, before the daemon waits for it. Imports little: the daemon
+imports its other modules while the zygote warms up.
 """
 
 from __future__ import annotations
@@ -31,22 +30,9 @@ from leeward.worker.orphans import STARTED
 
 class BackstageProcess:
     """
-    A process that is started backstage (isolation/backstage.py).
-
-    Args:
-        argv: the program and its arguments.
-        environment: all of its environment variables.
-        control: a descriptor that the process gets under the number CONTROL.
-        view: the files that jobs see.
-        modules: files and folders that the process needs beside these.
-
-    Attributes:
-        returncode: as in subprocess: the exit status, the negative number of a signal, or None while it runs.
-
-    Raises:
-        KernelRefusal: a step failed.
-        Unsupported: the host lacks what *view* binds.
-        OSError: no descriptors, or no such program.
+    A process that is started backstage (isolation/backstage.py), with *control* under the number CONTROL, and *modules*
+    beside the files that jobs see. Owns the ends of its streams, and its pidfd until it is reaped. *returncode* as in
+    subprocess. Raises KernelRefusal; Unsupported if the host lacks what *view* binds; OSError.
     """
 
     #: The number of *control* in the process; 0 to 2 are pipes.
@@ -122,22 +108,15 @@ _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 
 @point("zygote.entry")
 def entry(control: int) -> str:
-    """
-    Return the end of the bootstrap's source: it runs the zygote.
-
-    Args:
-        control: the descriptor's number of the channel in the zygote.
-    """
+    """Return the end of the bootstrap's source, which runs the zygote, whose channel is the descriptor *control*."""
     return ("from leeward._native.snapshot import gather_arenas\ngather_arenas()\n"
             f"from leeward.crossing import zygote\nzygote.main({control})\n")
 
 
 def _needed(backing: Sequence[str]) -> list[str]:
     """
-    Return the folders of leeward and msgpack, and the file of cffi's backend.
-
-    Args:
-        backing: msgpack's folder and cffi's file for an interpreter of another version; empty for our own.
+    Return the folders of leeward and msgpack, and the file of cffi's backend; the last two are *backing* for an
+    interpreter of another version.
     """
     own = [os.path.dirname(os.path.realpath(str(module.__file__))) for module in (leeward, msgpack)]
     return [own[0], *(backing or [own[1], os.path.realpath(_cffi_backend.__file__)])]
@@ -155,12 +134,7 @@ def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
 
 
 class Hatched:
-    """
-    A zygote that has been started and warms up by its plan, and the daemon's end of its channel.
-
-    Raises:
-        LeewardError, OSError: the zygote can't be started.
-    """
+    """A zygote that was started and warms up by its plan, and our end of its channel; LeewardError, OSError."""
 
     __slots__ = ("channel", "process")
 
@@ -193,12 +167,7 @@ class Hatched:
 
 @point("zygote.begin")
 def begin(plan: ZygotePlan, control_fd: int) -> tuple[BackstageProcess, int]:
-    """
-    Start the interpreter that becomes a zygote.
-
-    Returns:
-        The process, and the number that *control_fd* has in it.
-    """
+    """Start the interpreter that becomes a zygote. Returns it, and the number that *control_fd* has in it."""
     flags = ["-S"] if plan.bare else []
     # Jobs get it as a variable for their programs. Their own streams write each line at once, which costs a job that
     # prints much less than a write for each piece.

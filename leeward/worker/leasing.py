@@ -1,11 +1,9 @@
 """
 Leases of a worker's runners to jobs, sessions and live sandboxes, one at a time.
 
-Runs in:   the daemon.
-
-Theory of operation. A worker has one job, session or live sandbox at a time. A runner is taken out of the store for it;
-the fast path may take the runner that is on offer by itself. After the answer the runner is killed. The worker is free
-again when no process of the runner is left, because two jobs of one worker share its user and network namespaces.
+Theory of operation. A runner is taken out of the store; the fast path may take the runner that is on offer by itself.
+After the answer the runner is killed. The worker is free again when no process of the runner is left, because two jobs
+of one worker share its user and network namespaces.
 """
 
 from __future__ import annotations
@@ -46,25 +44,17 @@ _PATIENCE_S = 0.1
 
 
 class Leasing:
-    """
-    The leases of one worker's runners.
-
-    Attributes:
-        execution: the job, session or sandbox that has a runner.
-        running: that runner, or the last one while it has processes.
-        offered: the runner that is on offer to the fast path.
-        clearing: the listeners can't be leased until the broker has cleared them.
-    """
+    """The leases of one worker's runners."""
 
     costs = "worker"
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce, arming: Arming) -> None:
         self._reactor, self._worker, self.terms, self._pool, self._arming = reactor, worker, terms, pool, arming
         self.broken = worker.broken
-        self.execution: Execution | Lease | LiveRunner | None = None
-        self.running: Runner | None = None
-        self.offered: Runner | None = None
-        self.clearing = False
+        self.execution: Execution | Lease | LiveRunner | None = None  # the job, session or sandbox that has a runner
+        self.running: Runner | None = None  # that runner, or the last one while it has processes
+        self.offered: Runner | None = None  # the runner that is on offer to the fast path
+        self.clearing = False  # the listeners can't be leased until the broker has cleared them
 
     # --- the fast path --------------------------------------------------------
 
@@ -92,10 +82,7 @@ class Leasing:
     # --- ways out -------------------------------------------------------------
 
     def stands(self, fds: list[int]) -> bool:
-        """
-        Give *fds* to the keeper, which has sent them and serves. Returns whether it has all its listeners and files; if
-        not, the worker retires.
-        """
+        """Give the keeper's *fds* to it: it serves. Returns whether it has all; if not, the worker retires."""
         ways_out = self.terms.ways_out
         try:
             why = "" if self._worker.keeper.ready(fds, ways_out.listeners, ways_out.certificates) else _NO_LISTENERS
@@ -146,14 +133,8 @@ class Leasing:
 
     def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
         """
-        Give an armed runner to a session. Call only when `free`.
-
-        Args:
-            lost: called once, with the reason, when the session has lost the runner.
-            policy: its egress policy, if it isn't the pool's.
-
-        Raises:
-            LeewardError: the runner is gone, or can't be held to *limits*.
+        Give an armed runner to a session; call only when `free`. *lost* is called once, with the reason; *policy* is
+        its egress policy, if it isn't the pool's. LeewardError if the runner is gone, or can't be held to *limits*.
         """
         self.withdraw()
         runner = self._take(policy)
@@ -167,15 +148,7 @@ class Leasing:
         return lease
 
     def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
-        """
-        Keep an armed runner open for more processes. Call only when `free`.
-
-        Args:
-            lost: called once, with the reason, when the runner isn't open any more.
-
-        Raises:
-            LeewardError: the runner is gone, or can't be held to *limits*.
-        """
+        """Keep an armed runner open for more processes; otherwise as `lease`."""
         self.withdraw()
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, self._worker.ids, self._worker.keeper,
@@ -198,10 +171,7 @@ class Leasing:
         in_any_case(self._arming.go_without, self._worker.group.rest, self._worker.keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
-        """
-        Pass on a message of the keeper about a process of an open runner. If the runner isn't open any more, *fds* are
-        closed.
-        """
+        """Pass on a message of the keeper about a process of an open runner; if there is none, close *fds*."""
         if isinstance(self.execution, LiveRunner):
             self.execution.heard(message, fds)
             return
@@ -282,9 +252,8 @@ class Leasing:
 
     def _wait_no_longer(self, runner: Runner, reason: str) -> None:
         """
-        Answer the tenant of *runner* although processes of the runner haven't ended: they are frozen from outside
-        (cgroup version 1), or in a system call that no signal interrupts. They stay confined, and the worker stays
-        until they have ended.
+        Answer the tenant although processes of *runner* haven't ended: they are frozen from outside (cgroup version 1),
+        or in a system call that no signal interrupts. They stay confined, and the worker stays until they have ended.
         """
         if runner is self.running and self.execution is not None:
             self.execution.emptied(None, reason)

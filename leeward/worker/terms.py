@@ -1,8 +1,4 @@
-"""
-The settings and objects that all workers of a pool share.
-
-Runs in:   the daemon, and `leeward run`.
-"""
+"""The settings and objects that all workers of a pool share."""
 
 from __future__ import annotations
 
@@ -22,16 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Lent:
-    """
-    What belongs to one lease only.
-
-    Attributes:
-        variables: environment variables of its processes, beside those of all jobs.
-        certificate: of an authority that only this lease's processes trust, PEM; b"" for none.
-    """
+    """What belongs to one lease only. *variables*: environment variables of its processes, beside those of all jobs."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    certificate: bytes = b""
+    certificate: bytes = b""  # of an authority that only this lease's processes trust, PEM; b"" for none
 
 
 #: The usual value: no variables and no certificate.
@@ -40,10 +30,8 @@ NOTHING_LENT = Lent()
 
 class WaysOut(Protocol):
     """
-    The broker of a pool with egress. No call waits for it.
-
-    A worker's listeners have one lease at a time, which has the number of its runner. Connections that come without a
-    lease wait in the kernel's queue; at the end of a lease its connections are reset.
+    The broker of a pool with egress. No call waits for it. A worker's listeners have one lease at a time, which has the
+    number of its runner. Connections that come without a lease wait in the kernel's queue; at its end they are reset.
     """
 
     @property
@@ -92,26 +80,16 @@ class NoWaysOut:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """
-    What all workers of a pool have in common.
-
-    Attributes:
-        uid: of jobs, in their user namespace.
-        recycle_after: jobs after which a worker is replaced.
-        denials: the supervisor.
-        session_grace: seconds that a job of a session has after its time limit.
-        ways_out: the broker, where there is egress.
-        awake: live sandboxes that hold all their descriptors.
-    """
+    """What all workers of a pool have in common."""
 
     limits: Limits
-    uid: int
+    uid: int  # of jobs, in their user namespace
     spares: int
-    recycle_after: int
+    recycle_after: int  # jobs after which a worker is replaced
     degraded: tuple[str, ...]
     patience: Patience
-    denials: Denials
+    denials: Denials  # the supervisor
     results: str = "auto"
-    session_grace: float = 0.0
-    ways_out: WaysOut = field(default_factory=NoWaysOut)
-    awake: Awake = field(default_factory=Awake)
+    session_grace: float = 0.0  # seconds that a job of a session has after its time limit
+    ways_out: WaysOut = field(default_factory=NoWaysOut)  # the broker, where there is egress
+    awake: Awake = field(default_factory=Awake)  # live sandboxes that hold all their descriptors

@@ -1,18 +1,15 @@
 """
 A worker: one keeper, its runners, and at most one job at a time.
 
-Runs in:   the daemon.
-
-Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper
-builds its template and serves. From then on the daemon keeps runners armed, one for the next
-job and `spares` more, and leases one per job, or to a session. A runner that has had a job is killed after the
-answer, and the next job's code is sent only when that runner's init is gone: two jobs of one worker share its
-user and network namespaces, so they must not overlap.
+Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper builds its template and
+serves. From then on the daemon keeps runners armed, one for the next job and `spares` more, and leases one per job, or
+to a session. A runner that has had a job is killed after the answer, and the next job's code is sent only when that
+runner's init is gone: two jobs of one worker share its user and network namespaces, so they must not overlap.
 
 Any failure of a keeper retires the whole worker, and its owner makes another. So does an exception in one of our own
 callbacks. The keeper is killed and its channel closed. Its runners die with it; their inits' pidfds show that, since
 the keeper can't report it any more. The worker is gone when no process and no group is left. Each step can be repeated,
-and all are repeated as long as something is left, because an exception in a callback may have come between two of them.
+and all are as long as something is left, because an exception in a callback may have come between two of them.
 """
 
 from __future__ import annotations
@@ -75,32 +72,25 @@ WORKER: Mapping[tuple[WorkerState, WorkerEvent], WorkerState] = {
 
 class Worker:
     """
-    Attributes:
-        slot: its number in the pool; the cgroup and the host uid follow from it.
-        jobs: how many jobs the worker has run.
-        ids: the host's uid and gid of its processes.
-        keeper: makes its runners.
-        arming: the runners until they are in store.
-        leasing: the job, session or live sandbox that has one.
-        removal: removes the groups of runners that have ended.
-        outdated: another zygote has followed the one that made this worker's keeper.
+    *slot* is its number in the pool, from which the cgroup and the host uid follow; *leasing* has the job, session or
+    live sandbox that has it.
     """
 
     costs = "worker"
-    outdated = False
+    outdated = False  # another zygote has followed the one that made this worker's keeper
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
                  owner: Workforce) -> None:
         self.slot, self.group = slot, group
-        self.jobs = 0
+        self.jobs = 0  # how many jobs the worker has run
         self.state = WorkerState.MAKING
-        self.keeper = make_keeper(reactor, terms.limits)
+        self.keeper = make_keeper(reactor, terms.limits)  # makes its runners
         self._reactor = reactor
-        self.ids = ids
+        self.ids = ids  # the host's uid and gid of its processes
         self._terms = terms
         self._owner = owner
         self.removal = Removal(reactor, self._check, self._group_stays, self.broken)
-        self.arming = Arming(reactor, self, terms, owner)
+        self.arming = Arming(reactor, self, terms, owner)  # the runners until they are in store
         self.leasing = Leasing(reactor, self, terms, owner, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
         self._reason = ""  # to retire
@@ -352,12 +342,8 @@ class Worker:
 
 class Removal:
     """
-    The groups of one worker's runners.
-
-    Args:
-        emptied: called when a group was removed that couldn't be removed at first.
-        failed: called with the reason why a group can't be removed.
-        broken: called with an exception that a callback has raised.
+    The groups of one worker's runners. *emptied* is called when one was removed that couldn't be at first, *failed*
+    with the reason why one can't be, *broken* with an exception of a callback.
     """
 
     costs = "worker"

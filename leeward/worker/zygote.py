@@ -1,8 +1,4 @@
-"""
-The zygote, seen from the daemon: orders for keepers, its output, and its end. `hatch` starts it.
-
-Runs in:   the daemon.
-"""
+"""The zygote, seen from the daemon: orders for keepers, its output, its end, and its successor. `hatch` starts it."""
 
 from __future__ import annotations
 
@@ -35,19 +31,10 @@ _MOST_SAID = 64 << 10
 
 class Zygote:
     """
-    One zygote process, which warms up. It is ready some time after it was given the workers' plan.
-
-    Args:
-        hatched: the process; this object owns it from now on.
-        ready: called once the zygote serves.
-        said: called with output of the zygote or a keeper on stderr.
-        made: called with (message, keeper's pidfd) for each keeper; the callee owns the pidfd.
-        failed: called with each message Failed.
-        gone: called once, when the zygote has ended.
-
-    Attributes:
-        snapshot: whether its memory is a file's, so that clones don't copy its page tables: "taken", "off", or "none: "
-            and the reason; PENDING until it is ready.
+    One zygote process, which this object owns, and which is ready some time after it was given the workers' plan.
+    *said* is called with output of the zygote or a keeper on stderr, *made* with a message and the keeper's pidfd,
+    which the callee owns, *gone* once. *snapshot* says whether its memory is a file's, so that clones don't copy its
+    page tables: "taken", "off", or "none: " and the reason; PENDING until it is ready.
     """
 
     costs = "zygote"
@@ -71,12 +58,7 @@ class Zygote:
         reactor.watch(self._words, READ, self._on_words)
 
     def give(self, plan: WorkerPlan) -> None:
-        """
-        Send the plan of keepers and runners. After that the zygote accepts orders.
-
-        Raises:
-            OSError: the zygote is gone.
-        """
+        """Send the plan of keepers and runners; orders may follow. OSError if the zygote is gone."""
         self._channel.send_raw(records.pack(plan))
 
     @property
@@ -84,12 +66,7 @@ class Zygote:
         return self.process.pid
 
     def make_keeper(self, message: control.MakeKeeper, fds: Sequence[int]) -> None:
-        """
-        Ask for a keeper. The descriptors stay the caller's.
-
-        Raises:
-            LeewardError: the zygote has ended; or its queue is full, so it must be stuck.
-        """
+        """Ask for a keeper; *fds* stay the caller's. LeewardError if the zygote is gone, or stuck."""
         try:
             self._channel.send(message, fds)
         except OSError as error:
@@ -121,12 +98,7 @@ class Zygote:
         self._hear()
 
     def _hear(self) -> bool:
-        """
-        Read output of the zygote or a keeper on stderr: that of imported modules, or the reason of its end.
-
-        Returns:
-            Whether there was any output.
-        """
+        """Read output on stderr: of imported modules, or the reason of the zygote's end. False if none was there."""
         if self.process.stdout is None:
             return False
         try:
@@ -175,10 +147,7 @@ class Zygote:
         self._failed, self._gone = failed, gone
 
     def retire(self, seconds: float, left: Callable[[], None]) -> None:
-        """
-        End the zygote as `end` does, but without waiting: it is killed if it hasn't ended after *seconds*. When it has
-        ended it is reaped, and *left* is called.
-        """
+        """End the zygote as `end` does, but without waiting; *left* is called when it was reaped."""
         self.close()
         try:
             pidfd = os.pidfd_open(self.process.pid)
@@ -225,24 +194,21 @@ _AGAIN_S, _AGAIN_MOST_S = 1.0, 300.0
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """
-    For how long a zygote serves.
+    """For how long a zygote serves."""
 
-    Attributes:
-        jobs: 0 is without end.
-        seconds: after which the term ends, or with the next job if there was none until then; 0 is without end.
-    """
-
-    jobs: int
-    seconds: float
+    jobs: int  # 0 is without end
+    seconds: float  # after which the term ends, or with the next job if there was none until then; 0 is without end
 
 
 class Succession:
     """
-    The zygotes of one pool: the one that serves, and the one that is about to take over.
+    Replaces the zygote of a pool now and then.
 
-    Args:
-        patience: seconds that a new zygote has until it is ready.
+    All keepers and jobs of one zygote are clones of it, and share its address layout and hash seed. A job can learn
+    both, and use them in later jobs. So after a number of jobs, or some time, another zygote is started beside the old
+    one. It warms up, within *patience* seconds, while the old one serves, and takes over when it is ready and the old
+    one has no keeper left to make. Then the old one is ended. Its keepers and their runners live on; the pool replaces
+    them when they are idle (pool/workforce.py).
     """
 
     costs = "zygote"
