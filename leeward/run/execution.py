@@ -118,12 +118,6 @@ class Caller(Protocol):
         """Called instead of `finished` if the job hasn't started: its runner was gone before it had read the code."""
 
 
-class Helper(Protocol):
-    """Does a part of an execution's work until the job is over."""
-
-    def close(self) -> None: ...
-
-
 class Holder(Protocol):
     """The object that has the runner on which a job runs."""
 
@@ -191,7 +185,7 @@ class Execution:
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)
         self._timers: dict[str, Timer] = {}  # by purpose
-        self._helpers: dict[str, Helper] = {}  # by purpose
+        self._output_watch: OutputWatch | None = None
         self._late = False  # the job's time is up, and it was told to return its files
         self._stop: Stop | None = None
         self._watched: set[int] = set()
@@ -268,8 +262,15 @@ class Execution:
             return
         reactor = self._reactor
         self._timers["time"] = reactor.at(self.started + self._job.limits.time, self._out_of_time)
-        self._helpers["tick"] = JobTicks(reactor, self._runner, self, self.started)
-        self._helpers["output"] = OutputWatch(reactor, self.output, self, self.started)
+        self._timers["tick"] = reactor.at(self.started + self._runner.leaf.tick_interval, self._tick)
+        self._output_watch = OutputWatch(reactor, self.output, self, self.started)
+
+    def _tick(self) -> None:
+        """Check the job, now and at intervals, for limits that the kernel doesn't enforce."""
+        if self._runner.tick() == Limit.MEMORY:
+            self.stop(Stop.MEMORY)
+        if not self.over:
+            self._timers["tick"] = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     # --- the fast path --------------------------------------------------------
 
@@ -305,8 +306,16 @@ class Execution:
         self._on_reply(0)
 
     def _rehearse(self) -> None:
+        """
+        Take the steps of the answer, without any effect, while the job runs and the daemon would sleep. After some idle
+        milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and the client
+        would wait until it is loaded again.
+        """
         if not self.over:
-            _rehearse(self._runner)
+            self._runner.leaf.usage()
+            self._runner.denied()
+            wire.read_reply(wire.NOTHING_TO_TELL, 0)
+            encode_result(0, _ANY)
 
     def _send(self, _events: int = 0) -> None:
         if self._errand.go_on():
@@ -349,14 +358,21 @@ class Execution:
             self._forget(self._runner.reply)
         return complete
 
-    def _out_of_time(self) -> None:  # a job with `collect` is told to return its files first
+    def _out_of_time(self) -> None:
+        """End the job; but one with `collect` is first told to return its files, by the signal LATE (inside/answer.py)."""
         self.take_back()
         self._on_reply(0)  # the loop may be late although the job isn't
         if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
                 and self._runner.signal(wire.LATE):
-            self._late, self._helpers["overtime"] = True, Overtime(self._reactor, self._runner, self)
+            self._late = True
+            self._timers["ask"] = self._reactor.after(_AGAIN_S, self._ask_again)
+            self._timers["collect"] = self._reactor.after(COLLECT_S, partial(self.stop, Stop.TIME))
         else:
             self.stop(Stop.TIME)
+
+    def _ask_again(self) -> None:
+        if not self.over and not self.stopped:
+            self._runner.signal(wire.LATE)
 
     def stop(self, why: Stop) -> None:
         """End the job. The answer is made when no process of the job is left."""
@@ -366,11 +382,24 @@ class Execution:
             in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the job."""
-        before = self._helpers.get("interrupt")
+        """
+        Raise KeyboardInterrupt in the job by a SIGINT, which it may handle or ignore, once it has read its whole frame:
+        an earlier one would hit code of leeward, or in a session the previous job.
+        """
+        before = self._timers.get("interrupt")
         if before is not None:
-            before.close()
-        self._helpers["interrupt"] = Interruption(self._reactor, self)
+            before.cancel()
+        if self.over:
+            return
+        taken = self.taken
+        if taken:
+            self.signal(signal.SIGINT)
+        self._timers["interrupt"] = (self._reactor.after(_NUDGE_S, self._nudge) if taken else
+                                     self._reactor.after(_UNREAD_S, self.interrupt))
+
+    def _nudge(self) -> None:
+        if not self.over:
+            self.signal(signal.SIGURG)
 
     @property
     def taken(self) -> bool:
@@ -513,97 +542,6 @@ class Execution:
             for fd in tuple(self._watched):
                 self._forget(fd)
             self._reply.close()
-            helpers, self._helpers = self._helpers, {}  # a reference cycle would keep the job in memory
-            for helper in helpers.values():
-                helper.close()
-
-
-class JobTicks:
-    """Checks a job on *runner*, which began at *started*, at intervals for limits that the kernel doesn't enforce."""
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution, started: float) -> None:
-        self._reactor, self._runner, self._execution = reactor, runner, execution
-        self.broken = execution.broken
-        self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
-
-    def _tick(self) -> None:
-        execution = self._execution
-        if execution.over:
-            return
-        if self._runner.tick() == Limit.MEMORY:
-            execution.stop(Stop.MEMORY)
-        if not execution.over:
-            self._next = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
-
-    def close(self) -> None:
-        """Stop the checks, because the job is over."""
-        self._next.cancel()
-
-
-class Overtime:
-    """
-    The additional time that a job with `collect` gets to return its files when its time is up: it gets the signal LATE
-    (inside/answer.py), and has COLLECT_S. Then it is ended, and the result says that its time was up.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution) -> None:
-        self._runner, self._execution, self.broken = runner, execution, execution.broken
-        self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
-                                           reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))
-
-    def _ask_again(self) -> None:
-        if not self._execution.over and not self._execution.stopped:
-            self._runner.signal(wire.LATE)
-
-    def close(self) -> None:
-        """Stop waiting for the files."""
-        for timer in self._timers:
-            timer.cancel()
-
-
-class Interruption:
-    """
-    One interrupt of one job: a SIGINT to the job's process, sent only when the process has read its whole frame. An
-    earlier one would hit code of leeward, or in a session the previous job.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, job: Execution) -> None:
-        self._reactor, self._job, self.broken = reactor, job, job.broken
-        self._next: Timer | None = None
-        self._try()
-
-    def _try(self) -> None:
-        if self._job.over:
-            return
-        if self._job.taken:
-            self._job.signal(signal.SIGINT)
-            self._next = self._reactor.after(_NUDGE_S, self._nudge)
-        else:
-            self._next = self._reactor.after(_UNREAD_S, self._try)
-
-    def _nudge(self) -> None:
-        if not self._job.over:
-            self._job.signal(signal.SIGURG)
-
-    def close(self) -> None:
-        """Stop, because the job is over or is interrupted again."""
-        if self._next is not None:
-            self._next.cancel()
-
-
-def _rehearse(runner: Runner) -> None:
-    """
-    Take the steps of the answer to *runner*'s job, without any effect, while it runs and the daemon would sleep. After
-    some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and the
-    client would wait until it is loaded again.
-    """
-    runner.leaf.usage()
-    runner.denied()
-    wire.read_reply(wire.NOTHING_TO_TELL, 0)
-    encode_result(0, _ANY)
+            watch, self._output_watch = self._output_watch, None  # a reference cycle would keep the job in memory
+            if watch is not None:
+                watch.close()
