@@ -63,9 +63,6 @@ def _opened(fd: int) -> Iterator[int]:
         os.close(fd)
 
 
-# --- copies -------------------------------------------------------------------------
-
-
 def keep(scratch: int, number: int, name: str, most: int) -> None:
     """
     Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name; the scratch file system
@@ -181,9 +178,6 @@ def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes
     os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-# --- removal ------------------------------------------------------------------------
-
-
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
     """Move *path* to the folder that `_empty` empties."""
     trash = _TRASH.format(number)
@@ -217,9 +211,6 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
                         else:
                             os.unlink(inner, dir_fd=folder)
                 os.rmdir(name, dir_fd=trash)
-
-
-# --- restoring ----------------------------------------------------------------------
 
 
 def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:

@@ -154,9 +154,6 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
             pass  # nobody waits for the answer any more
 
 
-# --- folders ----------------------------------------------------------------------
-
-
 def _own_places(order: Mapping[str, Any], root: bool) -> list[OwnPlace]:
     """Leeward's own sockets that no sandbox of the order's user is shown. That user's are looked for with its rights."""
     user, rows = order["user"], order["registries"]
@@ -273,9 +270,6 @@ def _check_mounts(at: int, path: str, what: str) -> None:
                 raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
             if point != path and folders.within(point, path):
                 raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
-
-
-# --- owners -----------------------------------------------------------------------
 
 
 def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:

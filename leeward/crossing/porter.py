@@ -85,9 +85,6 @@ def main(carried: Carried, born: Born) -> NoReturn:
         os._exit(0)
 
 
-# --- mounts -----------------------------------------------------------------------
-
-
 def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """Mount the trees *fds* on their targets, and allow them in the ruleset."""
     rows: list[dict[str, Any]] = order["mounts"]
@@ -191,9 +188,6 @@ def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
 
 
-# --- what has changed ---------------------------------------------------------------
-
-
 def _bare(held: int = _READ_SEARCH) -> None:
     """Drop all capabilities except *held*, because the content of the upper folder comes from the sandbox."""
     header = Block(struct.pack("Ii", 0x20080522, 0))  # _LINUX_CAPABILITY_VERSION_3, this thread
@@ -209,9 +203,6 @@ def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare()
     return {"bytes": walk.piece(layers.upper(fds[0], order["number"]), order["path"], order["offset"], fds[1])}
-
-
-# --- copies, restoring, discarding --------------------------------------------------
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:

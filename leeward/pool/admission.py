@@ -174,8 +174,6 @@ class Backlog:
         self._counted_from = 0.0
         self._counts = self._counts_before = (0, 0)  # jobs that were started, and refused; in the time before
 
-    # --- what happens ---------------------------------------------------------
-
     def started(self, slot: int, now: float) -> None:
         """The worker *slot* has a job from now on."""
         self._forget(slot)
@@ -215,8 +213,6 @@ class Backlog:
             self._counts_before = self._counts if now - self._counted_from < 2 * seconds else (0, 0)
             self._counts, self._counted_from = (0, 0), now
         self._counts = self._counts[0] + started, self._counts[1] + refused
-
-    # --- what follows ---------------------------------------------------------
 
     def job_time(self, now: float) -> float:
         """Seconds that a job occupies a worker; 0 as long as none has ended."""
@@ -279,8 +275,6 @@ class Admission:
         self.broken = pool.broken
         self.shedding = Shedding(reactor, backlog, lambda: workforce.fast_path)
         ledger.wake, ledger.forget_connection = self.serve, self.shedding.forget
-
-    # --- coming ---------------------------------------------------------------
 
     def admit(self, user: int, memory: int, now: float) -> None:
         """Count a job that *user* sends, with a limit of *memory* bytes; raises as Pool.submit."""
@@ -346,8 +340,6 @@ class Admission:
         """Whether its user's quota, and the share of other users, have room for it."""
         return self.ledger.may_start(ticket.user, ticket.job.limits.memory, ticket.take is not None)
 
-    # --- waiting --------------------------------------------------------------
-
     def wait_again(self, ticket: Ticket, seconds: float) -> None:
         """The runner of *ticket* was lost, and no worker is free: put it at the head of the queue, for at least *seconds*."""
         waited = self._reactor.now() - ticket.waited_from
@@ -383,8 +375,6 @@ class Admission:
         """After a callback has failed: refuse the tickets whose deadline has passed."""
         in_any_case(*(partial(self._expire, ticket, now - ticket.waited_from) for ticket in list(self.queue)
                       if ticket.deadline is not None and ticket.deadline.when <= now))
-
-    # --- whose turn it is -----------------------------------------------------
 
     def serve(self) -> None:
         """Start waiting jobs that may start, as long as there are free workers."""

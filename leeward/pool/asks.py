@@ -58,8 +58,6 @@ class AskBook:
     def __len__(self) -> int:
         return len(self._asks)
 
-    # --- for the broker -------------------------------------------------------
-
     @property
     def listening(self) -> Listening:
         """Return the message that tells a new broker whether a client listens."""
@@ -97,8 +95,6 @@ class AskBook:
     def lost(self) -> None:
         """Forget all asks: the broker has ended, and every connection with it."""
         self._asks = {}
-
-    # --- for listeners --------------------------------------------------------
 
     def after(self, _user: int, number: int) -> dict[str, Any]:
         """Return a page of the waiting asks, from the one after *number* on."""

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 
-
 #: Workers beyond the pool's size, for as long as some are renewed.
 SURPLUS = 1
 
@@ -53,8 +52,8 @@ class Patience:
     """Seconds until the daemon considers its own processes dead. No keys of the configuration; tests change them."""
 
     start: float = 30.0  # seconds for a zygote's imports, and for the first worker after the engine's start
-    zygote: float = 10.0
-    keeper: float = 10.0
+    zygote: float = 10.0  # until a zygote with an order sends a message, which takes milliseconds
+    keeper: float = 10.0  # to arm a runner, or to report the end of one that was killed; both take milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,9 @@ class Settings:
     layout_jobs: int = 0
     layout_time: float = 0.0
     fresh_layout: bool = False
-    warm: bool = True
+    warm: bool = True  # import what most programs import. For a single job that costs more than it saves
     sandboxes: bool = True  # runners can be kept open and given more processes. `leeward run` doesn't need that
-    profile: str = DEFAULT_PROFILE
+    profile: str = DEFAULT_PROFILE  # another one than "python" is shown *show* as well, and has *variables*
     with_home: bool = False  # its sandboxes may have a home folder of their own, and files for an agent's tools
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -143,8 +143,6 @@ class Branch:
         pool = self.pool
         return bool(pool.tickets or len(pool.queue) or pool.sessions or pool.seats or pool.workforce.held)
 
-    # --- when a callback has failed -------------------------------------------
-
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         if self._mending is None and not self._closing:
@@ -153,8 +151,6 @@ class Branch:
     def _mend(self) -> None:
         self._mending = None
         self.zygotes.mend()
-
-    # --- the end --------------------------------------------------------------
 
     def stop(self) -> None:
         """Make no other zygote when this one ends."""
@@ -291,8 +287,6 @@ class Branches:
         layer, message = place.branch.problem
         self._end(place, "it can't be started", self._failed(key, f"{layer}: {message}" if layer else message))
 
-    # --- what users may have --------------------------------------------------
-
     def _freed(self) -> None:
         """For the book: a user may start one more job, which may wait in another pool's queue."""
         if not self._serving and not self._stopped:
@@ -351,8 +345,6 @@ class Branches:
         """Begin no more branches."""
         self._stopped = True
         in_any_case(*(place.branch.stop for place in self._places.values()))
-
-    # --- for the status -------------------------------------------------------
 
     def status(self) -> list[Mapping[str, Any]]:
         """Return one row for each branch, with the memory of its workers in bytes."""

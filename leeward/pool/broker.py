@@ -308,13 +308,9 @@ class BrokerLink:
         if self._places:
             self._start_again()
 
-    # --- messages to the broker -----------------------------------------------
-
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         if self._sender is not None:  # a broker gets all of it when it starts
             self._sender.send(control.encode(message), fds)
-
-    # --- messages from the broker ---------------------------------------------
 
     def _hear(self, events: int) -> None:
         if events & WRITE and self._sender is not None:

@@ -70,8 +70,6 @@ class EgressRecord:
     def __len__(self) -> int:
         return self._kept
 
-    # --- the holders of leases ------------------------------------------------
-
     def leased(self, lease: int, policy: str) -> None:
         """Record that a lease with this number exists. `owned` adds its user."""
         self._held[lease] = Lessee(policy=policy)
@@ -102,8 +100,6 @@ class EgressRecord:
         """Return the holder of a lease; None if the lease is over."""
         return self._held.get(lease)
 
-    # --- recording ------------------------------------------------------------
-
     def add(self, decided: Decided) -> None:
         """Add a decision of the broker."""
         lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
@@ -124,8 +120,6 @@ class EgressRecord:
         most = max(self._rows, key=lambda user: len(self._rows[user]))
         self._rows[most].popleft()
         self._kept -= 1
-
-    # --- reading --------------------------------------------------------------
 
     def rows(self) -> Iterator[RecordedDecision]:
         """The rows of all users, the oldest first."""

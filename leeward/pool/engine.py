@@ -70,8 +70,6 @@ class Engine:
         self.logs_jobs = False  # the log has a line of level info for each job, not only for those that ended badly
         self.exits = Exits(reactor, log)
 
-    # --- start ----------------------------------------------------------------
-
     def start(self) -> bool:
         """
         Bring up the first worker; the others follow while the reactor runs. Returns False if the reactor was stopped
@@ -119,8 +117,6 @@ class Engine:
     def branch(self, key: PoolKey) -> Branch:
         """Return the branch for *key*; BadRequest if a name in it doesn't exist; Busy, ShuttingDown, PoolFailed."""
         return self.main if key == MAIN_POOL else self.branches.of(key)
-
-    # --- what happens ---------------------------------------------------------
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
         """For a branch: a job was reported."""
@@ -187,8 +183,6 @@ class Engine:
                 "pools": self.branches.status(), "fresh_layout": self._settings.fresh_layout,
                 "snapshot": self.main.zygotes.snapshot}
 
-    # --- when a callback has failed -------------------------------------------
-
     def _log_fault(self, cost: str, name: str, error: Exception, trace: list[str], times: int) -> None:
         self.log.warning("a callback failed: a bug of leeward's, please report it", callback=name, cost=cost,
                          times=times, error=told_with_type(error), trace=trace)
@@ -196,8 +190,6 @@ class Engine:
     def broken(self, error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         self.main.broken(error)
-
-    # --- the end --------------------------------------------------------------
 
     def drain(self, seconds: float, done: Callable[[], None]) -> None:
         """Take no more jobs; call *done* when none runs, at the latest after *seconds*."""

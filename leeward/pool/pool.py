@@ -437,8 +437,6 @@ class Pool:
         """The number of live sandboxes."""
         return len(self._seats)
 
-    # --- workers --------------------------------------------------------------
-
     def worker_free(self, worker: Worker) -> None:
         """For the workforce: *worker* can take a job."""
         self.admission.serve_with(worker)
@@ -447,8 +445,6 @@ class Pool:
     def crowded(self) -> bool:
         """Whether jobs wait for a worker, or are likely to wait."""
         return bool(self.queue) or self.admission.shedding.on
-
-    # --- when a callback has failed -------------------------------------------
 
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
@@ -519,8 +515,6 @@ class Pool:
     def over(self) -> bool:
         """Whether the pool is draining, and no job runs or waits."""
         return self._draining and not (self._running or self.queue)
-
-    # --- for the status -------------------------------------------------------
 
     @property
     def tickets(self) -> list[Ticket]:

@@ -80,13 +80,9 @@ TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.RUNNING, SessionEvent.ENDED): SessionState.IDLE,
     (SessionState.IDLE, SessionEvent.LOST): SessionState.LOST,
     (SessionState.RUNNING, SessionEvent.LOST): SessionState.LOST,
-    (SessionState.IDLE, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.RUNNING, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.LOST, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.WAITING, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.IDLE, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.RUNNING, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.LOST, SessionEvent.CLOSED): SessionState.CLOSED,
+    **{(state, SessionEvent.RESET): SessionState.WAITING
+       for state in (SessionState.IDLE, SessionState.RUNNING, SessionState.LOST)},
+    **{(state, SessionEvent.CLOSED): SessionState.CLOSED for state in SessionState if state is not SessionState.CLOSED},
 }
 
 
@@ -114,8 +110,6 @@ class PoolSession:
     def _happen(self, event: SessionEvent) -> None:
         self.state = after("session", TABLE, self.state, event)
         self.since = self._pool.now()
-
-    # --- a worker -------------------------------------------------------------
 
     def acquire(self, opened: Opened, seconds: float) -> None:
         """Wait for a worker, at most *seconds*; *opened* is called once. Refused, BadRequest if waiting is no use."""
@@ -170,8 +164,6 @@ class PoolSession:
         if lease is not None:
             lease.end(why)
 
-    # --- jobs -----------------------------------------------------------------
-
     def run(self, job: Job, done: Done) -> Cancellable:
         """Run *job* in this session; Busy if it has one, waits, or by its user's rate; SessionOver, ShuttingDown."""
         if SessionState.RUNNING is self.state:
@@ -217,8 +209,6 @@ class PoolSession:
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running job. Returns whether there is one."""
         return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
-
-    # --- the end --------------------------------------------------------------
 
     def reset(self, opened: Opened, seconds: float) -> None:
         """

@@ -181,8 +181,6 @@ class Watchdog:
                 os.close(fd)
         self._null = self._slot = -1
 
-    # --- the thread -----------------------------------------------------------
-
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
         looks = 0
@@ -256,8 +254,6 @@ class Watchdog:
         still, self._still = self._still, None
         if still is not None and (still.seconds >= TELL_S or still.timed_out or still.out_of_memory):
             self._reactor.soon(partial(self._report, still))
-
-    # --- limits ---------------------------------------------------------------
 
     def _hold_limits(self, now: float, since: float, still: Standstill) -> None:
         workers = list(self._workers())

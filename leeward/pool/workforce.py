@@ -213,8 +213,6 @@ class Workforce:
         self._reactor.barrier.steps(*(worker.leasing.withdraw for worker in list(self.offers.values())))
         self._offering = False
 
-    # --- arming ---------------------------------------------------------------
-
     def runner_made(self) -> None:
         """For a worker: another runner is armed."""
         self.runners_made += 1
@@ -316,8 +314,6 @@ class Workforce:
         """For the barrier: tell the pool, and end the pauses of all slots, as the callback may have had to end one."""
         self._resting.clear()
         self._work.broken(error)
-
-    # --- for the status -------------------------------------------------------
 
     def states(self) -> dict[str, int]:
         """The number of workers in each state."""

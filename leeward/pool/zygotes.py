@@ -219,8 +219,6 @@ class Zygotes(_ZygoteOwner):
         self._reactor.soon(self._place_orders)
         return old
 
-    # --- another one ----------------------------------------------------------
-
     def on_gone(self) -> None:
         """Handle the zygote's end. Its keepers live on; ordered ones aren't made."""
         on_order = self.on_order()
@@ -255,8 +253,6 @@ class Zygotes(_ZygoteOwner):
             self._engine.blame("", f"zygote: {error}")
             self._log.warning("zygote can't be started", error=str(error))
             self._restart_later()
-
-    # --- the end --------------------------------------------------------------
 
     def mend(self) -> None:
         """Do what a callback that has failed may have left undone."""
@@ -445,8 +441,6 @@ class FreshZygotes(_ZygoteOwner):
     def _rested(self) -> None:
         self._rests = False
         self._go_on()
-
-    # --- the end ------------------------------------------------------------------
 
     def _let_go(self, single: _Single) -> None:
         single.quiet()

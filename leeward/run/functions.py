@@ -79,8 +79,6 @@ class Calling(Execution):
         """A job that has made a call has read its code; the bytes in the pipe may be answers."""
         return self._last > 0 or super().taken
 
-    # --- calls ----------------------------------------------------------------
-
     def _heard(self, body: bytes) -> None:
         """Handle a frame that isn't the reply; PeerError if it isn't a call, or one that isn't allowed."""
         try:
@@ -146,8 +144,6 @@ class Calling(Execution):
             self._answers.clear()
         self._forget(job)
 
-    # --- the time limit ---------------------------------------------------------
-
     @property
     def stood(self) -> float:
         """The seconds for which the clock was stopped, or, if it is stopped now, for which it may be at most."""
@@ -182,8 +178,6 @@ class Calling(Execution):
     def _out_of_time(self) -> None:
         self._time_up = True
         super()._out_of_time()
-
-    # --- different from other jobs --------------------------------------------------
 
     def _offer(self) -> None:
         """None: the fast path reads only the reply of a job, and no calls."""

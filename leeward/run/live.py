@@ -463,8 +463,6 @@ class LiveRunner:
         in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
                                         tuple(self.processes.values())), over, partial(self._lost, self._ending))
 
-    # --- where no controller counts -------------------------------------------
-
     def _stop_ticks(self) -> None:
         if self._ticks is not None:
             self._ticks.cancel()

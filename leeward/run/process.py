@@ -4,7 +4,7 @@ One process of a live runner, seen from the daemon.
 Owns: its pidfd, the daemon's ends of its pipes, its group below the leaf.
 
 Theory of operation. The keeper makes the process on an order (control.Start), and reports Started or Unstarted, then
-Exited. The process sends the listener of its filter on its own birth channel (`ProgramFilter`). When the direct child
+Exited. The process sends the listener of its filter on its own birth channel. When the direct child
 has ended, its pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported,
 once. Descendants that are left are found by their group; without groups, by the session that the child led. A child
 that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a descendant. So is one
@@ -38,70 +38,6 @@ from leeward.wire import control
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
     from leeward.run.live import LiveRunner
-
-
-class ProgramFilter:
-    """
-    The filter of a program: its listener comes on the *birth* channel (None for an interpreter, whose runner listens),
-    for the supervisor. *runner* is the number of the sandbox's runner. *failed* ends the program, whose refused calls
-    would be neither counted nor answered.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, number: int, runner: int, denials: Denials, birth: Channel | None,
-                 failed: Callable[[], None], broken: Callable[[Exception], None]) -> None:
-        self._reactor, self._number, self._runner, self._denials = reactor, number, runner, denials
-        self._birth, self._failed, self.broken = birth, failed, broken
-        self._listening = False
-        if birth is not None:
-            reactor.watch(birth.fileno(), READ, self._born)
-
-    def _born(self, _events: int) -> None:
-        """The listener has arrived, or the program was executed, after which no listener can arrive."""
-        if self._birth is None:
-            return
-        try:
-            received = self._birth.receive()
-        except BlockingIOError:
-            return
-        except (PeerError, OSError):
-            received = None
-        self.close_birth()
-        if received is None:
-            return
-        message, fds = received
-        if isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances:
-            for fd in fds[1:]:
-                os.close(fd)  # the runner's first process has sent the same
-            try:
-                self._denials.add(fds[0], self._number)
-                self._listening = True
-                self._denials.share(self._number, self._runner)
-            except (LeewardError, OSError):
-                os.close(fds[0])
-                self._failed()
-            return
-        for fd in fds:
-            os.close(fd)
-        self._failed()
-
-    def denied(self) -> Mapping[str, int]:
-        """The number of refused calls so far, by name."""
-        return self._denials.counts(self._number) if self._listening else {}
-
-    def close_birth(self) -> None:
-        """Wait for no listener any more. May be called repeatedly."""
-        birth, self._birth = self._birth, None
-        if birth is not None:
-            self._reactor.forget(birth.fileno())
-            birth.close()
-
-    def remove(self) -> None:
-        """Count no more refused calls. May be called repeatedly."""
-        listening, self._listening = self._listening, False
-        if listening:
-            self._denials.remove(self._number)
 
 
 #: Bytes that are read at once: as many as a pipe holds.
@@ -277,9 +213,49 @@ class LiveProcess:
             if fd >= 0:
                 wrote = None if on_output is None else partial(on_output, stream)
                 self._spills[stream] = Spill(reactor, fd, wrote, self._drained, self.broken)
-        self._filter = ProgramFilter(reactor, number, runner.number, denials, birth, self.kill, self.broken)
+        self._denials, self._birth, self._listening = denials, birth, False
+        if birth is not None:
+            reactor.watch(birth.fileno(), READ, self._born)
 
     # --- messages of the keeper and of the process ----------------------------
+
+    def _born(self, _events: int) -> None:
+        """The listener of its filter has arrived, or it was executed, after which none can arrive."""
+        if self._birth is None:
+            return
+        try:
+            received = self._birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        self._close_birth()
+        if received is None:
+            return
+        message, fds = received
+        kept = isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances
+        for fd in fds[kept:]:
+            os.close(fd)  # the runner's first process has sent the second one, too
+        if kept:
+            try:
+                self._denials.add(fds[0], self.number)
+                self._listening = True
+                self._denials.share(self.number, self.runner.number)
+                return
+            except (LeewardError, OSError):
+                os.close(fds[0])
+        self.kill()  # its refused calls would be neither counted nor answered
+
+    def _close_birth(self) -> None:
+        birth, self._birth = self._birth, None
+        if birth is not None:
+            self._reactor.forget(birth.fileno())
+            birth.close()
+
+    def _stop_listening(self) -> None:
+        listening, self._listening = self._listening, False
+        if listening:
+            self._denials.remove(self.number)
 
     def started(self, message: control.Started, pidfd: int) -> None:
         """The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost."""
@@ -417,7 +393,7 @@ class LiveProcess:
 
     def denied(self) -> Mapping[str, int]:
         """The number of refused calls of the process and its descendants so far, by name."""
-        return self._filter.denied()
+        return self._denials.counts(self.number) if self._listening else {}
 
     def close_stdin(self) -> None:
         fd, self.stdin = self.stdin, -1
@@ -531,8 +507,6 @@ class LiveProcess:
         else:
             self._reactor.after(_STEP_S, self._hunting)
 
-    # --- the keeper is dead ---------------------------------------------------
-
     def orphaned(self) -> None:
         """Reap the process when it ends, because its keeper is dead."""
         if self._pidfd >= 0:
@@ -556,8 +530,6 @@ class LiveProcess:
                 spill.idle()
             self._complete()
 
-    # --- descriptors ----------------------------------------------------------
-
     def _happen(self, event: ProcessEvent) -> None:
         self.state = after("process", PROCESS, self.state, event)
 
@@ -576,5 +548,5 @@ class LiveProcess:
         spills, self._spills = tuple(self._spills.values()), {}
         patience, self._patience = self._patience, None
         in_any_case(*([patience.cancel] if patience is not None else []),
-                    self._cancel, self._filter.close_birth, self.close_stdin, self._close_pidfd, self._filter.remove,
+                    self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
                     *(spill.close for spill in spills), partial(self._live.process_gone, self))

@@ -36,14 +36,8 @@ class RunnerEvent(enum.Enum):
 RUNNER: Mapping[tuple[RunnerState, RunnerEvent], RunnerState] = {
     (RunnerState.ARMING, RunnerEvent.READY): RunnerState.ARMED,
     (RunnerState.ARMED, RunnerEvent.LEASED): RunnerState.RUNNING,
-    (RunnerState.ARMING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ARMED, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.RUNNING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ENDING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ARMING, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.ARMED, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.RUNNING, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.ENDING, RunnerEvent.EMPTY): RunnerState.GONE,
+    **{(state, RunnerEvent.ENDED): RunnerState.ENDING for state in RunnerState if state is not RunnerState.GONE},
+    **{(state, RunnerEvent.EMPTY): RunnerState.GONE for state in RunnerState if state is not RunnerState.GONE},
 }
 
 
@@ -71,10 +65,7 @@ PROCESS: Mapping[tuple[ProcessState, ProcessEvent], ProcessState] = {
     (ProcessState.RUNNING, ProcessEvent.EXITED): ProcessState.DRAINING,
     (ProcessState.DRAINING, ProcessEvent.DRAINED): ProcessState.LEFT,
     (ProcessState.LEFT, ProcessEvent.EMPTY): ProcessState.GONE,
-    (ProcessState.STARTING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.RUNNING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.DRAINING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.LEFT, ProcessEvent.LOST): ProcessState.GONE,
+    **{(state, ProcessEvent.LOST): ProcessState.GONE for state in ProcessState if state is not ProcessState.GONE},
 }
 
 

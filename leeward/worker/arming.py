@@ -61,7 +61,7 @@ class Arming:
         self.report: dict[str, str] = {}  # the results of the first runner's self-check
         self._deadlines: dict[int, Timer] = {}  # of runners that are being armed or were killed
         self._waits = False  # for a turn
-        self._stumbles = Stumbles()
+        self._failures, self._failing_since = 0, 0.0  # to arm a runner, one after the other
         self._rests = False  # after a failure, until another runner is tried
         self._without = False  # a live sandbox has the worker, so no runner is needed
 
@@ -69,8 +69,6 @@ class Arming:
     def count(self) -> int:
         """The number of runners that are being armed, or wait for their turn."""
         return self._waits + len([1 for runner in self.runners.values() if runner.state is RunnerState.ARMING])
-
-    # --- asking for one -------------------------------------------------------
 
     def refill(self) -> None:
         """Ask for a turn to arm a runner, if one is wanted: only one, as a keeper makes them one after the other."""
@@ -150,8 +148,6 @@ class Arming:
         self.set_deadline(runner, self._terms.patience.keeper, self._check_armed)
         return number
 
-    # --- its birth ------------------------------------------------------------
-
     def armed(self, number: int, pid: int, fds: list[int]) -> None:
         """Take the descriptors of this runner, which the keeper has made; this object owns *fds*."""
         runner = self.runners[number]
@@ -181,7 +177,7 @@ class Arming:
         self.move(runner, RunnerEvent.READY)
         runner.proves()
         self.store.append(runner)
-        self._stumbles.over()
+        self._failures = 0
         self._pool.runner_made()
         if self._worker.free:
             self._pool.worker_free(self._worker)
@@ -211,8 +207,6 @@ class Arming:
         if deadline is not None:
             deadline.cancel()  # the timer refers to the runner
 
-    # --- what fails -----------------------------------------------------------
-
     def failed(self, number: int, layer: str, text: str) -> None:
         """End this runner: one of its locks couldn't be set, or its arming has failed otherwise."""
         runner = self.runners.get(number)
@@ -233,40 +227,18 @@ class Arming:
         worker is the cause, give the worker up.
         """
         self._pool.worker_failed(self._worker, layer, text, passing=pause is not None)
-        again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))
-        if again is None:
+        now = self._reactor.now()
+        self._failing_since = self._failing_since if self._failures else now
+        self._failures += 1
+        if pause is None or (now - self._failing_since > _STUMBLES_S and not self.store):
             self._worker.doom(f"{layer or 'runner'}: {text}")
         elif not self._rests:
             self._rests = True
-            self._reactor.after(again, self._rested)
+            self._reactor.after(min(pause, _AGAIN_S * 2.0 ** min(self._failures, 10)), self._rested)
 
     def _rested(self) -> None:
         self._rests = False
         self._worker.go_on()
-
-
-class Stumbles:
-    """Successive failures of a worker to arm a runner: how soon another is tried, when the worker is given up. Pure."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._since = 0.0
-
-    def over(self) -> None:
-        """Forget the failures: a runner is armed."""
-        self._count = 0
-
-    def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
-        """
-        Count a failure. Returns the seconds until another runner is tried, *pause* at most; None if the worker has to
-        be given up, because *pause* is None, or there are no armed runners (*store*) for too long.
-        """
-        if not self._count:
-            self._since = now
-        self._count += 1
-        if pause is None or (now - self._since > _STUMBLES_S and not store):
-            return None
-        return min(pause, _AGAIN_S * 2.0 ** min(self._count, 10))
 
 
 def pause_after(error: Exception) -> float | None:

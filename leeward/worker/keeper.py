@@ -51,8 +51,6 @@ class Keeper:
         """Note that one of its runners is ready, and so has passed the whole self-check."""
         self.proved = True
 
-    # --- making ---------------------------------------------------------------
-
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
         """Return the message that orders the keeper from the zygote, and the descriptors to send with it."""
         fds = [self._far_end.fileno(), *([entry.into] if entry.into >= 0 else []), *entry.attach]
@@ -109,8 +107,6 @@ class Keeper:
         if self._pidfd < 0:
             self.gone = True
 
-    # --- messages -------------------------------------------------------------
-
     def receive(self) -> tuple[control.Message, list[int]] | None:
         """The keeper's next message, with descriptors for the caller; None at its end. PeerError, OSError."""
         return self._channel.receive()
@@ -130,8 +126,6 @@ class Keeper:
         # "sockets: used N\nTCP: inuse N orphan N tw N alloc N mem N"
         words = os.pread(self._sockets, 128, 0).split(maxsplit=11)
         return int(words[2]) + int(words[9]) - len(self.listeners)
-
-    # --- what its jobs see ----------------------------------------------------
 
     def show(self, limits: Limits) -> None:
         """Write the next job's *limits* into the files from which programs read the machine's size; OSError."""
@@ -162,8 +156,6 @@ class Keeper:
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
-
-    # --- the end --------------------------------------------------------------
 
     def close(self) -> None:
         """Close the channel. May be called repeatedly."""

@@ -56,8 +56,6 @@ class Leasing:
         self.offered: Runner | None = None  # the runner that is on offer to the fast path
         self.clearing = False  # the listeners can't be leased until the broker has cleared them
 
-    # --- the fast path --------------------------------------------------------
-
     def offer(self) -> None:
         """Offer the next runner to the fast path, if the worker is free."""
         if self.offered is not None or not self._worker.free:
@@ -78,8 +76,6 @@ class Leasing:
             self._pool.offered(runner.number, None)
             if self._pool.fast_path is not None:
                 self._pool.fast_path.withdraw(runner.number)
-
-    # --- ways out -------------------------------------------------------------
 
     def stands(self, fds: list[int]) -> bool:
         """Give the keeper's *fds* to it: it serves. Returns whether it has all; if not, the worker retires."""
@@ -104,8 +100,6 @@ class Leasing:
         """For the broker: no connection of the last job is left."""
         self.clearing = False
         self._reactor.soon(self._worker.go_on)
-
-    # --- leases ---------------------------------------------------------------
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """Take over the job of *caller*, which the fast path has given to the runner on offer."""
@@ -197,8 +191,6 @@ class Leasing:
         if self._reactor.rouse is not None:
             self._reactor.rouse()
         return runner
-
-    # --- their end ------------------------------------------------------------
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """For a job that is over: answer its client, and end its runner."""

@@ -151,8 +151,6 @@ class Worker:
             case _:
                 self.retire(f"keeper says {type(message).__name__}")
 
-    # --- its runners ----------------------------------------------------------
-
     @property
     def armed(self) -> int:
         """How many runners wait for a job."""
@@ -323,8 +321,6 @@ class Worker:
 
     def _happen(self, event: WorkerEvent) -> None:
         self.state = after("worker", WORKER, self.state, event)
-
-    # --- when a callback has failed -------------------------------------------
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""

@@ -246,8 +246,6 @@ class Succession:
         else:
             self._late = True  # no job has seen this layout yet, so its term begins with the first one
 
-    # --- the new one ------------------------------------------------------------
-
     def start(self) -> None:
         """Start a new zygote, unless one is being started or a start is to be tried again."""
         if self._successor is not None or self._again is not None or self._closed:
@@ -320,8 +318,6 @@ class Succession:
     def _try_again(self) -> None:
         self._again = None
         self.start()
-
-    # --- the end ------------------------------------------------------------------
 
     def broken(self, _error: Exception) -> None:
         """For the barrier: a callback has failed. End the new zygote, if there is one."""
