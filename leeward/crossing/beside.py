@@ -26,7 +26,6 @@ from leeward.wire.control import Kind
 #: The values of an order: struct lw_way of keeper.h.
 IN, RULESET = Cell("in"), Cell("ruleset")
 _JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
-
 #: The birth channel of a program, which has it and behind it the ruleset until its execve, and then only 0 to 2.
 _PROGRAMS_BIRTH = 3
 

@@ -21,19 +21,14 @@ from leeward.wire import control
 
 #: A runner's descriptors after the last step. 0 to 2 are the job's own; the rest are close-on-exec.
 JOB, REPLY, BIRTH = 3, 4, 5
-
 #: The sources of these descriptors: the runner's ends of four pipes and of a channel, by their numbers in the keeper.
 ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out", "err", "birth")))
-
 #: Descriptors that outlive an exec: 0 is /dev/null, 1 and 2 are the job's pipes.
 INHERITED = 3
-
-#: Whether only a keeper's first runner tests the supervisor, which has to refuse a call. All others test only the
-#: filter.
+#: Only a keeper's first runner tests the supervisor, which has to refuse a call; all others only the filter.
 PROVE_ONCE = True
 
 _AT_FDCWD = -100
-
 #: The namespaces among the `entrances`.
 _DOORS = tuple(Cell(f"{name} namespace") for name in namespaces.ENTERED)
 _RULESET = Cell("ruleset")

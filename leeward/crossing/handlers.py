@@ -20,10 +20,8 @@ from leeward.inside import main as inside
 
 #: The signals that faulthandler handles, and SIGURG, which follows an interrupt.
 HANDLED = (signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGURG)
-
 #: The size of the kernel's sigset_t; and room for its struct sigaction and its stack_t, which are smaller.
 _SET, _ACTION, _STACK = 8, 64, 64
-
 #: The steps that `take` has made.
 _steps: Sequence[Step] = ()
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
+from leeward.crossing.walk import opened
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Names on the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read,
-#: an empty folder.
+#: Names on the scratch file system, whose root nobody sees: the home, a file that nobody may read, an empty folder.
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 
 
@@ -99,19 +99,12 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
 
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
     """Mount the file or folder *name* of the scratch file system."""
-    fd = os.open(name, _LOOK, dir_fd=scratch)
-    try:
-        tree = native.copy(fd, recursive=False)
-    finally:
-        os.close(fd)
-    try:
+    with opened(os.open(name, _LOOK, dir_fd=scratch)) as fd, opened(native.copy(fd, recursive=False)) as tree:
         native.set_attributes(tree, _ATTRIBUTES | attributes)
         if isinstance(to, int):
             native.move_onto(tree, to)
         else:
             native.move_mount(tree, to)
-    finally:
-        os.close(tree)
 
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:

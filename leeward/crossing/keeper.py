@@ -36,7 +36,6 @@ from leeward.wire.control import Kind
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
 #: Whether the clone copies the pages that a runner which begins in C writes.
 COPY_BY_CLONE = True
-
 #: The devpts from which the daemon opens sandboxes' terminals; only the daemon keeps a descriptor.
 _DEVPTS = Cell("devpts")
 
@@ -57,14 +56,11 @@ def _begins_in_c() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """
-    All that the zygote lays out for its keepers: objects made in a keeper would cost it pages of its own. *beside*: the
-    steps of an interpreter beside a runner's first process; None if there are no such interpreters.
-    """
+    """All that the zygote lays out for its keepers: objects made in a keeper would cost it pages of its own."""
 
     settling: Template  # the steps of the keeper's own setup
     birth: Birth  # the steps of each of its runners
-    beside: Birth | None
+    beside: Birth | None  # the steps of an interpreter beside a runner's first process, if there are such
     kept: Kept  # the data with which C makes runners
     landlocked: bool  # whether the setup creates a Landlock ruleset for the inits
     rehearse: bool  # whether runners rehearse

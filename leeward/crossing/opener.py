@@ -41,11 +41,8 @@ from leeward.spec.own_sockets import OwnPlace
 
 #: Seconds that an order may take, whatever a client's file system does.
 DEADLINE_S = 5
-
-#: Seconds without an order before the next child is made: making one takes 3 ms of a processor, which the sandbox that
-#: is being opened needs first. For an order that comes earlier a child is made at once.
+#: Seconds without an order before the next child is made: that takes 3 ms, which an opening sandbox needs first.
 CALM_S = 0.006
-
 #: User namespaces that are kept for the next sandbox of the same user in the same worker: making one takes 13 ms.
 MOST_MAPS = 64
 _maps: dict[tuple[int, ...], int] = {}

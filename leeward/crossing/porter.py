@@ -138,10 +138,7 @@ def _make(path: str, *, file: bool) -> None:
 
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
-    """
-    Give the sandbox a root of its own with the targets of *rows*, because all runners of a keeper share one root.
-    Everything else is at the same paths as before.
-    """
+    """Give the sandbox a root of its own with the targets of *rows*: all runners of a keeper share one root."""
     taken: list[tuple[str, int, str]] = []  # a path, and a mount for it or a link's text; with neither, a folder
     _take_along("", [row["target"] for row in rows], taken)
     fd = native.filesystem("tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"},
@@ -180,10 +177,7 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 
 
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    """
-    Hide names in a sandbox in which a client's processes run. They may have replaced files by links, so each file is
-    opened without following links, and covered through its descriptor.
-    """
+    """Hide names by descriptors, opened without following links: a client's processes may have put links there."""
     _bare(_MOUNTS)
     return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
 

@@ -32,7 +32,6 @@ _PRESENT, _FILE, _EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
 _PAGE = resource.getpagesize()
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
 _LARGEST = 1 << 32  # bytes; a range beyond it is only reserved, such as a sanitizer's shadow of all memory
-
 #: A small job that defines, calls, formats and prints.
 _SMALL = b'def f(x):\n    return [x]\n\n\nprint(f"{f(1)}")\n'
 

@@ -17,15 +17,12 @@ from leeward.points import point
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
 
 _CACHES = "/tmp/.cache"
-
 #: The interpreter itself ignores these signals; subprocess restores their defaults in its children.
 _LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
-
 #: Names that `room_for_names` adds at most; the table of a bare interpreter has room for 20,000.
 _MOST_NAMES = 1 << 18
 #: A new table takes a hundred pages and more; a new name takes one.
 _MOVED_PAGES = 32
-
 #: leeward's modules, kept alive after they were removed from sys.modules.
 _kept: dict[str, object] = {}
 

@@ -26,18 +26,14 @@ HUGE = True
 _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
-
 #: A gap of at most so many untouched pages is included, because another mapping would cost more.
 _HOLE = 64
 #: At most so many pages of a library's constants are included with the data behind them: one mapping in place of two.
 _CONSTANTS = 32
-
 #: Bytes of a snapshot, at most. Copying 10 MiB takes some 3 ms, and needs twice the memory for that time.
 _MOST = 256 << 20
-
 #: The state of the snapshot in the daemon's status: TAKEN, OFF, or NONE and the reason.
 TAKEN, OFF, NONE = "taken", "off", "none: "
-
 #: Address, bytes, PROT_*
 Part = tuple[int, int, int]
 

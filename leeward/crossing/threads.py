@@ -16,8 +16,7 @@ from leeward._native import threads
 #: Seconds that a thread may take to come to rest, and to end. Some threads scan a folder when they start.
 PATIENCE_S = 2.0
 _TICK_S = 0.001
-#: A thread rests if it was in futex(2) for so many seconds without being scheduled: it waits for work,
-#: and not just for a lock.
+#: Seconds in futex(2) without being scheduled, after which a thread rests: it waits for work, not just for a lock.
 _REST_S = 0.02
 
 

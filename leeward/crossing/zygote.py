@@ -95,10 +95,7 @@ def warm_up(plan: ZygotePlan) -> None:
 
 
 def preload(name: str, idle: Sequence[str]) -> None:
-    """
-    Import one module; threads in *idle* may be ended. ImportError if it can't be imported, or has started a thread: a
-    clone would lack that, and code that waits for it would hang.
-    """
+    """Import one module; ImportError also if it left a thread that isn't in *idle*: a clone would lack it."""
     try:
         with hooks.recorded():
             importlib.import_module(name)

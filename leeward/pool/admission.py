@@ -125,8 +125,7 @@ class Shedding:
 
 #: Job times for which a job may wait, if that is more than the configured delay, so that long jobs can queue.
 JOBS = 10
-#: How long a job may wait under overload: a part of a job time; and a part of the configured delay, where jobs are much
-#: shorter.
+#: How long a job may wait under overload: a part of a job time, or of the configured delay if jobs are much shorter.
 STRICT_JOB, STRICT_DELAY = 0.5, 0.01
 #: Delays after the last refusal before an overload is over.
 REMEMBERED = 10

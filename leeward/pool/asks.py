@@ -26,7 +26,6 @@ from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
 
 #: The most asks that wait: of one user's sandboxes, of all, and in one answer to a listener.
 MOST_OF_USER, MOST, PAGE = 64, 1024, 64
-
 #: Seconds in which a client that listens may come back by another connection.
 GRACE_S = 5.0
 

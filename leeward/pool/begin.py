@@ -58,12 +58,9 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class SeatBounds:
-    """
-    The bounds that the limit on descriptors sets: daemon/descriptors.py. *awake*: live sandboxes that may hold all
-    their descriptors at once, and workers that may be left over when sandboxes and sessions end; 0 for no bound.
-    """
+    """The bounds that the limit on descriptors sets: daemon/descriptors.py."""
 
-    awake: int = 0
+    awake: int = 0  # live sandboxes with all descriptors, and workers left over when sandboxes end; 0 for no bound
     seats: int = 1 << 30  # the number of sandboxes, if there is no session
     price: int = 1  # the number of sandboxes that take the room of one session
 
@@ -176,8 +173,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **ways_out)
     if settings.profile == profiles.SHELL:
-        # If root runs the daemon, its processes have a host id that owns nothing; in the sandbox that id is nobody's as
-        # well.
+        # Of root's daemon, its processes have a host id that owns nothing, and that is nobody's in the sandbox as well.
         return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
     if seal is not None:
         from leeward.pool import seals

@@ -180,10 +180,7 @@ class _PlacedBranch:
 
 
 class Branches:
-    """
-    *plans* makes the settings of a branch (None if there are to be none); *first* is the first of the *workers* slots
-    that their workers may have; an unused branch ends after *idle* seconds.
-    """
+    """*plans* makes the settings of a branch, if there may be any, in *workers* slots from *first* on."""
 
     def __init__(self, reactor: Reactor, ground: Engine, book: Book, plans: Callable[[PoolKey], Settings] | None,
                  *, first: int, first_id: int, workers: int, surplus: int, idle: float) -> None:

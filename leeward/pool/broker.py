@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 #: The most fetches of one user: each has a memory file in the daemon, and its response in the broker.
 MOST_OF_USER = 16
-
 #: Called with the answer that `check_answer` has checked.
 Answered = Callable[[Mapping[str, Any]], None]
 
@@ -106,30 +105,24 @@ def _answering(answered: Answered, answer: Mapping[str, Any]) -> Callable[[], No
 
 #: Seconds for which the channel may accept nothing.
 STUCK_S = 5.0
-
-#: Seconds before another broker is started: the first figure, doubled each time that a broker has lived shortly, up to
-#: the second figure.
+#: Seconds before another broker is started, doubled each time that one has lived shortly, up to the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
 #: A broker that has lived for this many seconds is followed by another one without a longer pause.
 _SOON_S = 30.0
-
 #: Rows that are read in one turn of the loop.
 _TURN = 64
 
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """
-    A worker's listeners, their lease, and the authority by which their TLS is terminated. *clearing*: called when
-    nothing of the previous lease is left in the broker and in the listeners' queues.
-    """
+    """A worker's listeners, their lease, and the authority by which their TLS is terminated."""
 
     number: int
     plan: EgressPlan
     listeners: Sequence[int]
     lease: Leased | None = None
     seal: OpenSeal | None = None
-    clearing: Callable[[], None] | None = None
+    clearing: Callable[[], None] | None = None  # when the broker and the queues have nothing of the last lease
     ends: int = 0  # the number of leases that have ended
 
 
@@ -213,10 +206,7 @@ class BrokerLink:
         return take_back
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
-        """
-        End the lease: no process of that runner is left. Returns whether nothing of it is left in the broker either; if
-        not, *cleared* is called when that is so, unless the worker ends before.
-        """
+        """End the lease. Returns whether nothing of it is left in the broker; if not, *cleared* is called later."""
         place = self._places.get(worker)
         if place is None or place.lease is None:
             return True

@@ -22,7 +22,6 @@ from leeward.wire.egress_control import VERDICTS, Decided
 
 #: Rows that are kept; rows of one answer; ended leases that are remembered.
 MOST_ROWS, PAGE, MOST_PAST = 10_000, 256, 1024
-
 #: In place of a uid: the rows of all users, for the operator; and the owner of a row whose user isn't known.
 EVERYBODY, NOBODY = -1, -2
 

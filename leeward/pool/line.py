@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 W = TypeVar("W", bound="Ticket")
-
 #: How often in a row users with fewer workers may come before the user whose turn it is. Workers of sessions count as
 #: well and are kept for hours, so without this bound their user could wait as long.
 _PASSED = 16
@@ -125,8 +124,7 @@ class FairQueue(Generic[W]):
             return None
         most = max(self._users, key=self.of)
         lanes = self._users[most]
-        # The other user must have at least as many afterwards, otherwise two users would displace each other in turn.
-        # The same holds for connections.
+        # The other user, or connection, must have at least as many afterwards: two would displace each other in turn.
         if self.of(one.user) + 1 > lanes.count - 1:
             own = self._users.get(one.user)
             if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:

@@ -138,13 +138,10 @@ class Ticket:
 
 #: How many times a job is given to another runner because its runner was lost before it had the code.
 _LOSSES = 3
-
 #: The least seconds for which such a job waits for another worker.
 _AGAIN_S = 5.0
-
 #: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
-
 #: Seconds that the processes of jobs have to end after a drain has ended the jobs.
 _CUT_S = 1.0
 

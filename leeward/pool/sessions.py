@@ -91,6 +91,11 @@ def sessions_of(asked: int, workers: int, room: int = 0) -> int:
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
 
 
+def _refusal_of(report: Report) -> Refused:
+    error = None if report.result is None else report.result.error
+    return report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}"))
+
+
 class PoolSession:
     """Made by `Pool.open_session`. *egress*: the client's policy, if it narrows the pool's; *since*: its last use."""
 
@@ -141,10 +146,7 @@ class PoolSession:
 
     def _refused(self, report: Report) -> None:
         self._wait = None
-        why = report.refusal
-        if why is None:
-            error = None if report.result is None else report.result.error
-            why = Busy("no worker could be had" if error is None else f"no worker could be had: {error.message}")
+        why = _refusal_of(report)
         self._why = why.message
         self._happen(SessionEvent.REFUSED)
         self._report_opened(why)
@@ -299,8 +301,7 @@ class Seat:
 
     def _refused(self, report: Report) -> None:
         self._wait = None
-        error = None if report.result is None else report.result.error
-        self._finish(report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}")))
+        self._finish(_refusal_of(report))
 
     def _finish(self, what: Any) -> None:
         opened, self._opened = self._opened, None

@@ -72,15 +72,12 @@ TELL_S = 0.5
 
 @dataclass(slots=True)
 class Standstill:
-    """
-    A time in which the loop didn't turn. *where*: file, line and function of each frame of its thread, the innermost
-    last. *timed_out*, *out_of_memory*: the number of processes that were ended for this reason.
-    """
+    """A time in which the loop didn't turn."""
 
     since: float  # its beginning, by the reactor's clock
     seconds: float = 0.0  # how long it lasted, as far as this thread knows
-    where: tuple[str, ...] = ()
-    timed_out: int = 0
+    where: tuple[str, ...] = ()  # file, line and function of each frame of its thread, the innermost last
+    timed_out: int = 0  # processes that were ended for this reason
     out_of_memory: int = 0
 
 

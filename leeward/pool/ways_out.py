@@ -34,7 +34,7 @@ from leeward.pool.zygotes import EventLog
 from leeward.wire.egress_control import Begin, Sealed
 from leeward.worker.hatch import import_path
 from leeward.worker.orphans import STARTED
-from leeward.worker.terms import NOTHING_LENT, Lent, NoWaysOut, WaysOut
+from leeward.worker.terms import NOTHING_LENT, Lent, WaysOut
 
 if TYPE_CHECKING:
     import subprocess
@@ -52,33 +52,21 @@ Narrowed = tuple[dict[str, Any], dict[str, Any]]
 
 #: The number of authorities that are made together.
 _BATCH = 8
-
-#: The file that the C library's resolver reads, and the folders in which systemd and others keep the list of name
-#: servers.
+#: What the C library's resolver reads, and the folders in which systemd and others keep the list of name servers.
 _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve", "/run/resolvconf",
               "/run/NetworkManager", "/run/nscd")
 
 
-class PoolWays:
-    """
-    For the workers of a pool: `leeward.worker.terms.WaysOut`. *policy* is as `spec.egress.policy_map` makes it; *seals*
-    has the authorities by which the pool's TLS is terminated, if it is.
-    """
+class PoolWays(WaysOut):
+    """For the workers of a pool; *policy* is as `policy_map` makes it, *seals* has the authorities for TLS, if any."""
 
     def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
                  policy: dict[str, Any], name: str, seals: LeaseSeals | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
-        self._asks, self._seals = asks, seals
+        self._asks, self._seals, self.listeners = asks, seals, plan.listeners
+        self.certificates = None if seals is None else seals.certificates
         self._runners: dict[object, int] = {}
         self._standing: set[object] = set()
-
-    @property
-    def listeners(self) -> int:
-        return self._plan.listeners
-
-    @property
-    def certificates(self) -> bytes | None:
-        return None if self._seals is None else self._seals.certificates
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
         if self._seals is None:
@@ -163,7 +151,7 @@ class Exits:
         """The ways out of a pool with these *settings*; Unsupported if a package isn't installed."""
         plan = confinement.plan.egress
         if settings.egress is None or plan is None:
-            return NoWaysOut()
+            return WaysOut()
         check()
         if not plan.routes:
             self._log.warning("egress: this host refuses the route by which every address is a sandbox's own;"
@@ -227,7 +215,6 @@ COMMAND_S = 30.0
 
 #: Bytes that a value can have; the broker takes no more than `egress.values.MOST` of them.
 _MOST = 32768
-
 #: The marker after a value, which is written only if the command has succeeded.
 _SHELL = "(eval \"$1\") && printf '\\0'"
 

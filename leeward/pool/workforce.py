@@ -73,12 +73,9 @@ def _all_serving(workers: Mapping[int, Worker]) -> bool:
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
-
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-
-#: An arming that takes longer (its keeper may be stopped) no longer delays the others; and it gets a full share of
-#: processor time, so that it ends on a busy host, too.
+#: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
 
 
@@ -139,10 +136,7 @@ class Workforce:
         self.make_missing()
 
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
-        """
-        For a worker: it has failed, and retires. *passing*: the cause isn't the worker's, so it tries again by itself,
-        and another one may be made at once if it has to be replaced.
-        """
+        """For a worker that retires; *passing*: it isn't the cause, so another one may be made at once in its place."""
         if not passing:
             self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
         self._maker.worker_failed(worker, layer, message)
@@ -224,10 +218,7 @@ class Workforce:
     # --- renewing -------------------------------------------------------------
 
     def renews(self) -> bool:
-        """
-        For a worker that has had its number of jobs: whether it may retire. Not while no other can be made in its
-        place; workers that went on for that reason retire one after the other.
-        """
+        """Whether a worker that has had its number of jobs may retire: not while no other can be made in its place."""
         if not self._maker.zygotes.stands:
             if not self._overrun:
                 self._overrun = True

@@ -15,7 +15,6 @@ known.
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
 import os
 import socket
@@ -25,14 +24,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.descent import has_ended, parent_and_session
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
-from leeward.run.launch import Streams, birth_channel
+from leeward.run.launch import Streams
 from leeward.run.process import LiveProcess
 from leeward.run.runner import Denials, Runner
 from leeward.wire import control
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a branch has to report after its kernel has said that it forked.
 BRANCH_S = 10.0
-
 #: The reason why there is no branch, if the kernel doesn't give one.
 _NOBODY = "its kernel has forked no branch"
 
@@ -109,10 +106,7 @@ class ForkedProcess(LiveProcess):
 
 
 class KernelBranch(Interpreter):
-    """
-    One branch of the kernel *of*, from the request on. *door* is the daemon's end of its door; *known* returns the
-    numbers of the sandbox's processes, the init's first.
-    """
+    """One branch of the kernel *of*. *door* is our end of its door, *known* returns the sandbox's pids, init first."""
 
     def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
                  ready: Callable[[Runner], None], failed: Callable[[str, str], None], of: Interpreter, door: Channel,
@@ -242,55 +236,39 @@ class KernelBranch(Interpreter):
             os.close(theirs)
 
 
-@dataclass(frozen=True, slots=True)
-class BranchLayout:
-    """A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them."""
-
-    branch: KernelBranch
-    process: LiveProcess
-    ends: list[int]
-    given: contextlib.ExitStack
-
-    def go(self, of: Interpreter) -> None:
-        """Send the descriptors. There is no branch if the kernel *of* has closed its door or is over."""
-        runner = of.runner
-        with self.given:
-            try:
-                if runner.door is None:
-                    raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-                runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                                                            array.array("i", self.ends))],
-                                           socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-            except OSError as error:
-                self.branch.refuse(f"the kernel takes no descriptors: {error}")
-
-
 def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, terms: WorkerSettings,
-            ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
-    """Make everything that a branch of *of* needs, except its process; LeewardError without descriptors."""
-    given = contextlib.ExitStack()
-    with contextlib.ExitStack() as kept:
+            ready: Callable[[Runner], None], failed: Callable[[str, str], None],
+            made: Callable[[KernelBranch, LiveProcess], None]) -> KernelBranch:
+    """
+    Make everything that a branch of *of* needs except its process, tell *made* of it, and send the kernel the
+    descriptors: without a branch if it has closed its door or is over. LeewardError without descriptors.
+    """
+    with Streams.opened(live.owner, "a branch") as streams:
+        job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+        door, far = streams.birth_channel()
+        door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        leaf = SharedLeaf(live.runner.leaf, None)
+        runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
+        runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+
+        def known() -> list[int]:
+            return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
+
+        branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
+        process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+                                on_output=None, on_exit=branch.exited)
+        streams.kept.pop_all()
+        branch.is_process(process)
+        made(branch, process)
         try:
-            streams = Streams(live.owner, given, kept)
-            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
-            door, far = birth_channel(given, kept)
-            door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            if of.runner.door is None:
+                raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+            of.runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                           array.array("i", [far, *streams.theirs]))],
+                                          socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError as error:
-            given.close()
-            raise LeewardError(f"a branch: {error}") from error
-        kept.pop_all()
-    leaf = SharedLeaf(live.runner.leaf, None)
-    runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
-    runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
-
-    def known() -> list[int]:
-        return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
-
-    branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
-    process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
-                            on_output=None, on_exit=branch.exited)
-    branch.is_process(process)
-    return BranchLayout(branch, process, [far, *streams.theirs], given)
+            branch.refuse(f"the kernel takes no descriptors: {error}")
+    return branch
 
 
 def _sender(door: Socket) -> int | None:

@@ -148,10 +148,8 @@ class RunnerOwner(Holder, Protocol):
 #: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
 #: CPython handles a signal that came right before a sleeping call only when that call ends.
 COLLECT_S, _AGAIN_S = 0.5, 0.02
-
 #: Seconds between two checks whether the frame of a job that is to be interrupted was read.
 _UNREAD_S = 0.001
-
 #: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
 _NUDGE_S = 0.02
 
@@ -324,10 +322,7 @@ class Execution:
             self._watch(self._runner.job, WRITE, self._send)
 
     def _not_started(self, status: int | None) -> bool:
-        """
-        Whether the runner was killed from outside before it had read the whole frame. A job that is too large to be
-        read exits, or ends for want of memory, and would do so on another runner, too.
-        """
+        """Whether the runner was killed from outside before it had read the frame; one too large ends any runner."""
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
         return left > 0 and killed and not self._runner.leaf.usage().oom_kills

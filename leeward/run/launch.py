@@ -11,10 +11,10 @@ import enum
 import errno
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from leeward.dataclass import dataclass, field
-from leeward.errors import BadRequest
+from leeward.errors import BadRequest, LeewardError
 from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import pseudo_terminal
 
@@ -26,7 +26,6 @@ MOST_STRINGS, MOST_BYTES, MOST_STRING = 4096, 4 << 20, (128 << 10) - 1
 
 #: The search path if a program's environment has no PATH; as in glibc.
 _PATH = b"/bin:/usr/bin"
-
 #: Exit codes of shells for a program that can't be started: MISSING if there is no such file, else CANNOT.
 MISSING, CANNOT = 127, 126
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
@@ -116,8 +115,19 @@ class Streams:
     """
 
     def __init__(self, owner: tuple[int, int], given: contextlib.ExitStack, kept: contextlib.ExitStack) -> None:
-        self._owner, self._given, self._kept = owner, given, kept
+        self._owner, self.given, self.kept = owner, given, kept
         self.theirs: list[int] = []
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, owner: tuple[int, int], what: str) -> Iterator[Streams]:
+        """For the block, which makes a process; LeewardError about *what* for an OSError there."""
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+            try:
+                yield cls(owner, given, kept)
+            except OSError as error:
+                raise LeewardError(f"{what}: {error}") from error
+            kept.pop_all()
 
     def open(self, stdin: int | Stdio, stdout: int | Stdio, stderr: int | Stdio) -> tuple[int, int, int]:
         """Return the daemon's ends, -1 where there is none."""
@@ -128,45 +138,43 @@ class Streams:
         if devpts < 0:
             raise OSError(errno.ENODEV, "this daemon's sandboxes have no terminals")
         master, slave = pseudo_terminal(devpts, rows, columns)
-        self._given.callback(os.close, slave)
-        self._kept.callback(os.close, master)
+        self.given.callback(os.close, slave)
+        self.kept.callback(os.close, master)
         self.theirs += [slave] * 3
         # Two descriptors of one open file, because the loop watches each of them for other events.
         write_end = os.dup(master)
-        self._kept.callback(os.close, write_end)
+        self.kept.callback(os.close, write_end)
         return write_end, master, -1
 
     def _stream(self, what: int | Stdio, *, write: bool) -> int:
+        if Stdio.PIPE is what:
+            return self.pipe(write=write)
         if isinstance(what, int):
-            self.theirs.append(what)
-            return -1
-        if Stdio.OUT is what:
-            self.theirs.append(self.theirs[-1])
-            return -1
-        if Stdio.NULL is what:
-            null = os.open("/dev/null", (os.O_WRONLY if write else os.O_RDONLY) | os.O_CLOEXEC)
-            self._given.callback(os.close, null)
-            self.theirs.append(null)
-            return -1
-        return self.pipe(write=write)
+            theirs = what
+        elif Stdio.OUT is what:
+            theirs = self.theirs[-1]
+        else:
+            theirs = os.open("/dev/null", (os.O_WRONLY if write else os.O_RDONLY) | os.O_CLOEXEC)
+            self.given.callback(os.close, theirs)
+        self.theirs.append(theirs)
+        return -1
 
     def pipe(self, *, write: bool) -> int:
         """Open a pipe to which the process writes (*write*) or from which it reads. Returns the daemon's end."""
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         ours, theirs = (read_end, write_end) if write else (write_end, read_end)
-        self._given.callback(os.close, theirs)
-        self._kept.callback(os.close, ours)
+        self.given.callback(os.close, theirs)
+        self.kept.callback(os.close, ours)
         os.set_blocking(ours, False)
         if self._owner[0] != os.geteuid():
             os.fchown(theirs, *self._owner)
         self.theirs.append(theirs)
         return ours
 
-
-def birth_channel(given: contextlib.ExitStack, kept: contextlib.ExitStack) -> tuple[Channel, int]:
-    """Make a birth channel. Returns the daemon's end, and the descriptor of the process's end."""
-    here, there = Channel.pair()
-    given.callback(there.close)
-    kept.callback(here.close)
-    here.socket.setblocking(False)
-    return here, there.fileno()
+    def birth_channel(self) -> tuple[Channel, int]:
+        """Make a birth channel. Returns the daemon's end, and the descriptor of the process's end."""
+        here, there = Channel.pair()
+        self.given.callback(there.close)
+        self.kept.callback(here.close)
+        here.socket.setblocking(False)
+        return here, there.fileno()

@@ -10,7 +10,6 @@ which reports the ends of processes that haven't been reported, and calls *over*
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -32,9 +31,9 @@ from leeward.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.run.branches import KernelBranch, lay_out
 from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
-from leeward.run.launch import Command, Exit, Stdio, Streams, birth_channel, block
+from leeward.run.launch import Command, Exit, Stdio, Streams, block
 from leeward.run.lease import Lease
-from leeward.run.porter import Answered, PorterOrder, ordered
+from leeward.run.porter import Answered, PorterOrder
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
@@ -105,7 +104,6 @@ class Awake:
 
 #: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128
-
 #: The first number of a process, so that the supervisor and the log can tell processes' numbers from runners'.
 _FIRST = 1 << 48
 _numbers = itertools.count(_FIRST)
@@ -204,24 +202,21 @@ class LiveRunner:
         data = block(what)
         self._check_room()
         number = next(_numbers)
-        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+        with Streams.opened(self.owner, f"a process of runner {self.number}") as streams:
             try:
-                streams = Streams(self.owner, given, kept)
                 ends = (streams.open(stdin, stdout, stderr) if what.size is None
                         else streams.terminal(self._keeper.devpts, *what.size))
-                memory = memory_file("leeward_command")
-                given.callback(os.close, memory)
-                os.write(memory, data)
-                birth, far = birth_channel(given, kept)
-                on_terminal = what.terminal or what.size is not None
-                nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
-                                   [far, *streams.theirs, memory])
             except OSError as error:
-                if what.size is not None and error.errno == errno.ENOSPC:
-                    raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host"
-                               " has") from error
-                raise LeewardError(f"a process of runner {self.number}: {error}") from error
-            kept.pop_all()
+                if what.size is None or error.errno != errno.ENOSPC:
+                    raise
+                raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host has") from error
+            memory = memory_file("leeward_command")
+            streams.given.callback(os.close, memory)
+            os.write(memory, data)
+            birth, far = streams.birth_channel()
+            on_terminal = what.terminal or what.size is not None
+            nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
+                               [far, *streams.theirs, memory])
         process = self.processes[number] = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, birth, ends, on_output=on_output,
             on_exit=on_exit, terminal=what.size is not None)
@@ -254,15 +249,10 @@ class LiveRunner:
         """
         self._check_room()
         number = next(_numbers)
-        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
-            try:
-                streams = Streams(self.owner, given, kept)
-                job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
-                birth, far = birth_channel(given, kept)
-                nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
-            except OSError as error:
-                raise LeewardError(f"an interpreter of runner {self.number}: {error}") from error
-            kept.pop_all()
+        with Streams.opened(self.owner, f"an interpreter of runner {self.number}") as streams:
+            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+            birth, far = streams.birth_channel()
+            nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
         leaf = SharedLeaf(self.runner.leaf, nest)
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
@@ -314,14 +304,15 @@ class LiveRunner:
                lost: Callable[[str], None]) -> KernelBranch:
         """As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`."""
         def ready(runner: Runner) -> None:
-            self._lease(made.branch, runner, limits, opened, lost)
+            self._lease(made, runner, limits, opened, lost)
+
+        def note(branch: KernelBranch, process: LiveProcess) -> None:
+            self._interpreters[number], self.processes[number] = branch, process
 
         self._check_room()
         number = next(_numbers)
-        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text))
-        self._interpreters[number], self.processes[number] = made.branch, made.process
-        made.go(of)
-        return made.branch
+        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text), note)
+        return made
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
@@ -346,7 +337,11 @@ class LiveRunner:
         """
         self._check_room()
         number = next(_numbers)
-        channel, nest = ordered(lambda five: self._order(number, control.Kind.PORTER, five, apart=apart))
+        with Streams.opened(self.owner, "a porter") as streams:
+            channel, far = streams.birth_channel()
+            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            streams.given.callback(os.close, null)
+            nest = self._order(number, control.Kind.PORTER, [far, null, null, null, null], apart=apart)
         made: PorterOrder | None = None
         process = self.processes[number] = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,

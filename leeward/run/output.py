@@ -38,13 +38,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a limit that are for the ends of both streams, at most. Half of a smaller limit is.
 _ENDS = 1 << 20
-
 #: Bytes that the text about what was left out takes, at most, for each stream.
 NOTE_ROOM = 64
-
 #: Bytes of excess output that are read at once: as many as a pipe holds.
 EXCESS_CHUNK = 64 << 10
-
 #: Seconds between two reads of one stream's excess output: the least, and how many times the delay of the last one.
 _PAUSE_S, _PAUSE_SHARE, _PAUSE_MOST_S = 0.001, 8, 0.1
 
@@ -138,8 +135,7 @@ class Ends:
 
 _CHUNK = 1 << 20
 _READ = 64 << 10
-#: Bytes of a job's pipe once the job has written much, and of the daemon's pipe behind it; every user may have so many
-#: by default.
+#: Bytes of a job's pipe once it has written much, and of our pipe behind it; every user may have so many by default.
 _PIPE = 1 << 20
 #: The pages in the pipe count against the job's memory: the pipe is enlarged to at most 1 / _PIPE_SHARE of that.
 _PIPE_SHARE = 128

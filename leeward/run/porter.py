@@ -6,12 +6,11 @@ Owns: its end of the porter's channel until the answer is there.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
@@ -20,33 +19,11 @@ from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.run.launch import birth_channel
 from leeward.run.verdict import bug
 
-if TYPE_CHECKING:
-    from leeward.isolation.cgroup.nest import GroupNest
-
 _ROOM, _FDS = 1 << 16, 24
-
 #: Called with the answer and its descriptors, which the callee then owns; or with the reason why there is none.
 Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
-
-
-def ordered(order: Callable[[list[int]], GroupNest | None]) -> tuple[Channel, GroupNest | None]:
-    """
-    Make the five ends of a porter, and call *order* with them, which sends them to the keeper. Returns the daemon's end
-    of its channel, and its group; LeewardError if no descriptor is left, or the keeper takes no order.
-    """
-    with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
-        try:
-            channel, far = birth_channel(given, kept)
-            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-            given.callback(os.close, null)
-            nest = order([far, null, null, null, null])
-        except OSError as error:
-            raise LeewardError(f"a porter: {error}") from error
-        kept.pop_all()
-    return channel, nest
 
 
 class PorterRefusal(LeewardError):
@@ -72,10 +49,7 @@ class PorterOrder:
         reactor.watch(channel.fileno(), READ, self._hear)
 
     def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None:
-        """
-        Send the order of a porter begun without one; nothing if that has failed. LeewardError if it can't be sent: the
-        porter is ended, and *answered* isn't called.
-        """
+        """Send the order, unless the porter has failed; LeewardError if it can't be: then *answered* isn't called."""
         if self._answered is None:
             return
         try:

@@ -42,14 +42,10 @@ if TYPE_CHECKING:
 
 #: Bytes that are read at once: as many as a pipe holds.
 CHUNK = 64 << 10
-
 #: Reads that `take` makes at most: a terminal holds some 64 KiB, and a read returns at most 4 KiB of them.
 _READS = 32
-
-#: Output of a background process after its command's end is read and discarded, a chunk in this many seconds, so that
-#: it gets no SIGPIPE and doesn't block for long.
+#: Seconds for a chunk of a background process's output after its command's end: else it blocks, or gets SIGPIPE.
 _IDLY_S = 0.01
-
 #: Fewer bytes than these are few, and the seconds after which more are read.
 _FEW, _GATHER_S = CHUNK // 2, 0.002
 
@@ -158,16 +154,12 @@ class Spill:
 
 #: Seconds for which output is taken after the direct child's end, while a descendant holds the pipe.
 DRAIN_S = 0.05
-
-#: A process that has ended and whose descendants live on is looked at again after so many seconds, doubled up to the
-#: second figure.
+#: Seconds between looks at the descendants of a process that has ended, doubled up to the second figure.
 _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
-
 #: Seconds between two steps of a walk that kills.
 _STEP_S = 0.001
 #: Seconds until another attempt of what found no descriptor, though some are kept for it (`isolation.cgroup.reserve`).
 _AGAIN_S = 0.1
-
 #: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
 #: file system that never answers, such as FUSE or NFS in a folder that the sandbox shows.
 STUCK_S = 10.0
@@ -428,10 +420,7 @@ class LiveProcess:
             spill.slow = True
 
     def signal(self, number: int) -> bool:
-        """
-        Send a signal to the direct child; False if it has ended. It waits until the keeper reports the child, which may
-        have written output before. OSError (EINVAL) if *number* isn't a signal.
-        """
+        """Signal the direct child, once the keeper has reported it; False if it has ended. OSError (EINVAL)."""
         if self.state is ProcessState.STARTING:
             if not 0 <= number < signal.NSIG:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

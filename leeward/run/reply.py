@@ -99,7 +99,6 @@ class FilesBehind:
 
 #: Bytes of a reply that are read in one turn of the loop.
 REPLY_CHUNK = 1 << 20
-
 #: The size of the job's file system is rounded up to a multiple of this.
 _PAGE = 4096
 

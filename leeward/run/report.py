@@ -94,10 +94,8 @@ PLACEMENTS = {
 }
 
 RESULTS = tuple(PLACEMENTS)
-
 #: The fast path takes at most half of this, LW_MOST_OUTPUT; a job whose limit is smaller doesn't take the fast path.
 SHORT_OUTPUT = INLINE
-
 #: A reply above this size counts as a memory file does while it waits for its client.
 LARGE_REPLY = INLINE
 

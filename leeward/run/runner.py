@@ -271,10 +271,7 @@ class Runner:
                     self.close_birth, self._close_entrances, *(partial(os.close, fd) for fd in fds if fd >= 0))
 
     def _close_entrances(self) -> None:
-        """
-        Close the entrances, while the processes live: they should have the last reference to the mount namespace, not
-        the daemon, since it unmounts everything there, for half a millisecond.
-        """
+        """Close the entrances, while processes live: the last one to close unmounts all, for half a millisecond."""
         entrances, self.entrances = self.entrances, ()
         for fd in entrances:
             os.close(fd)

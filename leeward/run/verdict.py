@@ -175,7 +175,6 @@ def bug(error: Exception) -> str:
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 #: The beginning of faulthandler's text.
 FAULT = b"Fatal Python error: "
 
@@ -185,7 +184,6 @@ _FRAME = rb'^  File "([^"\n]{1,600})", line (?:[0-9]{1,9}|\?\?\?) in [^\n]{1,600
 
 #: The beginning of the line for a thread other than the one with the fault.
 _OTHER = b"Thread 0x"
-
 #: The file name in a frame of the zygote's first lines.
 _NO_FILE = b"<string>"
 

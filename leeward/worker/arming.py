@@ -33,16 +33,13 @@ _numbers = itertools.count(1)
 
 #: The init's pidfd, and the daemon's ends of the pipes for job, reply, stdout and stderr.
 _RUNNERS_FDS = 5
-
 #: Seconds until another runner is tried after one that couldn't be armed, because descriptors were short or its group
 #: was removed from outside; doubled with each failure up to the second figure. After a removed group up to the third:
 #: a program that removes groups again and again misses one now and then, so many tries are needed.
 _AGAIN_S, AGAIN_MOST_S, _REMOVED_MOST_S = 0.02, 1.0, 0.1
-
 #: Seconds after which a worker that couldn't arm a runner, and has none in store, is replaced. Not sooner, because a
 #: new worker has more groups that somebody could remove than a runner has.
 _STUMBLES_S = 12.0
-
 #: The longest pause before another runner is tried, by errno; errors that aren't listed are the worker's own fault.
 _PAUSES: dict[int | None, float] = {
     **dict.fromkeys(SHORT, AGAIN_MOST_S), **dict.fromkeys(REMOVED, _REMOVED_MOST_S)}
@@ -222,10 +219,7 @@ class Arming:
         self._stumble("", "a runner ended before it was ready", pause)
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
-        """
-        Handle a failure to arm a runner: try another one after *pause* seconds at most; if that is None because the
-        worker is the cause, give the worker up.
-        """
+        """Handle a failure to arm: try again after *pause* seconds at most; None if the worker has to be given up."""
         self._pool.worker_failed(self._worker, layer, text, passing=pause is not None)
         now = self._reactor.now()
         self._failing_since = self._failing_since if self._failures else now

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Seconds for a process of `is_refused`. It takes a tenth of one, and a hundred times as long on an emulated machine.
 _LONG_S = 30.0
-
 #: The exit status that says "refused".
 REFUSED = 3
 
@@ -28,10 +27,7 @@ def _command(statements: str, places: Sequence[str] = ()) -> list[str]:
 
 
 def is_refused(module: str, call: str) -> bool:
-    """
-    Whether *call*, of a function of *module*, returns true in a process of its own, which may enter namespaces without
-    effect on this one. False also if that process fails.
-    """
+    """Whether *call* returns true in a process of its own, which may enter namespaces; False also if that fails."""
     import subprocess  # most daemons never need it
 
     statements = f"from {module} import {call.partition('(')[0]}\nsys.exit({REFUSED} if {call} else 0)\n"

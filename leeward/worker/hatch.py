@@ -114,10 +114,7 @@ def entry(control: int) -> str:
 
 
 def _needed(backing: Sequence[str]) -> list[str]:
-    """
-    Return the folders of leeward and msgpack, and the file of cffi's backend; the last two are *backing* for an
-    interpreter of another version.
-    """
+    """Return the folders of leeward and msgpack, and cffi's file; *backing* has the last two of another interpreter."""
     own = [os.path.dirname(os.path.realpath(str(module.__file__))) for module in (leeward, msgpack)]
     return [own[0], *(backing or [own[1], os.path.realpath(_cffi_backend.__file__)])]
 

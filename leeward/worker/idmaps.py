@@ -14,8 +14,7 @@ from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
 from leeward.errors import KernelRefusal, Unsupported
 
-#: A daemon run by root gives worker n the host id WORKER_UID_BASE + n. It is above all ids that login.defs, subuid and
-#: the container ranges of distributions use, and below 2^31.
+#: The host id of root's worker 0: above what login.defs, subuid and the containers of distributions use, below 2^31.
 WORKER_UID_BASE = 2_000_000_000
 
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2), Linux 4.9
@@ -26,10 +25,7 @@ CONTAINER_UID_BASE = 60_600
 
 
 def first_worker_id(maps: Iterable[str], workers: int) -> int:
-    """
-    Return the first of *workers* successive host ids that a daemon run by root can give away, by *maps*, the texts of
-    its /proc/self/uid_map and gid_map; Unsupported if too few are mapped.
-    """
+    """Return the first of *workers* successive host ids that root may give away, by the texts of its id maps."""
     spans = [[(int(first), int(first) + int(count)) for first, _, count in map(str.split, text.splitlines())]
              for text in maps]
     for base, end in ((WORKER_UID_BASE, 1 << 31), (CONTAINER_UID_BASE, 61_184)):

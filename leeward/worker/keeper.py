@@ -25,10 +25,7 @@ from leeward.worker.orphans import reap
 
 
 class Keeper:
-    """
-    One keeper. *proved*: one of its runners has passed the whole self-check, so later ones needn't test the supervisor.
-    *listeners*: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
-    """
+    """One keeper. The broker accepts from its *listeners*, which are as `isolation.egress.steps` orders them."""
 
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
         """Make the channel; with *limits* the keeper makes the files that tell jobs theirs."""
@@ -48,7 +45,7 @@ class Keeper:
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
-        """Note that one of its runners is ready, and so has passed the whole self-check."""
+        """Note that one of its runners has passed the whole self-check: later ones needn't test the supervisor."""
         self.proved = True
 
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
@@ -62,17 +59,11 @@ class Keeper:
         return self._channel.fileno()
 
     def made(self, pid: int, pidfd: int) -> None:
-        """
-        Note that the keeper exists, and waits for its id maps. This object owns *pidfd* from now on, and the worker
-        watches it: when it is readable the keeper has ended, and the worker calls `collect`.
-        """
+        """Note that the keeper exists, and take *pidfd*; the worker watches it, and calls `collect` at its end."""
         self.pid, self._pidfd = pid, pidfd
 
     def map(self, inside: int, ids: tuple[int, int]) -> None:
-        """
-        Write the keeper's id maps, and let it continue. *inside* is the uid and gid in its user namespace, *ids* are
-        both on the host; KernelRefusal, OSError if they can't be written, or it is gone.
-        """
+        """Write the keeper's id maps, of *inside* to the host's *ids*, and let it continue; KernelRefusal, OSError."""
         self._sockets = os.open(f"/proc/{self.pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
         write_id_maps(self.pid, inside, *ids)
         self._channel.send(control.Mapped())
@@ -184,10 +175,7 @@ class Keeper:
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 
 
-@point("worker.keeper")
-def make_keeper(reactor: Reactor, limits: Limits) -> Keeper:
-    """Return a new keeper's object, on the loop of its daemon. See `Keeper`."""
-    return Keeper(reactor, limits)
+make_keeper = point("worker.keeper")(Keeper)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:

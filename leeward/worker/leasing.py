@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from leeward.worker.worker import Worker
 
 _NO_LISTENERS = "no descriptors were left for its listeners"
-
 #: Seconds after an answer before its runner is ended, so that the client can run first; not if jobs wait.
 _COURTESY_S = 0.0005
-
 #: Seconds after which a runner that hasn't ended gets a full share of processor time, on a busy host.
 _PATIENCE_S = 0.1
 

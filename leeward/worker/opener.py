@@ -34,7 +34,6 @@ LATE_S = 10.0
 MOST_ORDERS, MOST_OF_USER = 32, 8
 
 _ROOM = 1 << 16
-
 #: Called with descriptors of the trees, which the callee owns, and device and inode of each; or with the failure.
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
 
@@ -44,10 +43,7 @@ def _entry(control: int) -> str:
 
 
 class Opener:
-    """
-    The opener's process, and its orders. *own* returns the daemon's own sockets, which can't be mounted; others of
-    leeward's are found by the opener.
-    """
+    """The opener's process, and its orders. *own* returns the daemon's own sockets, which can't be mounted."""
 
     def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
         self._reactor, self._own = reactor, own

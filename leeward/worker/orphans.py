@@ -13,7 +13,6 @@ from leeward.errors import SHORT
 
 #: LW_HELPER of _native/src/beside.h.
 _HELPER = "lw-helper"
-
 #: Children that we have started in sessions of their own, and that the code waits for which has started them.
 STARTED: set[int] = set()
 

@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 #: Failed removals of groups, by errors other than EBUSY, after which a group is given up; and seconds between tries.
 _REMOVES, _REMOVE_S = 100, 0.05
-
 #: Seconds after which the steps of retiring are taken again when a callback has failed.
 _MEND_S = 0.5
-
 #: Seconds after a keeper's death until its inits, which die with it, are looked for.
 _ORPHANS_S = 0.1
 
@@ -71,10 +69,7 @@ WORKER: Mapping[tuple[WorkerState, WorkerEvent], WorkerState] = {
 
 
 class Worker:
-    """
-    *slot* is its number in the pool, from which the cgroup and the host uid follow; *leasing* has the job, session or
-    live sandbox that has it.
-    """
+    """*slot*, its number in the pool, gives cgroup and host uid; *leasing* has the job, session or live sandbox."""
 
     costs = "worker"
     outdated = False  # another zygote has followed the one that made this worker's keeper
@@ -115,8 +110,7 @@ class Worker:
         try:
             self.keeper.map(self._terms.uid, self.ids)
         except (KernelRefusal, OSError) as error:
-            # Reported as a failure: maps that can't be written once can't be written the next time, so the next try has
-            # to wait.
+            # Reported as a failure, so that the next try, which will fail as well, waits.
             self._owner.worker_failed(self, "namespaces", f"id maps: {error}")
             self.retire(f"id maps: {error}")
 
@@ -337,10 +331,7 @@ class Worker:
 
 
 class Removal:
-    """
-    The groups of one worker's runners. *emptied* is called when one was removed that couldn't be at first, *failed*
-    with the reason why one can't be, *broken* with an exception of a callback.
-    """
+    """The groups of a worker's runners. *emptied*: one was removed that couldn't be; *failed*: why one can't be."""
 
     costs = "worker"
 

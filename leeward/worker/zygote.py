@@ -187,8 +187,7 @@ class Zygote:
             os.close(pidfd)
 
 
-#: Seconds until another try, after a successor that couldn't be started or ended before it was ready; doubled each time
-#: up to the second figure.
+#: Seconds until another try, after a successor that was never ready; doubled each time up to the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 1.0, 300.0
 
 
