@@ -52,19 +52,6 @@ def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
     return descriptors.steps([*wanted, *rules], birth.INHERITED)
 
 
-def _folder(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    """The current folder of a job; a program's folder is part of its command."""
-    return [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else []
-
-
-def _privileges(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return [*privileges.steps(), *privileges.powerless_proof()]
-
-
-def _landlock(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return landlock.again_steps(plan.landlock, _birth_of(kind) + 1)
-
-
 def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
     """Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs."""
     program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
@@ -87,21 +74,18 @@ def _birth_of(kind: Kind) -> int:
     return birth.BIRTH if Kind.INTERPRETER is kind else _PROGRAMS_BIRTH
 
 
-def _nothing(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return []
-
-
 #: The steps by layer, in the order of `birth.ORDER`.
 LAYERS: dict[str, Layer] = {
     "descriptors": _descriptors,
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=Kind.TERMINAL is kind),
-    "mounts": _folder,      # the mounts are there
-    "entrances": _nothing,  # the first process has sent the entrances
+    # the mounts are there; a program's folder is part of its command
+    "mounts": lambda plan, kind: [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else [],
+    "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
-    "privileges": _privileges,
-    "landlock": _landlock,
-    "rules' paths": _nothing,  # closed with all others
+    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.powerless_proof()],
+    "landlock": lambda plan, kind: landlock.again_steps(plan.landlock, _birth_of(kind) + 1),
+    "rules' paths": lambda plan, kind: [],  # closed with all others
     "seccomp": _seccomp,
     "self-check": _proof,
 }

@@ -95,7 +95,8 @@ def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterato
     libraries = {(each.inode, each.name) for each in mappings if each.inode and each.rights[2] == "x"}
     for mapping, before in zip(mappings, [None, *mappings], strict=False):
         if mapping.rights in ("rw-p", "r--p") and not mapping.start <= storage < mapping.end and (
-                (mapping.inode, mapping.name) in libraries or mapping.name == "[heap]" or _within(mapping, arenas)):
+                (mapping.inode, mapping.name) in libraries or mapping.name == "[heap]"
+                or (arenas[0] <= mapping.start and mapping.end <= sum(arenas))):
             yield mapping, before
 
 
@@ -103,11 +104,6 @@ def _mapping(line: str) -> Mapping:
     span, rights, _, _, inode, *name = line.split(maxsplit=5)
     start, end = (int(number, 16) for number in span.split("-"))
     return Mapping(start, end, rights, int(inode), name[0].strip() if name else "")
-
-
-def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
-    start, size = arenas
-    return start <= mapping.start and mapping.end <= start + size
 
 
 def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:

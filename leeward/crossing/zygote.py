@@ -137,13 +137,9 @@ class KeeperSpawner:
                 if fd in self._keepers:
                     self._reap(fd)
                 elif not self._hear():
-                    self._reap_dead()
+                    for pidfd in self._keepers:  # those that aren't dead yet are the daemon's to reap
+                        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
                     return
-
-    def _reap_dead(self) -> None:
-        """Reap dead keepers for the last time. Those that aren't reaped here are the daemon's."""
-        for pidfd in list(self._keepers):
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
     def _hear(self) -> bool:
         received = self._channel.receive()

@@ -55,7 +55,6 @@ class Shedding:
 
     @property
     def on(self) -> bool:
-        """Whether any connection is shed."""
         return bool(self._connections)
 
     def quiet(self, connection: int) -> bool:
@@ -193,11 +192,9 @@ class Backlog:
             self._standing_since = now
 
     def idle(self) -> None:
-        """No job that may start waits any more."""
         self._standing_since = None
 
     def full(self, now: float) -> None:
-        """A job was refused because the queue is full."""
         if self.delay and self._average is not None and self._stands(now):
             self._refused = now
 

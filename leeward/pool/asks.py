@@ -32,8 +32,6 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HeldAsk:
-    """An ask that waits."""
-
     number: int  # the number that the broker has given the ask
     lease: int
     user: int  # the uid of the sandbox's user

@@ -107,22 +107,18 @@ class Branch:
         return worker
 
     def overrun(self) -> None:
-        """Log that workers go on past their number of jobs."""
         self.log.warning("no zygote: workers go on past their number of jobs",
                          recycle_after=self.settings.recycle_after)
 
     def making_failed(self, slot: int, message: str) -> None:
-        """Record that a worker's keeper couldn't be ordered."""
         self.blame("", message)
         self.log.warning("no worker can be made", worker=slot, error=message)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """Record that a worker has failed, and why."""
         self.blame(layer, message)
         self._engine.worker_failed(worker, layer, message)
 
     def runner_made(self) -> None:
-        """Record that a runner is armed."""
         self.problem, self.stood = None, True
         self.zygotes.runner_made()
 
@@ -133,7 +129,6 @@ class Branch:
             self._reactor.soon(self._troubled)
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
-        """For the pool: a job was reported."""
         self.zygotes.job_ended()
         self._engine.job_ended(ticket, report)
 
@@ -339,7 +334,6 @@ class Branches:
             self._timer = self._reactor.after(_LOOK_S, self._look)
 
     def stop(self) -> None:
-        """Begin no more branches."""
         self._stopped = True
         in_any_case(*(place.branch.stop for place in self._places.values()))
 

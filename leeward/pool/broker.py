@@ -96,11 +96,7 @@ class Fetches:
         """The broker has ended: answer all its fetches as failed."""
         waiting, self._waiting = self._waiting, {}
         answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")
-        in_any_case(*(_answering(answered, answer) for _, answered in waiting.values()))
-
-
-def _answering(answered: Answered, answer: Mapping[str, Any]) -> Callable[[], None]:
-    return lambda: answered(answer)
+        in_any_case(*(partial(answered, answer) for _, answered in waiting.values()))
 
 
 #: Seconds for which the channel may accept nothing.
@@ -154,7 +150,6 @@ class BrokerLink:
 
     @property
     def stands(self) -> bool:
-        """Whether there is a broker."""
         return self._channel is not None
 
     # --- for the workers ------------------------------------------------------

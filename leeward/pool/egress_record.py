@@ -37,8 +37,6 @@ class Lessee:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A row of the record."""
-
     number: int  # its number among the rows of its user, from 1 on
     serial: int  # its number among all rows, from 1 on
     lessee: Lessee
@@ -82,7 +80,6 @@ class EgressRecord:
                 lessee.about = about
 
     def seated(self, lease: int, sandbox: str) -> None:
-        """Record that the lease belongs to this sandbox."""
         lessee = self._held.get(lease)
         if lessee is not None:
             lessee.about = {"kind": "sandbox", "sandbox": sandbox}
@@ -100,7 +97,6 @@ class EgressRecord:
         return self._held.get(lease)
 
     def add(self, decided: Decided) -> None:
-        """Add a decision of the broker."""
         lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
         self.verdicts[decided.verdict] += 1
         self.sent += decided.sent
@@ -111,14 +107,11 @@ class EgressRecord:
             RecordedDecision(number, self._serial, lessee, decided))
         self._kept += 1
         if self._kept > MOST_ROWS:
-            self._forget_one()
+            most = max(self._rows, key=lambda user: len(self._rows[user]))
+            self._rows[most].popleft()
+            self._kept -= 1
         wake = [ticket for ticket, (user, _) in self._waiting.items() if user in (EVERYBODY, lessee.user)]
         in_any_case(*(self._waiting.pop(ticket)[1] for ticket in wake))
-
-    def _forget_one(self) -> None:
-        most = max(self._rows, key=lambda user: len(self._rows[user]))
-        self._rows[most].popleft()
-        self._kept -= 1
 
     def rows(self) -> Iterator[RecordedDecision]:
         """The rows of all users, the oldest first."""

@@ -119,7 +119,6 @@ class Engine:
         return self.main if key == MAIN_POOL else self.branches.of(key)
 
     def job_ended(self, ticket: Ticket, report: Report) -> None:
-        """For a branch: a job was reported."""
         result = report.result
         if result is not None:
             silent = result.outcome in _ORDINARY and result.limit is None and not self.logs_jobs
@@ -135,7 +134,6 @@ class Engine:
             self._watcher.job_ended(ticket, report)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """For a branch: a worker has failed."""
         self.log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
         if self._watcher is not None:
             self._watcher.worker_failed(worker.slot)
@@ -153,7 +151,6 @@ class Engine:
 
     @property
     def workers(self) -> list[Worker]:
-        """The workers of all pools."""
         return [worker for pool in self.pools for worker in pool.workforce.workers]
 
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:

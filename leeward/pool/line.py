@@ -86,7 +86,6 @@ class FairQueue(Generic[W]):
                 yield from lane
 
     def of(self, user: int) -> int:
-        """The number of waiting entries of *user*."""
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count
 

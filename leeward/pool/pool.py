@@ -54,10 +54,6 @@ def interleave(number: int, shards: int, lives: int = 0) -> None:
     _numbers = itertools.count(1 + number + lives * _LIFE * shards, shards)
 
 
-def _next_number() -> int:
-    return next(_numbers)
-
-
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
@@ -76,7 +72,7 @@ class Ticket:
     patience: float = 0.0
     losses: int = 0
     user: int = 0  # the sender's uid
-    number: int = field(default_factory=_next_number)
+    number: int = field(default_factory=lambda: next(_numbers))
     runner: int = 0  # the number of the runner that has the job, or had it; 0 before
     waited: float = 0.0  # seconds for which the job has waited for a worker
     cancelled: bool = False  # `cancel` was called
@@ -112,7 +108,6 @@ class Ticket:
         return True
 
     def finished(self, report: Report) -> None:
-        """For its execution: the job is over."""
         self.pool.finished(self, report)
 
     def lost(self) -> None:
@@ -120,7 +115,6 @@ class Ticket:
         self.pool.lost(self)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: pass the error on to the pool."""
         self.pool.broken(error)
 
     def answer(self, report: Report) -> None:
@@ -178,7 +172,6 @@ class Pool:
         self.done = self.failed = 0
 
     def open(self) -> None:
-        """Make all workers."""
         self.workforce.make_missing()
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
@@ -254,7 +247,6 @@ class Pool:
             worker.leasing.lent(ticket)
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
-        """Give *worker* to a session."""
         try:
             taken = take(worker)
         except Exception as error:
@@ -271,7 +263,6 @@ class Pool:
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
-        """For a ticket: its job is over."""
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
         elif not self._forget(ticket):
@@ -377,10 +368,6 @@ class Pool:
     def forget_seat(self, seat: Seat) -> None:
         self._seats.discard(seat)
 
-    def _drain_sessions(self) -> None:
-        """Take the workers of sandboxes, and of sessions that have no job."""
-        in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
-
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
         """For a session: call *take* with a worker, within *seconds*. Returns the ticket, if it waits; as `submit`."""
@@ -431,7 +418,6 @@ class Pool:
 
     @property
     def seats(self) -> int:
-        """The number of live sandboxes."""
         return len(self._seats)
 
     def worker_free(self, worker: Worker) -> None:
@@ -467,7 +453,9 @@ class Pool:
         self._draining = self.admission.closed = True
         self._drained = done
         self._cut_at = self.now() + seconds
-        self._reactor.barrier.steps(*self._refusals(), self._drain_sessions)
+        # The workers of sandboxes, and of sessions that have no job, are taken.
+        self._reactor.barrier.steps(*self._refusals(), *[session.drain for session in self._sessions],
+                                    *[seat.drain for seat in self._seats])
         self._reactor.at(self._cut_at, self.cut)
         self._reactor.soon(self.check_drained)
 
@@ -515,7 +503,6 @@ class Pool:
 
     @property
     def tickets(self) -> list[Ticket]:
-        """The tickets of the jobs that run."""
         return list(self._running)
 
     @property
@@ -528,7 +515,6 @@ class Pool:
         return self.workforce.free() is not None
 
     def counts(self) -> dict[str, dict[str, int] | int]:
-        """The pool's part of `leeward status`."""
         return {
             **self.workforce.counts(),
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.admission.refused},

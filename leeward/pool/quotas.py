@@ -33,8 +33,6 @@ NONE = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """Every user's quota."""
-
     others: Quota = NONE  # the quota of users who are neither in *users* nor in *exempt*
     users: Mapping[int, Quota] = field(default_factory=dict)  # by uid
     exempt: tuple[int, ...] = ()  # uids without a quota, unless they are in *users*; all other users are guests
@@ -135,7 +133,8 @@ class Ledger:
     def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
         """Whether *user* may run one more job; *lasting*: a session or a sandbox, for which a worker may be made."""
         guest = self.quotas.guest(user)
-        if guest and self._of_guests() >= self.quotas.all_guests(self._workers(lasting)):
+        of_guests = self._running - sum(self.running(each) for each in set(self.quotas.exempt)) if guest else 0
+        if guest and of_guests >= self.quotas.all_guests(self._workers(lasting)):
             return False
         quota = self.quotas.of(user)
         if quota is NONE and not guest:
@@ -152,9 +151,6 @@ class Ledger:
     def account_of(self, user: int) -> _Account | None:
         """Return the account of *user*, for the ledgers of other pools."""
         return self._accounts.get(user)
-
-    def _of_guests(self) -> int:
-        return self._running - sum(self.running(user) for user in set(self.quotas.exempt))
 
     def start(self, user: int, memory: int) -> None:
         account = self._account(user)

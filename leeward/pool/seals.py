@@ -68,7 +68,6 @@ def make(policy: Policy) -> Seal | None:
 
 
 def make_for_lease(secret_count: int) -> LeaseSeal:
-    """Return a new authority, and new placeholders."""
     x509, hashes, ec = cryptography()
     from cryptography.hazmat.primitives import serialization as forms  # of the extra `egress`
 

@@ -204,7 +204,6 @@ class PoolSession:
             self._lease.offer(self.limits, client)
 
     def job_over(self) -> None:
-        """For the ticket of the session's job: the job is over."""
         if SessionState.RUNNING is self.state:
             self._happen(SessionEvent.ENDED)
 
@@ -309,11 +308,9 @@ class Seat:
             opened(what)
 
     def drain(self) -> None:
-        """Tell the owner that the daemon ends."""
         self._drained()
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         lost = self._lost
         in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
 

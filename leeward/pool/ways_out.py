@@ -139,8 +139,6 @@ class LeaseSeals:
 
 
 class Exits:
-    """The ways out of all pools of an engine."""
-
     def __init__(self, reactor: Reactor, log: EventLog) -> None:
         self._reactor, self._log = reactor, log
         self.record = EgressRecord()  # the egress log
@@ -177,13 +175,11 @@ class Exits:
 
     def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
               answered: Answered) -> Callable[[], None]:
-        """As `BrokerLink.fetch`."""
         if self.broker is None:
             raise Busy("there is no broker")
         return self.broker.fetch(lease, about, fds, user, answered)
 
     def close(self) -> None:
-        """End the broker, because the daemon ends."""
         if self.broker is not None:
             self.broker.close()
 

@@ -43,8 +43,9 @@ def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
     failure; *surplus*: workers that there may be beyond *size*.
     """
     there = len(workers) + len(resting)
-    if there > size or (there == size and (not surplus or resting or not _all_serving(workers) or not any(
-            worker.outdated and worker.free for worker in workers.values()))):
+    if there > size or (there == size and (
+            not surplus or resting or any(WorkerState.SERVING is not worker.state for worker in workers.values())
+            or not any(worker.outdated and worker.free for worker in workers.values()))):
         return None
     return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
 
@@ -65,10 +66,6 @@ def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
 
 def _ready(worker: Worker) -> bool:
     return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
-
-
-def _all_serving(workers: Mapping[int, Worker]) -> bool:
-    return all(WorkerState.SERVING is worker.state for worker in workers.values())
 
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
@@ -163,14 +160,12 @@ class Workforce:
     # --- jobs -----------------------------------------------------------------
 
     def free(self) -> Worker | None:
-        """A worker that can take a job, or None."""
         for worker in self.by_slot.values():
             if worker.free:
                 return worker
         return None
 
     def worker_free(self, worker: Worker) -> None:
-        """For a worker: it can take a job."""
         self._failures.pop(worker.slot, None)
         if self._outdated:
             self._relieve()
@@ -181,7 +176,6 @@ class Workforce:
 
     @property
     def crowded(self) -> bool:
-        """For a worker: whether jobs wait for a worker."""
         return self._work.crowded
 
     @property
@@ -208,7 +202,6 @@ class Workforce:
         self._offering = False
 
     def runner_made(self) -> None:
-        """For a worker: another runner is armed."""
         self.runners_made += 1
         self._maker.runner_made()
 
@@ -307,7 +300,6 @@ class Workforce:
         self._work.broken(error)
 
     def states(self) -> dict[str, int]:
-        """The number of workers in each state."""
         workers = self.by_slot.values()
         busy = sum(worker.busy for worker in workers)
         idle = sum(worker.free for worker in workers)

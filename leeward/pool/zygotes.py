@@ -99,7 +99,6 @@ class Zygotes(_ZygoteOwner):
         self.succession.begin()
 
     def adopt(self, hatched: Hatched) -> None:
-        """Use this zygote for the keepers."""
         self._ready, self._words = False, ""
         self.current = Zygote(self._reactor, hatched, ready=self._on_ready, made=self.on_made,
                               failed=self.on_failed, said=self.on_words, gone=self.on_gone)
@@ -108,18 +107,15 @@ class Zygotes(_ZygoteOwner):
 
     @property
     def stands(self) -> bool:
-        """Whether a zygote serves."""
         return self.current is not None and self._ready
 
     @property
     def snapshot(self) -> str:
-        """The snapshot of the zygote that serves."""
         return PENDING if self.current is None else self.current.snapshot
 
     # --- orders ---------------------------------------------------------------
 
     def order(self, worker: Worker) -> None:
-        """Order the keeper of *worker*."""
         self._waiting.append(worker)
         if self._ready:
             self._reactor.soon(self._place_orders)
@@ -271,14 +267,11 @@ class Zygotes(_ZygoteOwner):
         in_any_case(self.succession.close, left if zygote is None else partial(zygote.retire, seconds, left))
 
     def end(self) -> None:
-        """End the zygote and reap it; see Zygote.end."""
         zygote, self.current = self.current, None
         in_any_case(*([zygote.end] if zygote is not None else []), self.succession.close)
 
 
 class _Single:
-    """A zygote that makes one keeper."""
-
     __slots__ = ("due", "ready", "words", "worker", "zygote")
 
     def __init__(self) -> None:
@@ -315,7 +308,6 @@ class FreshZygotes(_ZygoteOwner):
         self.snapshot = PENDING  # the snapshot of the zygote that became ready last
 
     def order(self, worker: Worker) -> None:
-        """Order the keeper of *worker*, from a zygote of its own."""
         self._waiting.append(worker)
         self._reactor.soon(self._go_on)
 
@@ -350,7 +342,6 @@ class FreshZygotes(_ZygoteOwner):
             self._fail(f"zygote: {error}")
 
     def adopt(self, hatched: Hatched) -> None:
-        """Use this zygote for the next keeper."""
         single = _Single()
         self._there.add(single)
         single.zygote = Zygote(
@@ -470,7 +461,6 @@ class FreshZygotes(_ZygoteOwner):
                                          for zygote in list(missing)), *([] if missing else [left]))
 
     def end(self) -> None:
-        """End the zygotes and reap them; see Zygote.end."""
         there, self._there = self._there, set()
         for single in there:
             single.quiet()

@@ -213,7 +213,7 @@ class Interpreter:
         self._failed = failed
         self._end: Exit | None = None
         if runner.birth is not None:
-            attend(reactor, runner, self._born, self._birth_failed)
+            attend(reactor, runner, self._check_ready, self._birth_failed)
 
     @property
     def number(self) -> int:
@@ -261,10 +261,7 @@ class Interpreter:
             self.runner.take(pid, [os.dup(pidfd), job, reply, out, err])
         self._check_ready()
 
-    def _born(self, _runner: Runner) -> None:
-        self._check_ready()
-
-    def _check_ready(self) -> None:
+    def _check_ready(self, _runner: Runner | None = None) -> None:
         runner, ready = self.runner, self._ready
         if ready is None or not runner.ready() or runner.state is not RunnerState.ARMING:
             return
@@ -305,5 +302,4 @@ class Interpreter:
                     *([partial(tenant.emptied, end.status, end.reason)] if tenant is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self.kill()

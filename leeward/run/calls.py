@@ -131,5 +131,4 @@ class CallProcess:
         self._job = self._reply = -1
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self.end(bug(error))

@@ -135,8 +135,6 @@ class Holder(Protocol):
 
 
 class RunnerOwner(Holder, Protocol):
-    """The object that has lent a runner to a session."""
-
     @property
     def crowded(self) -> bool:
         """Whether other jobs wait for the daemon."""

@@ -56,8 +56,6 @@ class CallReader(ReplyReader):
 
 
 class Calling(Execution):
-    """The run of a job that may call functions of its client."""
-
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
                  fast_path: FastPath | None = None) -> None:
         super().__init__(reactor, runner, holder, caller, alone=alone, fast_path=fast_path)
@@ -208,5 +206,4 @@ class Calling(Execution):
 
 
 def execution_of(job: Job) -> type[Execution]:
-    """The class that runs *job*."""
     return Execution if job.functions is None else Calling

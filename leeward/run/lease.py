@@ -205,11 +205,9 @@ class Lease:
         return self._used
 
     def killed(self, runner: Runner) -> None:
-        """For an execution: it has killed *runner* to end its job."""
         self._owner.killed(runner)
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """For an execution: its job is over."""
         turn, self.turn = self.turn, None
         try:
             if turn is not None:

@@ -365,7 +365,6 @@ class LiveRunner:
             in_any_case(*(made.take_back for made in self.interpreters), self.runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
-        """For the worker: handle a message of the keeper."""
         process = self.processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
         if process is None or pidfd < 0 or not isinstance(message, control.Started):

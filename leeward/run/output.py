@@ -77,7 +77,6 @@ class _End:
             self._count(len(self._blocks.popleft()))
 
     def drop(self, count: int) -> None:
-        """Drop the oldest *count* bytes."""
         before = self.dropped
         self.drop_blocks(count)
         rest = count - (self.dropped - before)
@@ -362,14 +361,12 @@ class Output:
                 stream.fd = -1
 
     def drop(self) -> None:
-        """Close the memfd."""
         self._close_behind()
         if self.memfd >= 0:
             os.close(self.memfd)
             self.memfd = -1
 
     def close(self) -> None:
-        """Close the pipes and the memfd."""
         self.close_pipes()
         self.drop()
 
@@ -441,10 +438,7 @@ class OutputWatch:
         for stream in (self._output.out, self._output.err):
             self._watch(stream)
 
-    def _ready(self, stream: OutputStream, _events: int) -> None:
-        self._take(stream)
-
-    def _take(self, stream: OutputStream, late: float = 0.0) -> None:
+    def _take(self, stream: OutputStream, _events: int = 0, late: float = 0.0) -> None:
         before = stream.length
         try:
             more = self._output.drain(stream)
@@ -476,13 +470,13 @@ class OutputWatch:
         if self._execution.over or self._execution.stopped:
             return
         if unread(stream.fd):
-            self._take(stream, self._reactor.now() - when)
+            self._take(stream, late=self._reactor.now() - when)
         else:
             self._watch(stream)
 
     def _watch(self, stream: OutputStream) -> None:
         if stream.fd >= 0 and not self._execution.over:
-            self._reactor.watch(stream.fd, READ, partial(self._ready, stream))
+            self._reactor.watch(stream.fd, READ, partial(self._take, stream))
             self._watched.add(stream.fd)
 
     def _forget(self, fd: int) -> None:

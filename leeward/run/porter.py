@@ -110,5 +110,4 @@ class PorterOrder:
         self._kill = lambda: None
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)), [])

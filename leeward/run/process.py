@@ -270,7 +270,6 @@ class LiveProcess:
             self.kill()
 
     def unstarted(self, message: control.Unstarted) -> None:
-        """The process could not be made."""
         self._unborn = False
         stage, number = message.stage, -message.result
         if control.Stage.FOLDER is stage:
@@ -283,7 +282,6 @@ class LiveProcess:
         self._ended(end)
 
     def exited(self, message: control.Exited) -> None:
-        """The direct child has ended."""
         self._unborn = False
         if self.group is None and self._joins and self.host_pid >= 0:
             self.runner.leaf.parted(self.host_pid, message.spent)

@@ -44,7 +44,6 @@ class FileArena:
     places: Mapping[str, Region]  # where each file is in the arena, by name
 
     def contents(self) -> dict[str, bytes]:
-        """Read all files. Returns their contents by name."""
         return {name: os.pread(self.arena.fd, size, at) for name, (at, size) in self.places.items()}
 
 

@@ -95,7 +95,6 @@ class Runner:
             self._trust = partial(trust, lent.certificate)
 
     def happen(self, event: RunnerEvent) -> None:
-        """Move to the next state of the table."""
         self.state = after("runner", RUNNER, self.state, event)
 
     def take(self, pid: int, fds: list[int]) -> None:
@@ -302,15 +301,12 @@ def stop_listening(reactor: Reactor, runner: Runner) -> None:
 
 
 class BirthListener:
-    """Listens to the birth channel of one runner."""
-
     costs = "worker"
 
     def __init__(self, reactor: Reactor, runner: Runner, born: Callable[[Runner], None], failed: Failed) -> None:
         self._reactor, self._runner, self._born, self._failed = reactor, runner, born, failed
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: the handler of a message has raised *error*."""
         in_any_case(partial(stop_listening, self._reactor, self._runner),
                     partial(self._failed, self._runner.number, "", bug(error)))
 

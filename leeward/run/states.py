@@ -13,8 +13,6 @@ Event = TypeVar("Event", bound=enum.Enum)
 
 
 class RunnerState(enum.Enum):
-    """The life of a runner."""
-
     ARMING = "arming"    # ordered; not yet cloned, or on its way to the last lock
     ARMED = "armed"      # locked, checked, parked on its job pipe
     RUNNING = "running"  # has the code of a job

@@ -191,8 +191,6 @@ _PLACE = r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$'
 
 
 class Fault(NamedTuple):
-    """The result of `read`."""
-
     words: bytes  # the given bytes without leeward's frames
     trace: str  # faulthandler's text in `words`, empty if there is none
     place: str  # where the fault was, as ', in f ("file", line 1)'; empty if the text doesn't say
@@ -212,7 +210,8 @@ def read(words: bytes, package: str = _PACKAGE) -> Fault:
 
 
 def _without_ours(text: bytes, package: str) -> bytes:
-    inside, crossing = (_as_written(f"{package}/{room}/") for room in ("inside", "crossing"))
+    inside, crossing = (f"{package}/{room}/".encode("ascii", "backslashreplace")  # as faulthandler writes it
+                        for room in ("inside", "crossing"))
     kept: list[bytes] = []
     in_thread = below = left = False  # among a thread's frames; below a frame of the job; frames were left out
     for line in text.split(b"\n"):
@@ -230,8 +229,3 @@ def _without_ours(text: bytes, package: str) -> bytes:
         else:
             kept.append(line)
     return b"\n".join(kept)
-
-
-def _as_written(path: str) -> bytes:
-    """*path* as faulthandler writes it: in ASCII."""
-    return path.encode("ascii", "backslashreplace")

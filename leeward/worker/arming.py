@@ -75,7 +75,6 @@ class Arming:
         self._pool.refill.want(self)
 
     def wanted(self) -> bool:
-        """Whether another runner is wanted."""
         return self._worker.taking and not self._rests and len(self.store) < self.kept
 
     @property

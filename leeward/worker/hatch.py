@@ -76,7 +76,6 @@ class BackstageProcess:
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait until the process ends, and return its exit status."""
         status = self._reap(0)
         assert status is not None
         return status

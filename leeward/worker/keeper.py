@@ -90,7 +90,8 @@ class Keeper:
         for fd in fds:
             os.close(fd)
         if certificates is not None:
-            self._begin_trust(certificates)
+            _write(self._trust, certificates, 0)
+            self._certificates = len(certificates)
         return True
 
     def abandon(self) -> None:
@@ -131,10 +132,6 @@ class Keeper:
             os.pwrite(fd, content, 0)
             os.ftruncate(fd, len(content))
         self._limits, self._shown = limits, sizes
-
-    def _begin_trust(self, certificates: bytes) -> None:
-        _write(self._trust, certificates, 0)
-        self._certificates = len(certificates)
 
     def trust(self, certificate: bytes) -> None:
         """Let the next job trust *certificate*, and no certificate of an earlier job; OSError."""
@@ -179,7 +176,6 @@ make_keeper = point("worker.keeper")(Keeper)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:
-    """Write all of *data* at offset *at*; OSError."""
     rest = memoryview(data)
     while rest:
         count = os.pwrite(fd, rest, at)

@@ -42,8 +42,6 @@ _PATIENCE_S = 0.1
 
 
 class Leasing:
-    """The leases of one worker's runners."""
-
     costs = "worker"
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce, arming: Arming) -> None:
@@ -171,13 +169,11 @@ class Leasing:
             os.close(fd)
 
     def orphaned(self) -> None:
-        """Tell a live sandbox that the keeper is dead."""
         if isinstance(self.execution, LiveRunner):
             self.execution.orphaned()
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait for a worker."""
         return self._pool.crowded
 
     def _take(self, policy: Mapping[str, Any] | None = None) -> Runner:
@@ -204,7 +200,6 @@ class Leasing:
             self._reactor.after(_COURTESY_S, partial(self._after_job, execution.runner, patient=True))
 
     def gone(self, execution: Execution) -> None:
-        """For a job that was lost together with its runner."""
         in_any_case(partial(self.give_back, execution.runner), execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:

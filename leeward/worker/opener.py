@@ -38,10 +38,6 @@ _ROOM = 1 << 16
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
 
 
-def _entry(control: int) -> str:
-    return f"from leeward.crossing import opener\nopener.main({control})\n"
-
-
 class Opener:
     """The opener's process, and its orders. *own* returns the daemon's own sockets, which can't be mounted."""
 
@@ -100,7 +96,8 @@ class Opener:
 
     def _there(self) -> socket.socket:
         if self._channel is None:
-            self._process, self._channel = bare.start(_entry)
+            self._process, self._channel = bare.start(
+                lambda control: f"from leeward.crossing import opener\nopener.main({control})\n")
             self._reactor.watch(self._channel.fileno(), READ, self._gone)
         return self._channel
 
@@ -177,5 +174,4 @@ class OpenerOrder:
             in_any_case(partial(self._reactor.forget, self._socket.fileno()), self._socket.close)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)))

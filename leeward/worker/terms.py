@@ -57,8 +57,6 @@ class WaysOut:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What all workers of a pool have in common."""
-
     limits: Limits
     uid: int  # of jobs, in their user namespace
     spares: int

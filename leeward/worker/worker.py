@@ -45,8 +45,6 @@ _MEND_S = 0.5
 _ORPHANS_S = 0.1
 
 class WorkerState(enum.Enum):
-    """The life of a worker."""
-
     MAKING = "making"      # the zygote was asked for a keeper
     SERVING = "serving"    # the keeper is ready for orders
     RETIRING = "retiring"  # its channel is closed; its processes are ending
@@ -84,7 +82,7 @@ class Worker:
         self.ids = ids  # the host's uid and gid of its processes
         self._terms = terms
         self._owner = owner
-        self.removal = Removal(reactor, self._check, self._group_stays, self.broken)
+        self.removal = Removal(reactor, self._check, partial(owner.worker_failed, self, "cgroup"), self.broken)
         self.arming = Arming(reactor, self, terms, owner)  # the runners until they are in store
         self.leasing = Leasing(reactor, self, terms, owner, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
@@ -147,7 +145,6 @@ class Worker:
 
     @property
     def armed(self) -> int:
-        """How many runners wait for a job."""
         return len(self.arming.store)
 
     # --- jobs -----------------------------------------------------------------
@@ -165,7 +162,6 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """Whether the worker has run `recycle_after` jobs."""
         return self.jobs >= self._terms.recycle_after
 
     @property
@@ -300,9 +296,6 @@ class Worker:
         if not reap_orphans() or self.arming.runners:
             self._reactor.after(AGAIN_MOST_S, self._reap_orphans)
 
-    def _group_stays(self, message: str) -> None:
-        self._owner.worker_failed(self, "cgroup", message)
-
     def _check(self) -> None:
         """If nothing is left, the worker is gone."""
         if self.state is WorkerState.RETIRING and self.keeper.gone and not self.arming.runners and not self.removal:
@@ -343,7 +336,6 @@ class Removal:
         self._refusals = 0
 
     def __bool__(self) -> bool:
-        """Whether any group is left."""
         return bool(self._left)
 
     def dispose(self, runner: Runner) -> None:
