@@ -7,7 +7,7 @@ from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Reactor
 from leeward.pool.begin import Bootstrap, Settings
 from leeward.pool.engine import Engine
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward_cli.live import LOOK_S, ShownOutput

@@ -1,12 +1,12 @@
 """
 The steps of a further process in a live sandbox: the same locks as those of a runner, in the same order.
 
-Runs in:   the zygote lays the steps out, once; C takes them in each such process, before its execve or any bytecode.
+Runs in: the zygote lays the steps out, once; C takes them in each such process, before its execve or any bytecode.
 
 The user, network, pid, mount, ipc and uts namespaces, the mounts and the names are the runner's. The process sets the
-other locks itself, as the runner's first process did: `LAYERS` says for each layer of `birth.ORDER` which steps remain.
-A program's steps run on the keeper's memory while the keeper sleeps, so none of them waits for the daemon: the proof
-that the filter holds is a call that the filter itself refuses.
+other locks itself: `LAYERS` says for each layer of `birth.ORDER` which steps remain. A program's steps run on the
+keeper's memory while the keeper sleeps, so none of them waits for the daemon: the proof that the filter holds is a call
+that the filter itself refuses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from leeward.wire.control import Kind
 #: The values of an order: struct lw_way of keeper.h.
 IN, RULESET = Cell("in"), Cell("ruleset")
 _JOB, _REPLY, _OUT, _ERR, _BIRTH = birth.ENDS
-
 #: The birth channel of a program, which has it and behind it the ruleset until its execve, and then only 0 to 2.
 _PROGRAMS_BIRTH = 3
 
@@ -53,19 +52,6 @@ def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
     return descriptors.steps([*wanted, *rules], birth.INHERITED)
 
 
-def _folder(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    """The current folder of a job; a program's folder is part of its command."""
-    return [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else []
-
-
-def _privileges(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return [*privileges.steps(), *privileges.powerless_proof()]
-
-
-def _landlock(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return landlock.again_steps(plan.landlock, _birth_of(kind) + 1)
-
-
 def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
     """Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs."""
     program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
@@ -88,21 +74,18 @@ def _birth_of(kind: Kind) -> int:
     return birth.BIRTH if Kind.INTERPRETER is kind else _PROGRAMS_BIRTH
 
 
-def _nothing(plan: WorkerPlan, kind: Kind) -> list[Step]:
-    return []
-
-
 #: The steps by layer, in the order of `birth.ORDER`.
 LAYERS: dict[str, Layer] = {
     "descriptors": _descriptors,
     "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=Kind.TERMINAL is kind),
-    "mounts": _folder,      # the mounts are there
-    "entrances": _nothing,  # the first process has sent the entrances
+    # the mounts are there; a program's folder is part of its command
+    "mounts": lambda plan, kind: [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else [],
+    "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
     "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
-    "privileges": _privileges,
-    "landlock": _landlock,
-    "rules' paths": _nothing,  # closed with all others
+    "privileges": lambda plan, kind: [*privileges.steps(), *privileges.powerless_proof()],
+    "landlock": lambda plan, kind: landlock.again_steps(plan.landlock, _birth_of(kind) + 1),
+    "rules' paths": lambda plan, kind: [],  # closed with all others
     "seccomp": _seccomp,
     "self-check": _proof,
 }

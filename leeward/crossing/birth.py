@@ -21,19 +21,14 @@ from leeward.wire import control
 
 #: A runner's descriptors after the last step. 0 to 2 are the job's own; the rest are close-on-exec.
 JOB, REPLY, BIRTH = 3, 4, 5
-
 #: The sources of these descriptors: the runner's ends of four pipes and of a channel, by their numbers in the keeper.
 ENDS = _JOB, _REPLY, _OUT, _ERR, _BIRTH = tuple(map(Cell, ("job", "reply", "out", "err", "birth")))
-
 #: Descriptors that outlive an exec: 0 is /dev/null, 1 and 2 are the job's pipes.
 INHERITED = 3
-
-#: Whether only a keeper's first runner tests the supervisor, which has to refuse a call. All others test only the
-#: filter.
+#: Only a keeper's first runner tests the supervisor, which has to refuse a call; all others only the filter.
 PROVE_ONCE = True
 
 _AT_FDCWD = -100
-
 #: The namespaces among the `entrances`.
 _DOORS = tuple(Cell(f"{name} namespace") for name in namespaces.ENTERED)
 _RULESET = Cell("ruleset")
@@ -43,17 +38,10 @@ Layer = tuple[str, Callable[[WorkerPlan], list[Step]]]
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """
-    Attributes:
-        layers: for each step, the layer that it belongs to.
-        ready: the message that a runner sends if no step fails.
-        once: the number of the step that only a keeper's first runner takes; 0 if every runner takes all.
-    """
-
     table: Table
-    layers: Sequence[str]
-    ready: bytes
-    once: int = 0
+    layers: Sequence[str]  # for each step, the layer that it belongs to
+    ready: bytes  # the message that a runner sends if no step fails
+    once: int = 0  # the number of the step that only a keeper's first runner takes; 0 if every runner takes all
 
 
 def of(plan: WorkerPlan) -> Birth:
@@ -69,10 +57,7 @@ def of(plan: WorkerPlan) -> Birth:
 
 
 def entrances(plan: WorkerPlan) -> list[Cell]:
-    """
-    The descriptors that a runner sends so that more processes can be put beside it: its namespaces, and its ruleset if
-    it has one.
-    """
+    """What a runner sends so that more processes can be put beside it: its namespaces, and its ruleset, if any."""
     return [*_DOORS, *([_RULESET] if plan.landlock.abi else [])] if plan.enterable else []
 
 
@@ -82,12 +67,7 @@ def held(plan: WorkerPlan) -> dict[str, int]:
 
 
 def listener_steps(plan: WorkerPlan, birth: int, more: Sequence[Cell] = (), program: bytes = b"") -> list[Step]:
-    """
-    Install the filter, and send its listener to the daemon, with *more*, by the descriptor *birth*.
-
-    Args:
-        program: the filter, if it isn't *plan*'s.
-    """
+    """Install the filter, *plan*'s or *program*, and send its listener, with *more*, to the daemon by *birth*."""
     listener, scratch = Cell("listener"), Cell("scratch")
     # O_PATH: the daemon can call fstatfs(2) on it, and nothing else.
     watched = [gives(scratch, Call.OPENAT, _AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0)] if plan.watched else []

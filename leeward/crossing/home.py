@@ -1,11 +1,10 @@
 """
-The home folder of an agent's sandbox, on its scratch file system, with the account's entry; and hidden names in its
-mounts.
+The home folder of an agent's sandbox, on its scratch file system, with the account's entry; and hidden names in mounts.
 
-Runs in:   the porter, before any process of the client is in the sandbox.
-Leaves:    mounts that no process of the sandbox can remove. A mount on a file or a folder ends when the *host* renames
-           another one over it, or removes it: a later file of that name is visible (docs/agent-command.md).
-Source:    mount_namespaces(7): "a mount point in one namespace may be removed in another"
+Runs in: the porter, before any process of the client is in the sandbox. Leaves: mounts that no process of the sandbox
+can remove. A mount on a file or a folder ends when the *host* renames another one over it, or removes it: a later file
+of that name is visible (docs/agent-command.md). Source: mount_namespaces(7): "a mount point in one namespace may be
+removed in another"
 """
 
 from __future__ import annotations
@@ -17,24 +16,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
+from leeward.crossing.walk import opened
 
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Names on the scratch file system, whose root no process of the sandbox sees: the home, a file that nobody may read,
-#: an empty folder.
+#: Names on the scratch file system, whose root nobody sees: the home, a file that nobody may read, an empty folder.
 _HOME, _FILE, _FOLDER = "home.0", "hidden.0", "hidden.1"
 
 
 class AgentHome:
     """
-    Mounts the home folder at *path*.
-
-    Args:
-        scratch: a detached copy of the root of the scratch file system.
-
-    Attributes:
-        scratch: the same descriptor, mounted where no process of the sandbox reaches it. The caller owns it, and may
-            pass it to `hide_all`.
+    Mounts the home folder at *path*. *scratch*, a detached copy of the root of the scratch file system, is mounted
+    where no process of the sandbox reaches it; it stays the caller's, who may pass it to `hide_all`.
     """
 
     def __init__(self, scratch: int, path: str) -> None:
@@ -69,12 +62,9 @@ class AgentHome:
 
 def guard(protect: Sequence[str], pin: Sequence[str], targets: Sequence[str]) -> None:
     """
-    Make the names *protect* read-only. Names that don't exist are left out, and links.
-
-    Args:
-        pin: folders that no process may rename, move or remove: they are mounted on themselves, writable.
-        targets: the mount points in which the names lie. A folder between a mount point and a protected or pinned name
-            is pinned: otherwise a process could rename it, and make another one in its place.
+    Make the names *protect* read-only, but for links. No process may rename, move or remove the folders *pin*: they are
+    mounted on themselves, writable. So is each folder between a mount point of *targets* and such a name: otherwise a
+    process could rename it, and make another one in its place.
     """
     for path in between((*protect, *(f"{path}/" for path in pin)), targets):
         _onto_itself(path, MountAttr(0))
@@ -93,14 +83,8 @@ def _onto_itself(path: str, attributes: MountAttr) -> None:
 
 def hide_all(scratch: int, paths: Iterable[str]) -> int:
     """
-    Cover *paths*: a file or a link by a file that nobody may read, a folder by an empty one. A path that doesn't exist,
-    or is covered already, is left as it is.
-
-    Args:
-        scratch: a descriptor of the root of the scratch file system, as an `AgentHome` has mounted it.
-
-    Returns:
-        The number of paths that this call has covered.
+    Cover *paths* that exist and aren't covered: a file or a link by a file that nobody may read, a folder by an empty
+    one, both of *scratch*, as an `AgentHome` has mounted it. Returns the number of them.
     """
     made = 0
     covers = [os.stat(name, dir_fd=scratch) for name in (_FILE, _FOLDER)]
@@ -115,19 +99,12 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
 
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
     """Mount the file or folder *name* of the scratch file system."""
-    fd = os.open(name, _LOOK, dir_fd=scratch)
-    try:
-        tree = native.copy(fd, recursive=False)
-    finally:
-        os.close(fd)
-    try:
+    with opened(os.open(name, _LOOK, dir_fd=scratch)) as fd, opened(native.copy(fd, recursive=False)) as tree:
         native.set_attributes(tree, _ATTRIBUTES | attributes)
         if isinstance(to, int):
             native.move_onto(tree, to)
         else:
             native.move_mount(tree, to)
-    finally:
-        os.close(tree)
 
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:

@@ -1,14 +1,12 @@
 """
 The keeper of one worker: owns the worker's user and network namespaces and mount template, and makes its runners.
 
-Runs in:   its own process, cloned by the zygote; one thread; never sees a job's code.
-Ends:      when the daemon's end of its control channel closes. Its runners die with it
-           (PR_SET_PDEATHSIG of their inits).
+Runs in: its own process, cloned by the zygote; one thread; never sees a job's code. Ends: when the daemon's end of its
+control channel closes. Its runners die with it (PR_SET_PDEATHSIG of their inits).
 
-Once the template is built the keeper runs no bytecode any more: `_native.keeper` serves, in C.
-
-A keeper isn't pid 1 of a pid namespace: OpenSSL detects a fork by getpid(), so two processes
-that are both pid 1 would draw the same random bytes.
+Once the template is built the keeper runs no bytecode any more: `_native.keeper` serves, in C. A keeper isn't pid 1 of
+a pid namespace: OpenSSL detects a fork by getpid(), so two processes that are both pid 1 would draw the same random
+bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ from leeward.wire.control import Kind
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
 #: Whether the clone copies the pages that a runner which begins in C writes.
 COPY_BY_CLONE = True
-
 #: The devpts from which the daemon opens sandboxes' terminals; only the daemon keeps a descriptor.
 _DEVPTS = Cell("devpts")
 
@@ -59,35 +56,19 @@ def _begins_in_c() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """
-    Everything that the zygote lays out for its keepers. Objects made in a keeper would cost it pages of its own.
+    """All that the zygote lays out for its keepers: objects made in a keeper would cost it pages of its own."""
 
-    Attributes:
-        settling: the steps of the keeper's own setup.
-        birth: the steps of each of its runners.
-        beside: the steps of an interpreter beside a runner's first process; None if there are no such interpreters.
-        kept: the data with which C makes runners.
-        landlocked: whether the setup creates a Landlock ruleset for the inits.
-        rehearse: whether runners rehearse.
-        carried: what a porter needs to know about the view.
-    """
-
-    settling: Template
-    birth: Birth
-    beside: Birth | None
-    kept: Kept
-    landlocked: bool
-    rehearse: bool
-    carried: porter.Carried
+    settling: Template  # the steps of the keeper's own setup
+    birth: Birth  # the steps of each of its runners
+    beside: Birth | None  # the steps of an interpreter beside a runner's first process, if there are such
+    kept: Kept  # the data with which C makes runners
+    landlocked: bool  # whether the setup creates a Landlock ruleset for the inits
+    rehearse: bool  # whether runners rehearse
+    carried: porter.Carried  # what a porter needs to know about the view
 
 
 def ways(plan: WorkerPlan) -> Ways:
-    """
-    Lay out everything that a keeper of *plan* needs.
-
-    Raises:
-        Unsupported: the host lacks a file or folder that *plan* binds.
-    """
+    """Lay out all that a keeper of *plan* needs; Unsupported if the host lacks a file or folder that *plan* binds."""
     made = birth.of(plan)
     others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
     carry = [porter.way(plan)] if plan.enterable else []
@@ -105,10 +86,7 @@ def begin_early(ways: Ways) -> None:
 
 
 def look_ahead(ways: Ways) -> None:
-    """
-    Find the pages that a runner which begins in C writes, so that the clone copies them. Called in the zygote, when
-    everything that jobs inherit exists.
-    """
+    """In the zygote, when all that jobs inherit exists: let clones copy the pages that a runner begun in C writes."""
     if COPY_BY_CLONE and _begins_in_c():
         ways.kept.copy_by_clone(scout.hurried(ways.kept, JOB, REPLY))
 
@@ -148,10 +126,7 @@ def main(channel: int, ways: Ways) -> None:
 def settling(plan: WorkerPlan) -> Template:
     """
     Lay out the steps of a keeper's setup: ids, template, loopback, privileges. A keeper takes them when the daemon has
-    mapped the ids; the last step reports to the daemon.
-
-    Raises:
-        Unsupported: the host lacks a file or folder that *plan* binds.
+    mapped the ids; the last step reports to the daemon. Unsupported as `ways`.
     """
     mapped = control.encode(control.Mapped())
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
@@ -180,13 +155,7 @@ def settling(plan: WorkerPlan) -> Template:
 
 
 def _ready_steps(fds: Sequence[Cell], kept: Sequence[Cell]) -> list[Step]:
-    """
-    Tell the daemon that the keeper is ready, with descriptors.
-
-    Args:
-        fds: descriptors that only the daemon keeps.
-        kept: descriptors that stay open here as well; they are sent last.
-    """
+    """Tell the daemon that the keeper is ready, with *fds*, which only the daemon keeps, and *kept*, sent last."""
     if fds or kept:
         return [send_step(CHANNEL, control.Ready({}), [*fds, *kept]), *(returns(Call.CLOSE, fd) for fd in fds)]
     ready = control.encode(control.Ready({}))

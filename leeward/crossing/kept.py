@@ -16,15 +16,15 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from leeward._native.beneath import open_beneath
 from leeward.crossing import layers, walk
+from leeward.crossing.walk import opened
 from leeward.errors import LeewardError
 
 #: Entries of one copy.
 MOST_ENTRIES = walk.MOST_ROWS
-
 #: Names on the scratch file system: a copy of an overlay, a copy that is being made, and what is being removed.
 _KEPT, _NEXT, _TRASH = "kept.{}", "next.{}", "trash.{}"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -55,30 +55,14 @@ class _Room:
             raise LeewardError(f"more has changed than {MOST_ENTRIES} entries")
 
 
-@contextlib.contextmanager
-def _opened(fd: int) -> Iterator[int]:
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-# --- copies -------------------------------------------------------------------------
-
-
 def keep(scratch: int, number: int, name: str, most: int) -> None:
     """
-    Copy the upper folder of the overlay *number* as *name*; a copy of that name is replaced once this one is whole.
-
-    Args:
-        most: bytes that the scratch file system may then hold.
-
-    Raises:
-        LeewardError, OSError: the copy doesn't fit, or something can't be copied. Nothing is changed.
+    Copy the upper folder of the overlay *number* as *name*, in place of a copy of that name; the scratch file system
+    may then hold *most* bytes. LeewardError, OSError if it doesn't fit, or can't be copied: nothing is changed.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(_KEPT.format(number), 0o700, dir_fd=scratch)
-    with _opened(layers.upper(scratch, number)) as upper:
+    with opened(layers.upper(scratch, number)) as upper:
         following = _copied(scratch, upper, number, most)
     place = f"{_KEPT.format(number)}/{name}"
     _throw_away(scratch, number, place)
@@ -92,7 +76,7 @@ def _copied(scratch: int, source: int, number: int, most: int) -> str:
     _empty(scratch, number, following)
     os.mkdir(following, 0o700, dir_fd=scratch)
     try:
-        with _opened(os.open(following, _FOLDER, dir_fd=scratch)) as into:
+        with opened(os.open(following, _FOLDER, dir_fd=scratch)) as into:
             copy(source, into, _Room(scratch, most))
     except BaseException as error:
         _empty(scratch, number, following)
@@ -113,7 +97,7 @@ def copy(source: int, into: int, room: _Room) -> None:
             if path == b".":
                 raise
             continue  # the folder was removed meanwhile
-        with _opened(fd):
+        with opened(fd):
             if path != b".":
                 os.mkdir(path, 0o700, dir_fd=into)
             folders.append((path, os.fstat(fd), _attributes(fd)))
@@ -132,7 +116,7 @@ def copy(source: int, into: int, room: _Room) -> None:
                 except FileNotFoundError:
                     continue
     for path, about, attributes in reversed(folders):  # the innermost first: a new entry changes its folder's mtime
-        with _opened(os.open(path, _FOLDER | os.O_CLOEXEC, dir_fd=into)) as fd:
+        with opened(os.open(path, _FOLDER | os.O_CLOEXEC, dir_fd=into)) as fd:
             _dress(fd, about, attributes)
 
 
@@ -140,9 +124,9 @@ def _copy_one(source: int, folder: int, name: bytes, path: bytes, about: os.stat
               room: _Room) -> None:
     mode = about.st_mode
     if stat.S_ISREG(mode):
-        with _opened(walk.regular(source, path)) as fd:
+        with opened(walk.regular(source, path)) as fd:
             out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=into)
-            with _opened(out):
+            with opened(out):
                 _copy_content(fd, out, room)
                 _dress(out, os.fstat(fd), _attributes(fd))
     elif stat.S_ISLNK(mode):
@@ -186,30 +170,24 @@ def _dress(fd: int, about: os.stat_result, attributes: Sequence[tuple[str, bytes
     os.utime(fd, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-# --- removal ------------------------------------------------------------------------
-
-
 def _throw_away(scratch: int, number: int, path: str | bytes) -> None:
     """Move *path* to the folder that `_empty` empties."""
     trash = _TRASH.format(number)
     with contextlib.suppress(FileExistsError):
         os.mkdir(trash, 0o700, dir_fd=scratch)
-    with contextlib.suppress(FileNotFoundError), _opened(os.open(trash, _FOLDER, dir_fd=scratch)) as fd:
+    with contextlib.suppress(FileNotFoundError), opened(os.open(trash, _FOLDER, dir_fd=scratch)) as fd:
         os.rename(path, f"r{len(os.listdir(fd))}", src_dir_fd=scratch, dst_dir_fd=fd)
 
 
 def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
-    """
-    Remove *paths* and everything that `_throw_away` has moved. An inner folder is moved up first, so that folders may
-    be nested to any depth.
-    """
+    """Remove *paths*, and all that `_throw_away` has moved, nested to any depth: an inner folder is moved up first."""
     for path in paths:
         _throw_away(scratch, number, path)
     try:
         trash = os.open(_TRASH.format(number), _FOLDER, dir_fd=scratch)
     except FileNotFoundError:
         return
-    with _opened(trash):
+    with opened(trash):
         moved = 0
         while names := os.listdir(trash):
             for name in names:
@@ -217,7 +195,7 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
                 if not stat.S_ISDIR(about.st_mode):
                     os.unlink(name, dir_fd=trash)
                     continue
-                with _opened(os.open(name, _FOLDER, dir_fd=trash)) as folder:
+                with opened(os.open(name, _FOLDER, dir_fd=trash)) as folder:
                     for inner in map(os.fsencode, os.listdir(folder)):
                         if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
                             moved += 1
@@ -227,18 +205,9 @@ def _empty(scratch: int, number: int, *paths: str | bytes) -> None:
                 os.rmdir(name, dir_fd=trash)
 
 
-# --- restoring ----------------------------------------------------------------------
-
-
 def restore(scratch: int, number: int, target: str, name: str, most: int) -> None:
-    """
-    Mount the overlay at *target* with a copy of the state *name* as its upper folder.
-
-    Raises:
-        LeewardError, OSError: it failed, and the overlay is unchanged.
-        Lost: it failed, and the overlay isn't mounted any more.
-    """
-    with _opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
+    """Mount the overlay with a copy of the state *name* as upper folder; LeewardError, OSError, or Lost."""
+    with opened(os.open(f"{_KEPT.format(number)}/{name}", _FOLDER, dir_fd=scratch)) as source:
         following = _copied(scratch, source, number, most)
     place = layers.UPPER.format(number)
     if not layers.uncover(target):
@@ -254,17 +223,14 @@ def restore(scratch: int, number: int, target: str, name: str, most: int) -> Non
 
 
 def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> None:
-    """
-    Remove *paths*, with everything in them, from the upper folder; without *paths* remove everything in it. Raises as
-    `restore`.
-    """
-    with _opened(layers.upper(scratch, number)) as upper:
+    """Remove *paths*, or everything if there are none, from the upper folder; raises as `restore`."""
+    with opened(layers.upper(scratch, number)) as upper:
         for path in paths:
             _check_there(upper, path)
         if not layers.uncover(target):
             raise _used()
         try:
-            with _opened(open_beneath(upper, b".", _FOLDER)) as fd:
+            with opened(open_beneath(upper, b".", _FOLDER)) as fd:
                 for path in paths or map(os.fsencode, os.listdir(fd)):
                     # The path's folders were checked, and no process can change them now.
                     _throw_away(scratch, number, os.fsencode(layers.UPPER.format(number)) + b"/" + path)
@@ -277,7 +243,7 @@ def discard(scratch: int, number: int, target: str, paths: Sequence[bytes]) -> N
 def _check_there(upper: int, path: bytes) -> None:
     folder, name = os.path.split(path)
     try:
-        with _opened(open_beneath(upper, folder or b".", _FOLDER)) as fd:
+        with opened(open_beneath(upper, folder or b".", _FOLDER)) as fd:
             os.stat(name, dir_fd=fd, follow_symlinks=False)
     except OSError as error:
         raise LeewardError(f"{os.fsdecode(path)!r:.120} has gone with a folder that held it: discard that"
@@ -285,7 +251,7 @@ def _check_there(upper: int, path: bytes) -> None:
 
 
 def _cover(scratch: int, number: int, target: str) -> None:
-    with _opened(os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lower:
+    with opened(os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lower:
         layers.cover(scratch, lower, number, target)
 
 

@@ -15,6 +15,7 @@ import time
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Call, Table, returns
+from leeward.crossing.walk import opened
 from leeward.errors import KernelRefusal, Unsupported
 
 #: Names on the scratch file system, whose root no process of the sandbox sees.
@@ -26,10 +27,7 @@ _BUSY_S = 1.0
 
 
 def scratch_trees(first: str, count: int) -> list[int]:
-    """
-    Make *count* detached copies of the root of the scratch file system, on which the folder *first* lies. Files that
-    are written there count as the sandbox's.
-    """
+    """Make *count* detached copies of the root of the scratch file system, whose files count as the sandbox's."""
     if not count:
         return []
     folder = native.copy(first)
@@ -41,10 +39,7 @@ def scratch_trees(first: str, count: int) -> list[int]:
 
 
 def _check(upper: str) -> None:
-    """
-    Check that the upper folder can have user attributes. Without them the overlay can be mounted, but folders that
-    replace others aren't marked.
-    """
+    """Check that the upper folder has user attributes: without them, folders that replace others aren't marked."""
     try:
         os.setxattr(upper, "user.leeward", b"y")
         os.removexattr(upper, "user.leeward")
@@ -54,10 +49,7 @@ def _check(upper: str) -> None:
 
 
 def lay(scratch: int, lower: int, number: int, target: str) -> None:
-    """
-    Mount the overlay with *lower*, both detached, on *target*. Its layers are reached through *scratch* from then on,
-    because no path leads below *target*.
-    """
+    """Mount the overlay with *lower* on *target*; no path leads below it, but *scratch* has its layers from then on."""
     native.move_mount(scratch, target)
     about = os.fstat(lower)
     for name in (UPPER, _WORK):
@@ -75,25 +67,18 @@ def upper(scratch: int, number: int) -> int:
 
 def cover(scratch: int, lower: int, number: int, target: str) -> None:
     """Mount an overlay of the existing layers on *target*."""
-    found, here = upper(scratch, number), "/proc/self/fd"
-    try:
+    here = "/proc/self/fd"
+    with opened(upper(scratch, number)) as found:
         _check(f"{here}/{found}")
         mount = native.filesystem("overlay", {
             "source": "overlay", "lowerdir": f"{here}/{lower}", "upperdir": f"{here}/{found}",
             "workdir": f"{here}/{scratch}/{_WORK.format(number)}", "userxattr": ""}, MountAttr.NOSUID | MountAttr.NODEV)
-    finally:
-        os.close(found)
     native.move_mount(mount, target)
     os.close(mount)
 
 
 def uncover(target: str) -> bool:
-    """
-    Unmount the overlay on *target*, so that its layers may be changed: the kernel then caches nothing of them.
-
-    Returns:
-        False if a process uses the overlay, which then stays mounted.
-    """
+    """Unmount the overlay, so that its layers, uncached then, may be changed; False if a process uses it."""
     until = time.monotonic() + _BUSY_S
     while True:
         done, result = Table([returns(Call.UMOUNT2, target, _NOFOLLOW)]).take()

@@ -41,11 +41,8 @@ from leeward.spec.own_sockets import OwnPlace
 
 #: Seconds that an order may take, whatever a client's file system does.
 DEADLINE_S = 5
-
-#: Seconds without an order before the next child is made: making one takes 3 ms of a processor, which the sandbox that
-#: is being opened needs first. For an order that comes earlier a child is made at once.
+#: Seconds without an order before the next child is made: that takes 3 ms, which an opening sandbox needs first.
 CALM_S = 0.006
-
 #: User namespaces that are kept for the next sandbox of the same user in the same worker: making one takes 13 ms.
 MOST_MAPS = 64
 _maps: dict[tuple[int, ...], int] = {}
@@ -154,9 +151,6 @@ def _answer(end: int, does: Callable[[], tuple[dict[str, Any], list[int]]]) -> N
             pass  # nobody waits for the answer any more
 
 
-# --- folders ----------------------------------------------------------------------
-
-
 def _own_places(order: Mapping[str, Any], root: bool) -> list[OwnPlace]:
     """Leeward's own sockets that no sandbox of the order's user is shown. That user's are looked for with its rights."""
     user, rows = order["user"], order["registries"]
@@ -173,11 +167,8 @@ def _own_places(order: Mapping[str, Any], root: bool) -> list[OwnPlace]:
 def _clone(dock: int, wanted: list[Folder], own: list[OwnPlace],
            root: bool) -> tuple[dict[str, Any], list[int]]:
     """
-    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*. These
-    descriptors are closed before the answer, so that the owner may unmount the file systems after it.
-
-    Raises:
-        BadRequest: the client has sent other descriptors.
+    A tree, device and inode for each of *wanted*, from the descriptors that the client has sent on *dock*; BadRequest
+    if it sent others. They are closed before the answer, so that the owner may unmount the file systems after it.
     """
     with contextlib.ExitStack() as held, contextlib.ExitStack() as made:
         given = _given(dock, len(wanted))
@@ -203,12 +194,7 @@ def _clone(dock: int, wanted: list[Folder], own: list[OwnPlace],
 
 
 def _tree(at: int, folder: Folder, what: str) -> int:
-    """
-    Make a detached mount of *at*, with the attributes of *folder*.
-
-    Raises:
-        BadRequest: the folder can't be mounted, or not with these attributes.
-    """
+    """Make a detached mount of *at*, with the attributes of *folder*; BadRequest if that isn't possible."""
     try:
         tree = native.copy(at)
     except LeewardError as error:
@@ -253,12 +239,7 @@ def _found(folder: Folder, about: os.stat_result, what: str) -> int:
 
 
 def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
-    """
-    Check the folder *at*.
-
-    Raises:
-        BadRequest: the folder isn't at the given path, or must not be mounted.
-    """
+    """Check the folder *at*; BadRequest if it isn't at the given path, or must not be mounted."""
     path = os.readlink(f"/proc/self/fd/{at}")
     if path != folder.path:
         raise BadRequest(f"{what}: {folder.path!r:.80} has become {path!r:.80}")
@@ -274,12 +255,7 @@ def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
 
 
 def _check_mounts(at: int, path: str, what: str) -> None:
-    """
-    Check the mounts of the folder *at*.
-
-    Raises:
-        BadRequest: the folder is on a file system such as proc, or has a mount below.
-    """
+    """Check the mounts of the folder *at*; BadRequest if it is of a file system such as proc, or has one below."""
     number = native.mount_id(at)
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
         for row in rows:
@@ -291,9 +267,6 @@ def _check_mounts(at: int, path: str, what: str) -> None:
                 raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
             if point != path and folders.within(point, path):
                 raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
-
-
-# --- owners -----------------------------------------------------------------------
 
 
 def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:

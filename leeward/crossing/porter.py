@@ -47,16 +47,9 @@ _READ_SEARCH, _FILES, _MOUNTS = 1 << 2, 0b1110, 0b1110 | 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """
-    Attributes:
-        handled: rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock.
-        scratch: the folder of the scratch file system that lies over its root.
-        steps: the number of a porter's steps.
-    """
-
-    handled: int
-    scratch: str
-    steps: int
+    handled: int  # rights on files that the sandbox's ruleset denies unless a rule allows them; 0 without Landlock
+    scratch: str  # the folder of the scratch file system that lies over its root
+    steps: int  # the number of a porter's steps
 
 
 def carried(plan: WorkerPlan) -> Carried:
@@ -90,9 +83,6 @@ def main(carried: Carried, born: Born) -> NoReturn:
         os.write(2, f"leeward porter: {type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(0)
-
-
-# --- mounts -----------------------------------------------------------------------
 
 
 def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
@@ -139,10 +129,7 @@ def _allow(path: str, access: int) -> None:
 
 
 def _make(path: str, *, file: bool) -> None:
-    """
-    Make the mount point *path* below the current folder, which is the root, if it doesn't exist. No client's process
-    has run here yet, so links on the way are the view's.
-    """
+    """Make the mount point *path* below the root, if it is missing. Links are the view's: no client was here."""
     folder = path if not file else os.path.dirname(path)
     if folder and not os.path.isdir(folder):
         os.makedirs(folder, 0o755)
@@ -151,10 +138,7 @@ def _make(path: str, *, file: bool) -> None:
 
 
 def _new_root(rows: list[dict[str, Any]], handled: int) -> None:
-    """
-    Give the sandbox a root of its own with the targets of *rows*, because all runners of a keeper share one root.
-    Everything else is at the same paths as before.
-    """
+    """Give the sandbox a root of its own with the targets of *rows*: all runners of a keeper share one root."""
     taken: list[tuple[str, int, str]] = []  # a path, and a mount for it or a link's text; with neither, a folder
     _take_along("", [row["target"] for row in rows], taken)
     fd = native.filesystem("tmpfs", {"size": "1m", "nr_inodes": "512", "mode": "0755"},
@@ -193,15 +177,9 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 
 
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
-    """
-    Hide names in a sandbox in which a client's processes run. They may have replaced files by links, so each file is
-    opened without following links, and covered through its descriptor.
-    """
+    """Hide names by descriptors, opened without following links: a client's processes may have put links there."""
     _bare(_MOUNTS)
     return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
-
-
-# --- what has changed ---------------------------------------------------------------
 
 
 def _bare(held: int = _READ_SEARCH) -> None:
@@ -219,9 +197,6 @@ def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare()
     return {"bytes": walk.piece(layers.upper(fds[0], order["number"]), order["path"], order["offset"], fds[1])}
-
-
-# --- copies, restoring, discarding --------------------------------------------------
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """
-A new runner after its steps: checks the steps, rehearses, reports that the runner is ready, and waits for its job.
+A new runner after its steps: checks the steps, rehearses, reports that the runner is ready, and waits for its job. If
+any step failed the daemon gets the reason, and sends no job.
 
-Runs in:   the job's process, pid 2 of its namespace, before any code of a job.
-Ends:      by calling `inside`, or by reporting a failure and exiting.
-
-If any step failed the daemon gets the reason, and sends no job.
+Runs in: the job's process, pid 2 of its namespace, before any code of a job. Ends: by calling `inside`, or by reporting
+a failure and exiting.
 """
 
 from __future__ import annotations

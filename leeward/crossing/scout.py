@@ -1,13 +1,13 @@
 """
 Finds the pages that every job writes: a clone rehearses once, and reads its own page map.
 
-Runs in:   the zygote, before its first keeper; the rehearsal in a clone of it, which ends.
-Source:    pagemap(5): Documentation/admin-guide/mm/pagemap.rst; bit 56, Linux 4.2
+Runs in: the zygote, before its first keeper; the rehearsal in a clone of it, which ends. Source: pagemap(5):
+Documentation/admin-guide/mm/pagemap.rst; bit 56, Linux 4.2
 
-A clone shares its parent's memory until it writes, and CPython writes an object's reference count
-when it uses the object. So some 450 pages are copied between a runner's clone and its first
-job's reply, whatever the job. One by one, each by a fault, that costs 1.5 to 2 ms of processor time;
-in one call, madvise(MADV_POPULATE_WRITE), half of it, and before a request arrives.
+A clone shares its parent's memory until it writes, and CPython writes an object's reference count when it uses the
+object. So some 450 pages are copied between a runner's clone and its first job's reply, whatever the job. One by one,
+each by a fault, that costs 1.5 to 2 ms of processor time; in one call, madvise(MADV_POPULATE_WRITE), half of it, and
+before a request arrives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ _PRESENT, _FILE, _EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
 _PAGE = resource.getpagesize()
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
 _LARGEST = 1 << 32  # bytes; a range beyond it is only reserved, such as a sanitizer's shadow of all memory
-
 #: A small job that defines, calls, formats and prints.
 _SMALL = b'def f(x):\n    return [x]\n\n\nprint(f"{f(1)}")\n'
 
@@ -65,10 +64,8 @@ def written() -> tuple[Range, ...]:
 def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
     """
     The pages that a small job writes in a runner that begins in C, with the descriptors *job* and *reply*; empty if
-    they can't be found.
-
-    `written` has more pages: those of a rehearsal, those that the search itself writes, and those that the zygote
-    writes meanwhile. They are too many to copy for each job.
+    they can't be found. `written` has more, too many to copy for each job: those of a rehearsal, those that the search
+    itself writes, and those that the zygote writes meanwhile.
     """
     with open("/proc/self/maps") as maps:
         looked = list(_writable(maps.read()))

@@ -1,8 +1,4 @@
-"""
-Sets up the interpreter as every job will see it, once, in the zygote.
-
-Runs in:   the zygote.
-"""
+"""Sets up the interpreter as every job will see it, once, in the zygote."""
 
 from __future__ import annotations
 
@@ -21,15 +17,12 @@ from leeward.points import point
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")
 
 _CACHES = "/tmp/.cache"
-
 #: The interpreter itself ignores these signals; subprocess restores their defaults in its children.
 _LEFT = {signal.SIGPIPE, signal.SIGXFSZ}
-
 #: Names that `room_for_names` adds at most; the table of a bare interpreter has room for 20,000.
 _MOST_NAMES = 1 << 18
 #: A new table takes a hundred pages and more; a new name takes one.
 _MOVED_PAGES = 32
-
 #: leeward's modules, kept alive after they were removed from sys.modules.
 _kept: dict[str, object] = {}
 
@@ -59,10 +52,7 @@ def interpreter(plan: ZygotePlan) -> None:
 
 @contextlib.contextmanager
 def own_caches() -> Iterator[None]:
-    """
-    In this context programs and libraries write their caches to the zygote's own /tmp, since the zygote has no home.
-    A path that a library keeps is valid in a job as well.
-    """
+    """Here caches are written to the zygote's own /tmp, as it has no home. Their paths are valid in a job, too."""
     os.environ["XDG_CACHE_HOME"] = _CACHES
     try:
         yield
@@ -71,10 +61,7 @@ def own_caches() -> Iterator[None]:
 
 
 def signals() -> None:
-    """
-    Reset signals to their defaults: a daemon started by nohup or in the background of a shell
-    ignores or blocks some, and both are inherited through exec.
-    """
+    """Reset signals, which a daemon started by nohup or in the background inherits ignored or blocked."""
     for number in signal.valid_signals() - _LEFT:
         if signal.SIG_IGN is signal.getsignal(number):
             signal.signal(number, signal.SIG_DFL)
@@ -83,22 +70,17 @@ def signals() -> None:
 
 
 def keep_ours_apart() -> None:
-    """
-    Remove leeward's modules from sys.modules, and keep them alive.
-
-    A job that imports msgpack gets its own, or none; never leeward's.
-    """
+    """Remove leeward's modules from sys.modules, but keep them: a job that imports msgpack gets its own, or none."""
     for name in [name for name in sys.modules if name.split(".")[0] in _OURS]:
         _kept[name] = sys.modules.pop(name)
 
 
 def room_for_names() -> None:
     """
-    Make the interpreter's table of interned strings grow now, and not in every clone.
-
-    Compiling interns names, and the table has tens of thousands. If it is nearly full, the first
-    names of each job make it grow, which copies it: 0.4 ms, and some hundred pages. Its size can't be
-    read, but growth can be detected: nothing else here takes that many new pages at once.
+    Make the interpreter's table of interned strings grow now, and not in every clone. Compiling interns names, and the
+    table has tens of thousands. If it is nearly full, the first names of each job make it grow, which copies it: 0.4
+    ms, and some hundred pages. Its size can't be read, but growth can be detected: nothing else here takes that many
+    new pages at once.
     """
     for number in range(_MOST_NAMES):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -26,18 +26,14 @@ HUGE = True
 _PAGE = resource.getpagesize()
 _PRESENT, _SWAPPED, _FILE = 1 << 63, 1 << 62, 1 << 61
 _ENTRY = 8  # bytes of /proc/self/pagemap for each page
-
 #: A gap of at most so many untouched pages is included, because another mapping would cost more.
 _HOLE = 64
 #: At most so many pages of a library's constants are included with the data behind them: one mapping in place of two.
 _CONSTANTS = 32
-
 #: Bytes of a snapshot, at most. Copying 10 MiB takes some 3 ms, and needs twice the memory for that time.
 _MOST = 256 << 20
-
 #: The state of the snapshot in the daemon's status: TAKEN, OFF, or NONE and the reason.
 TAKEN, OFF, NONE = "taken", "off", "none: "
-
 #: Address, bytes, PROT_*
 Part = tuple[int, int, int]
 
@@ -86,29 +82,21 @@ def lay_out(wanted: bool) -> native.Snapshot | str:
 
 
 def take(memory: native.Snapshot) -> str:
-    """
-    Take the snapshot. Returns TAKEN, or NONE and the reason.
-
-    Raises:
-        KernelRefusal: as `Snapshot.take`.
-    """
+    """Take the snapshot. Returns TAKEN, or NONE and the reason; KernelRefusal as `Snapshot.take`."""
     return TAKEN if memory.take(huge=HUGE) else f"{NONE}no memory file can hold what it has written"
 
 
 def known(maps: Iterable[str], arenas: tuple[int, int], storage: int) -> Iterator[tuple[Mapping, Mapping | None]]:
     """
-    The mappings that may be taken, each with the one before it.
-
-    Args:
-        maps: lines of /proc/PID/maps.
-        arenas: the address and the bytes of the interpreter's arenas.
-        storage: an address in the thread's storage: the mapping with it is left out.
+    The mappings of *maps*, lines of /proc/PID/maps, that may be taken, each with the one before it. *arenas* are the
+    address and bytes of the interpreter's; the mapping with *storage*, an address in the thread's storage, is left out.
     """
     mappings = list(map(_mapping, maps))
     libraries = {(each.inode, each.name) for each in mappings if each.inode and each.rights[2] == "x"}
     for mapping, before in zip(mappings, [None, *mappings], strict=False):
         if mapping.rights in ("rw-p", "r--p") and not mapping.start <= storage < mapping.end and (
-                (mapping.inode, mapping.name) in libraries or mapping.name == "[heap]" or _within(mapping, arenas)):
+                (mapping.inode, mapping.name) in libraries or mapping.name == "[heap]"
+                or (arenas[0] <= mapping.start and mapping.end <= sum(arenas))):
             yield mapping, before
 
 
@@ -118,18 +106,10 @@ def _mapping(line: str) -> Mapping:
     return Mapping(start, end, rights, int(inode), name[0].strip() if name else "")
 
 
-def _within(mapping: Mapping, arenas: tuple[int, int]) -> bool:
-    start, size = arenas
-    return start <= mapping.start and mapping.end <= start + size
-
-
 def parts(mapping: Mapping, before: Mapping | None, own: Sequence[int]) -> list[Part]:
     """
-    The parts of *mapping* to take.
-
-    Args:
-        before: the mapping before it; its constants are taken as well if they are of the same library.
-        own: the addresses of the pages of *mapping* that this process has written.
+    The parts of *mapping* to take: *own* are the addresses of its pages that this process has written. The constants of
+    the mapping *before* it are taken as well if they are of the same library.
     """
     if not own:
         return []

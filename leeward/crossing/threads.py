@@ -16,8 +16,7 @@ from leeward._native import threads
 #: Seconds that a thread may take to come to rest, and to end. Some threads scan a folder when they start.
 PATIENCE_S = 2.0
 _TICK_S = 0.001
-#: A thread rests if it was in futex(2) for so many seconds without being scheduled: it waits for work,
-#: and not just for a lock.
+#: Seconds in futex(2) without being scheduled, after which a thread rests: it waits for work, not just for a lock.
 _REST_S = 0.02
 
 
@@ -35,12 +34,7 @@ def others() -> dict[int, str]:
 
 
 def leave_one(idle: Collection[str]) -> list[str]:
-    """
-    End the threads named in *idle*, each when it rests in futex(2).
-
-    Returns:
-        The names of the other threads that are left: those that aren't in *idle*, or don't come to rest.
-    """
+    """End the threads named in *idle*, each when it rests in futex(2). Returns the names of those that are left."""
     asked: set[int] = set()
     resting: dict[int, tuple[float, str]] = {}  # the time since which a thread rests, and its turns by then
     until = time.monotonic() + PATIENCE_S

@@ -19,26 +19,21 @@ from fnmatch import fnmatchcase
 
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
+from leeward.crossing.walk import opened
 from leeward.errors import LeewardError
 
 #: Entries of one folder that are mounted, at most.
 MOST = 4096
 
-_OPTIONS = {"size": "4m", "nr_inodes": "65536", "mode": "0755"}
+_OPTIONS = {"size": "4m", "nr_inodes": "65536"}
 _ATTRIBUTES = MountAttr.NOSUID | MountAttr.NODEV
 _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def hide(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     """
-    Hide the names in the folders of *rows*, the outermost folder first; but for files whose names are there after a
-    "!".
-
-    Returns:
-        The folders that are covered now.
-
-    Raises:
-        LeewardError: a folder has secrets, and too many other entries.
+    Hide the names in the folders of *rows*, the outermost folder first, but for files whose names are there after a
+    "!". Returns the folders that are covered now; LeewardError if one has secrets, and too many other entries.
     """
     covered = []
     for folder, names in rows:
@@ -57,16 +52,13 @@ def _hide(folder: str, names: list[list[str]]) -> bool:
         if any(fnmatchcase(entry, name[0]) for entry in entries for name in names):
             raise LeewardError(f"{folder!r:.200} has secrets, and more than {MOST} entries beside")
         return False
-    below = os.open(folder, _LOOK)
-    try:
-        cover = _empty(os.fstat(below).st_mode & 0o777)
-        native.move_mount(cover, folder)
-        os.close(cover)
+    with opened(os.open(folder, _LOOK)) as below:
+        with opened(native.filesystem("tmpfs", {**_OPTIONS, "mode": f"{os.fstat(below).st_mode & 0o777:o}"},
+                                      _ATTRIBUTES)) as cover:
+            native.move_mount(cover, folder)
         if entries is not None:
             _fill(f"/proc/self/fd/{below}", entries, folder, names)
         native.remount(folder, _ATTRIBUTES | MountAttr.RDONLY)
-    finally:
-        os.close(below)
     return True
 
 
@@ -106,10 +98,5 @@ def _show(source: str, target: str, names: list[list[str]]) -> None:
             raise LeewardError(f"{target!r:.200} has secrets, and more than {MOST} entries")
         _fill(source, entries, target, names)
         return
-    tree = native.copy(source)
-    native.move_mount(tree, target)
-    os.close(tree)
-
-
-def _empty(mode: int = 0o755) -> int:
-    return native.filesystem("tmpfs", {**_OPTIONS, "mode": f"{mode:o}"}, _ATTRIBUTES)
+    with opened(native.copy(source)) as tree:
+        native.move_mount(tree, target)

@@ -9,10 +9,12 @@ Source:    the kernel's overlayfs document: whiteouts, opaque folders, user.over
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -33,14 +35,20 @@ _OPAQUE = "user.overlay.opaque"
 _CHUNK = 1 << 18
 
 
+@contextlib.contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Close *fd* after the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def rows(upper: int, into: int) -> int:
     """
     Write a row for each entry of *upper* to the file *into*: path, kind ("file", "folder", "link", "gone", "special"),
     mode, size, allocated bytes, mtime in ns, SHA-256 or None, a link's text, and whether a folder hides the lower one.
-    A file with large holes has no hash, and no file has one after HASH_S.
-
-    Returns:
-        The number of rows.
+    A file with large holes has no hash, and no file has one after HASH_S. Returns the number of rows.
     """
     count = size = 0
     todo, until = [b""], time.monotonic() + HASH_S
@@ -51,7 +59,7 @@ def rows(upper: int, into: int) -> int:
                 fd = open_beneath(upper, folder or b".", _FOLDER)
             except OSError:
                 continue  # the folder was removed meanwhile
-            try:
+            with opened(fd):
                 for name in sorted(map(os.fsencode, os.listdir(fd))):
                     path = folder + b"/" + name if folder else name
                     row = _row(upper, fd, name, path, until)
@@ -64,8 +72,6 @@ def rows(upper: int, into: int) -> int:
                     if count > MOST_ROWS or size > MOST_BYTES:
                         raise LeewardError(f"more has changed than {MOST_ROWS} entries, or {MOST_BYTES} bytes of them")
                     file.write(packed)
-            finally:
-                os.close(fd)
         file.write(msgpack.packb(None))  # marks the end, so that the reader notices lost rows
     return count
 
@@ -91,24 +97,19 @@ def _row(upper: int, folder: int, name: bytes, path: bytes, until: float) -> lis
 
 
 def _hides(upper: int, path: bytes) -> bool:
-    fd = open_beneath(upper, path, _FOLDER)
-    try:
-        return os.getxattr(fd, _OPAQUE) == b"y"
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
+    with opened(open_beneath(upper, path, _FOLDER)) as fd:
+        try:
+            return os.getxattr(fd, _OPAQUE) == b"y"
+        except OSError:
+            return False
 
 
 def regular(upper: int, path: bytes) -> int:
     """Open a regular file for reading. Its type is checked before it is opened."""
-    look = open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)
-    try:
+    with opened(open_beneath(upper, path, os.O_PATH | os.O_NOFOLLOW)) as look:
         about = os.fstat(look)
-        if not stat.S_ISREG(about.st_mode):
-            raise LeewardError(f"{os.fsdecode(path)!r:.80} isn't a file any more")
-    finally:
-        os.close(look)
+    if not stat.S_ISREG(about.st_mode):
+        raise LeewardError(f"{os.fsdecode(path)!r:.80} isn't a file any more")
     fd = open_beneath(upper, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     found = os.fstat(fd)
     if (found.st_dev, found.st_ino) != (about.st_dev, about.st_ino):
@@ -121,28 +122,19 @@ def _digest(upper: int, path: bytes, about: os.stat_result, until: float) -> byt
     if about.st_size > about.st_blocks * 512 + HOLES:
         return None
     found = hashlib.sha256()
-    fd = regular(upper, path)
-    try:
+    with opened(regular(upper, path)) as fd:
         left = about.st_size + 1  # bounded, because a file may grow while it is read
         while left > 0 and time.monotonic() < until and (data := os.read(fd, min(_CHUNK, left))):
             found.update(data)
             left -= len(data)
-    finally:
-        os.close(fd)
     return found.digest() if time.monotonic() < until else None
 
 
 def piece(upper: int, path: bytes, offset: int, into: int) -> int:
     """Write at most PIECE bytes of the file *path*, from *offset* on, to the file *into*. Returns the number of bytes."""
-    fd = regular(upper, path)
-    try:
-        done = 0
-        while done < PIECE:
-            data = os.pread(fd, min(_CHUNK, PIECE - done), offset + done)
-            if not data:
-                break
+    done = 0
+    with opened(regular(upper, path)) as fd:
+        while done < PIECE and (data := os.pread(fd, min(_CHUNK, PIECE - done), offset + done)):
             os.write(into, data)
             done += len(data)
-        return done
-    finally:
-        os.close(fd)
+    return done

@@ -1,13 +1,12 @@
 """
 The zygote: a fresh interpreter with warm modules that makes keepers.
 
-Runs in:   its own process, exec'd by the daemon; one thread; backstage: in a mount and a network namespace of its own
-           (isolation/backstage.py).
-Holds:     its plan. No request, no result, no secret ever reaches it.
-Ends:      when the daemon's end of the control channel closes.
+Runs in: its own process, exec'd by the daemon; one thread; backstage: in a mount and a network namespace of its own
+(isolation/backstage.py). Holds: its plan. No request, no result, no secret ever reaches it. Ends: when the daemon's end
+of the control channel closes.
 
-The zygote has no capability when it starts. If root runs the daemon, the zygote keeps uid 0, because the interpreter
-may be in root's home; each keeper changes to an unprivileged uid before it makes a runner.
+It has no capability when it starts. If root runs the daemon it keeps uid 0, because the interpreter may be in root's
+home; each keeper changes to an unprivileged uid before it makes a runner.
 """
 
 from __future__ import annotations
@@ -79,12 +78,7 @@ def main(control_fd: int) -> None:
 
 
 def warm_up(plan: ZygotePlan) -> None:
-    """
-    Import the modules that jobs are likely to use.
-
-    Raises:
-        ImportError: as `preload`.
-    """
+    """Import the modules that jobs are likely to use; ImportError as `preload`."""
     setup.interpreter(plan)
     setup.signals()
     with setup.own_caches():
@@ -101,16 +95,7 @@ def warm_up(plan: ZygotePlan) -> None:
 
 
 def preload(name: str, idle: Sequence[str]) -> None:
-    """
-    Import one module.
-
-    Args:
-        idle: threads that may be ended.
-
-    Raises:
-        ImportError: the module can't be imported, or has started a thread. A clone would lack that thread, and code
-            that waits for the thread would hang.
-    """
+    """Import one module; ImportError also if it left a thread that isn't in *idle*: a clone would lack it."""
     try:
         with fresh.recorded():
             importlib.import_module(name)
@@ -152,13 +137,9 @@ class KeeperSpawner:
                 if fd in self._keepers:
                     self._reap(fd)
                 elif not self._hear():
-                    self._reap_dead()
+                    for pidfd in self._keepers:  # those that aren't dead yet are the daemon's to reap
+                        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
                     return
-
-    def _reap_dead(self) -> None:
-        """Reap dead keepers for the last time. Those that aren't reaped here are the daemon's."""
-        for pidfd in list(self._keepers):
-            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
     def _hear(self) -> bool:
         received = self._channel.receive()

@@ -16,7 +16,7 @@ from typing import Any
 
 from leeward.dataclass import dataclass
 from leeward.errors import BadRequest
-from leeward.run.placement import RESULTS
+from leeward.run.report import RESULTS
 from leeward.spec import folders
 from leeward.spec.folders import Folder
 from leeward.spec.limits import ADJUSTABLE, FLOORS

@@ -45,10 +45,10 @@ from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
-from leeward.pool import ticket
 from leeward.pool.begin import Bootstrap, begin
+from leeward.pool.branches import memory_of
 from leeward.pool.engine import Engine
-from leeward.pool.memory import memory_of
+from leeward.pool.pool import interleave
 from leeward.pool.watchdog import Standstill, Watchdog
 from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
@@ -113,7 +113,7 @@ class Daemon:
     def _serve(self, listener: Listener | Inherited, ready: Callable[[], None]) -> None:
         observer = self._observer = Observer(self._reactor, self._metrics, self._config.security_log)
         try:
-            ticket.interleave(0, self._config.shards)
+            interleave(0, self._config.shards)
             settings = early.settings(own_part(self._config, 0))
             bootstrap = self._bootstrap or begin(settings)
             try:

@@ -20,8 +20,7 @@ from leeward.daemon.serving.profiles import owners_home
 from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
-from leeward.pool.begin import Settings
-from leeward.pool.tried import is_routed
+from leeward.pool.begin import Settings, is_routed
 from leeward.spec import stored
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name

@@ -1,12 +1,10 @@
 """
 The asks of `ask` rules, from the broker's message until an answer, or until no connection waits for one any more.
 
-Runs in:   the daemon, on the reactor's thread.
-Trust:     none in the broker's texts, which are checked and only shown. The daemon's own records say which sandbox
-           asks. The caller has to check who may answer: the operator, and no guest.
-Listens:   a connection that has requested asks with a time to wait listens until it is closed. When the last one was
-           closed, and no other one listens GRACE_S later, the waiting asks are refused, and none waits from then on.
-Bound:     MOST_OF_USER asks of one user's sandboxes, MOST of all; more are refused at once.
+Trust: none in the broker's texts, which are checked and only shown. The daemon's own records say which sandbox asks.
+The caller has to check who may answer: the operator, and no guest. Listens: a connection that has requested asks with a
+time to wait listens until it is closed. GRACE_S after the last one was closed the waiting asks are refused, and none
+waits from then on. Bound: MOST_OF_USER asks of one user's sandboxes, MOST of all; more are refused at once.
 """
 
 from __future__ import annotations
@@ -28,34 +26,20 @@ from leeward.wire.egress_control import Ask, AskAnswer, Listening, Unask
 
 #: The most asks that wait: of one user's sandboxes, of all, and in one answer to a listener.
 MOST_OF_USER, MOST, PAGE = 64, 1024, 64
-
 #: Seconds in which a client that listens may come back by another connection.
 GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class HeldAsk:
-    """
-    An ask that waits.
-
-    Attributes:
-        number: the number that the broker has given the ask.
-        user: the uid of the sandbox's user.
-        row: the ask as clients get it.
-    """
-
-    number: int
+    number: int  # the number that the broker has given the ask
     lease: int
-    user: int
-    row: Mapping[str, Any]
+    user: int  # the uid of the sandbox's user
+    row: Mapping[str, Any]  # the ask as clients get it
 
 
 class AskBook:
-    """
-    Attributes:
-        tell: sends a message to the broker.
-        refused: asks that were refused because too many waited.
-    """
+    """*tell*: sends a message to the broker."""
 
     def __init__(self, reactor: Reactor, record: EgressRecord) -> None:
         self._reactor, self._record = reactor, record
@@ -65,13 +49,11 @@ class AskBook:
         self._tickets = itertools.count(1)
         self._listeners = 0
         self._grace: Timer | None = None
-        self.tell: Callable[[Listening | AskAnswer], None] = _nobody
-        self.refused = 0
+        self.tell: Callable[[Listening | AskAnswer], None] = lambda _: None  # there is no broker, and so no ask
+        self.refused = 0  # asks that were refused because too many waited
 
     def __len__(self) -> int:
         return len(self._asks)
-
-    # --- for the broker -------------------------------------------------------
 
     @property
     def listening(self) -> Listening:
@@ -79,12 +61,7 @@ class AskBook:
         return Listening(int(self._listeners > 0 or self._grace is not None))
 
     def hear(self, message: Ask | Unask) -> None:
-        """
-        Handle a message of the broker: a new ask, or the end of one.
-
-        Raises:
-            PeerError: the message is invalid.
-        """
+        """Handle a message of the broker: a new ask, or the end of one. Raises PeerError: the message is invalid."""
         if isinstance(message, Unask):
             self._asks = {at: each for at, each in self._asks.items() if each.number != message.number}
             return
@@ -115,8 +92,6 @@ class AskBook:
     def lost(self) -> None:
         """Forget all asks: the broker has ended, and every connection with it."""
         self._asks = {}
-
-    # --- for listeners --------------------------------------------------------
 
     def after(self, _user: int, number: int) -> dict[str, Any]:
         """Return a page of the waiting asks, from the one after *number* on."""
@@ -166,7 +141,3 @@ class AskBook:
 @point("asks.grace")
 def _grace_s() -> float:
     return GRACE_S
-
-
-def _nobody(_message: Listening | AskAnswer) -> None:
-    """There is no broker, and so no ask."""

@@ -1,14 +1,16 @@
 """
 The first steps of an engine: they choose the cgroup driver and what jobs see, and start a zygote that warms up.
 
-Runs in:   the daemon, and `leeward run`. Imports little: a daemon takes these steps before it imports the rest of
-           itself, so that both are done at the same time.
+Imports little: a daemon takes these steps before it imports the rest of itself, so that both are done at the same time.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import resource
+import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +20,27 @@ from leeward.errors import BadRequest
 from leeward.isolation import interpreter, landlock
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
-from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF
+from leeward.isolation.egress import PROXY_VARIABLES, RESOLV_CONF, route
 from leeward.isolation.plan import ZygotePlan
 from leeward.pool.quotas import Quotas
-from leeward.pool.tried import is_routed, with_what_can_be_covered
 from leeward.spec import folders, libraries, profiles
 from leeward.spec.folders import Folder
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.spec.profiles import HostPython
 from leeward.spec.sandbox import Bind, SandboxSpec, View
+from leeward.worker import bare
 from leeward.worker.hatch import Hatched, import_path, modules
-
-# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
     from leeward.spec.egress import Policy
+
+
+# Imported in functions: what not every start needs; 17 ms of processor time for all of it.
+
+
+#: Workers beyond the pool's size, for as long as some are renewed.
+SURPLUS = 1
 
 
 #: The user in a sandbox of root's daemon that shows the host.
@@ -42,40 +49,28 @@ NOBODY = 65534
 
 @dataclass(slots=True)
 class Patience:
-    """
-    How long the daemon waits for its own processes before it considers them dead.
+    """Seconds until the daemon considers its own processes dead. No keys of the configuration; tests change them."""
 
-    The times of an engine and all of its workers. They may be changed while the engine runs; tests do that on emulated
-    machines, and to see a deadline pass. The configuration has no key for them.
+    start: float = 30.0  # seconds for a zygote's imports, and for the first worker after the engine's start
+    zygote: float = 10.0  # until a zygote with an order sends a message, which takes milliseconds
+    keeper: float = 10.0  # to arm a runner, or to report the end of one that was killed; both take milliseconds
 
-    Attributes:
-        start: seconds for a zygote's imports, and for the first worker after the engine's start.
-        zygote: seconds within which a zygote with an order has to send a message. It takes milliseconds; after that
-            time the zygote is replaced.
-        keeper: seconds for a keeper to arm a runner, and to report the end of one that was killed. Both take
-            milliseconds; after that time the keeper is considered stopped or stuck, and is replaced.
-    """
 
-    start: float = 30.0
-    zygote: float = 10.0
-    keeper: float = 10.0
+@dataclass(frozen=True, slots=True)
+class SeatBounds:
+    """The bounds that the limit on descriptors sets: daemon/descriptors.py."""
+
+    awake: int = 0  # live sandboxes with all descriptors, and workers left over when sandboxes end; 0 for no bound
+    seats: int = 1 << 30  # the number of sandboxes, if there is no session
+    price: int = 1  # the number of sandboxes that take the room of one session
+
+
+NO_BOUNDS = SeatBounds()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """
-    The settings of an engine. `daemon.config` documents each of them, with its default.
-
-    Attributes:
-        warm: the zygote imports the modules that most programs import. For a single job that costs more than it saves.
-        sandboxes: runners can be kept open and given more processes. `leeward run` doesn't need that.
-        profile: its name; a profile other than "python" is shown *show* as well, and has *variables*.
-        with_home: its sandboxes may have a home folder of their own, and files for an agent's tools.
-        host: the interpreter, if it is known already; otherwise `python_env` says which.
-        room: workers that may be made for sessions; for a daemon's first pool the engine has its own argument.
-        patience: seconds to wait for the engine's own processes; not a key of the configuration.
-        egress: the policy of the jobs; None for no network, and no sockets except Unix sockets.
-    """
+    """The settings of an engine. `daemon.config` documents each of them, with its default."""
 
     pool_size: int = 4
     spares: int = 1
@@ -94,19 +89,19 @@ class Settings:
     loopback: bool = False
     terminal: bool = False
     pinned: bool = False
-    egress: Policy | None = None
+    egress: Policy | None = None  # the policy of the jobs; None for no network, and no sockets except Unix sockets
     session_grace: float = 2.0
     layout_jobs: int = 0
     layout_time: float = 0.0
     fresh_layout: bool = False
-    warm: bool = True
-    sandboxes: bool = True
-    profile: str = DEFAULT_PROFILE
-    with_home: bool = False
+    warm: bool = True  # import what most programs import. For a single job that costs more than it saves
+    sandboxes: bool = True  # runners can be kept open and given more processes. `leeward run` doesn't need that
+    profile: str = DEFAULT_PROFILE  # another one than "python" is shown *show* as well, and has *variables*
+    with_home: bool = False  # its sandboxes may have a home folder of their own, and files for an agent's tools
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    host: HostPython | None = None
-    room: int = 0
+    host: HostPython | None = None  # the interpreter, if it is known already; otherwise `python_env` says which
+    room: int = 0  # workers that may be made for sessions; for a daemon's first pool the engine has its own argument
     patience: Patience = field(default_factory=Patience)
 
 
@@ -135,13 +130,7 @@ class Bootstrap:
 
 
 def begin(settings: Settings) -> Bootstrap:
-    """
-    Take the first steps of an engine, which need no decision about locks.
-
-    Raises:
-        BadRequest, Unsupported: there is no usable interpreter or cgroup driver.
-        OSError: no zygote can be started.
-    """
+    """Take the first steps of an engine; BadRequest, Unsupported without an interpreter or a cgroup driver; OSError."""
     privileges.be_subreaper()  # the orphans of a dead zygote or keeper become our children, and are reaped
     _limits_to_inherit()
     driver = choose(settings.cgroup, pinned=settings.pinned)  # before the zygote, which is to live where this moves us
@@ -154,12 +143,7 @@ def begin(settings: Settings) -> Bootstrap:
 
 
 def prepare(settings: Settings, driver: Driver) -> tuple[SandboxSpec, ZygotePlan]:
-    """
-    What the jobs of one pool see, and what its zygote needs to begin.
-
-    Raises:
-        BadRequest, Unsupported: there is no interpreter that could run jobs.
-    """
+    """What the jobs of one pool see, and what its zygote needs; BadRequest, Unsupported without an interpreter."""
     host = settings.host or interpreter.find(settings.python_env)
     spec = with_what_can_be_covered(
         spec_of(settings, host, memory_counted=driver.memory_counted, pinned=driver.affinity_fixed))
@@ -178,17 +162,7 @@ def _backstage_view(spec: SandboxSpec) -> View:
 
 
 def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinned: bool) -> SandboxSpec:
-    """
-    What the jobs of one pool see.
-
-    Args:
-        host: the interpreter.
-        memory_counted: a cgroup counts memory.
-        pinned: each worker has one processor.
-
-    Raises:
-        BadRequest: a path that its profile shows can't be shown.
-    """
+    """What the jobs of one pool see; BadRequest if a path can't be shown. *pinned*: each worker has one processor."""
     ways_out = _ways_out(settings)
     seal = ways_out.pop("seal", None)
     spec = profiles.python(host, interpreter.root_links(), limits=settings.limits,
@@ -199,8 +173,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **ways_out)
     if settings.profile == profiles.SHELL:
-        # If root runs the daemon, its processes have a host id that owns nothing; in the sandbox that id is nobody's as
-        # well.
+        # Of root's daemon, its processes have a host id that owns nothing, and that is nobody's in the sandbox as well.
         return profiles.shell(spec, *interpreter.roots(), uid=os.geteuid() or NOBODY)
     if seal is not None:
         from leeward.pool import seals
@@ -216,12 +189,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
 
 
 def _binds(paths: Iterable[str], view: View) -> list[Bind]:
-    """
-    The binds that show these *paths* of the host in addition to *view*.
-
-    Raises:
-        BadRequest: a path doesn't exist, or *view* has something else there.
-    """
+    """The binds that show *paths* of the host beside *view*; BadRequest if one is missing, or *view* has it already."""
     shown = [Folder(path, path) for path in paths]
     folders.fits(shown, view)
     for path in paths:
@@ -266,3 +234,34 @@ def _limits_to_inherit() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     except (ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+#: The last kernel on which it is known to work; up to that one nothing is tried. Linux 7.3 refuses it.
+_KNOWN = (6, 18)
+
+
+def with_what_can_be_covered(spec: SandboxSpec) -> SandboxSpec:
+    """*spec* without its files of /proc, if the kernel refuses them; `free` and `uptime` then find none."""
+    if is_coverable():
+        return spec
+    return replace(spec, view=replace(spec.view, proc=(), proc_live=()))
+
+
+@functools.cache
+def is_coverable() -> bool:
+    """Whether files of this kernel's /proc can be covered before it is changed to show processes alone."""
+    if _version(os.uname().release) <= _KNOWN:
+        return True
+    return not bare.is_refused("leeward.isolation.mounts", "is_whole_proc_refused()")
+
+
+def _version(release: str) -> tuple[int, int]:
+    """The first two numbers of a kernel's *release*; those of a kernel that nobody knows if it has none."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (int(found[1]), int(found[2])) if found else (1 << 16, 0)
+
+
+@functools.cache
+def is_routed() -> bool:
+    """Whether every address can be made local to a sandbox here, asked if a policy may be; Unsupported (pyroute2)."""
+    return not bare.is_refused("leeward.isolation.egress", f"is_refused({route(socket.AF_INET)!r})")

@@ -1,35 +1,157 @@
 """
-The branches of an engine beside its main one: begun on first use, ended when nobody uses them.
+The branches of an engine, each one plan with its zygote and pool: `main`, and others for as long as somebody uses them.
 
-Runs in:   the daemon, on the reactor's thread.
-
-Theory of operation. A request names a key; the first one with a new key begins a branch, and waits in its queue like
-any other until a worker is there. A branch that can't make a runner refuses its waiting jobs, with the reason, and is
-ended; for some seconds further requests get the same answer. All branches together have a bounded number of slots,
-and so of workers, uids and descriptors. If no slots are free for a new branch, it takes the place of the branch
-that has been idle for longest, if there is one. Slots are free again when the last process of a branch is gone.
+Theory of operation. All branches share the engine's loop, cgroup driver, supervisor and quota accounts. A request names
+a key; the first one with a new key begins a branch, and waits in its queue like any other until a worker is there. A
+branch that can't make a runner refuses its waiting jobs, with the reason, and is ended; for some seconds further
+requests get the same answer. All branches together have a bounded number of slots, and so of workers, uids and
+descriptors. If no slots are free, a new branch takes the place of the one that has been idle for longest. Slots are
+free again when the last process of a branch is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import replace
-from leeward.errors import BadRequest, Busy, LeewardError, PoolFailed, Refused, ShuttingDown
+from leeward.errors import BadRequest, Busy, KernelRefusal, LeewardError, PoolFailed, Refused, ShuttingDown
+from leeward.isolation.cgroup.v1_worker import V1Worker
+from leeward.isolation.cgroup.v2 import V2Worker
+from leeward.isolation.plan import ZygotePlan
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.begin import Settings, prepare
-from leeward.pool.branch import Branch
-from leeward.pool.confinement import confine
-from leeward.pool.memory import memory_of
+from leeward.pool.begin import NO_BOUNDS, SeatBounds, Settings, prepare
+from leeward.pool.confinement import Confinement, confine
+from leeward.pool.pool import Pool, Ticket
 from leeward.pool.quotas import Book
+from leeward.pool.workforce import Workforce
+from leeward.pool.zygotes import FreshZygotes, Zygotes
+from leeward.run.live import Awake
+from leeward.run.report import Report
 from leeward.spec.pool_key import PoolKey
+from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.hatch import Hatched
+from leeward.worker.terms import WorkerSettings
+from leeward.worker.worker import Worker
+from leeward.worker.zygote import Term
 
 if TYPE_CHECKING:
     from leeward.pool.engine import Engine
+
+
+#: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
+_MEND_S = 0.5
+
+
+class Branch:
+    """
+    *first* is the first slot of its workers, *surplus* the workers that may be made in advance when others are renewed,
+    *name* that of its pool ("" for the daemon's first one). *troubled* is called when `problem`, the first reason why
+    no runner can be made (a layer and a message), is set before any was made.
+    """
+
+    def __init__(self, reactor: Reactor, engine: Engine, settings: Settings, spec: SandboxSpec,
+                 confinement: Confinement, *, surplus: int, book: Book, first: int = 0,
+                 troubled: Callable[[], None] | None = None, bounds: SeatBounds = NO_BOUNDS,
+                 name: str = "") -> None:
+        self._reactor, self._engine, self.settings = reactor, engine, settings
+        self.spec, self.confinement = spec, confinement
+        self.log, self.patience = engine.log, engine.patience
+        self._troubled = troubled
+        self._mending: Timer | None = None
+        self._closing = False
+        self._ways_out = engine.exits.ways(settings, confinement)
+        self.problem: tuple[str, str] | None = None
+        self.stood = False  # a runner was made
+        self.zygotes: Zygotes | FreshZygotes
+        self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
+                         queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
+                         surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds,
+                         name=name)
+        self._awake = Awake(bounds.awake)
+
+    def begin(self, plan: ZygotePlan, hatched: Hatched) -> None:
+        """Let the zygote *hatched* make the workers. The branch owns it from now on."""
+        settings = self.settings
+        workers, workforce = self.confinement.plan, self.pool.workforce
+        self.zygotes = (
+            FreshZygotes(self._reactor, plan, workers, workforce, self, len(os.sched_getaffinity(0)))
+            if settings.fresh_layout else
+            Zygotes(self._reactor, plan, workers, workforce, self, Term(settings.layout_jobs, settings.layout_time)))
+        self.zygotes.adopt(hatched)
+        self.pool.open()
+
+    # --- for the workforce ----------------------------------------------------
+
+    def make_worker(self, slot: int, workforce: Workforce) -> Worker:
+        """Make a worker, and order its keeper."""
+        settings, driver = self.settings, self._engine.driver
+        root = os.geteuid() == 0
+        uid = self.confinement.first_id + slot if root else os.geteuid()
+        gid = self.confinement.first_id + slot if root else os.getegid()
+        group = driver.worker(slot, uid, settings.limits)
+        spares, jobs = (0, 1) if settings.fresh_layout else (settings.spares, settings.recycle_after)
+        terms = WorkerSettings(settings.limits, self.spec.uid, spares, jobs,
+                               self.confinement.degraded, self.patience, self._engine.supervisor, settings.results,
+                               settings.session_grace, self._ways_out, self._awake)
+        try:
+            worker = Worker(self._reactor, slot, (uid, gid), group, terms, workforce)
+        except OSError:
+            group.remove()
+            raise
+        self.zygotes.order(worker)
+        return worker
+
+    def overrun(self) -> None:
+        self.log.warning("no zygote: workers go on past their number of jobs",
+                         recycle_after=self.settings.recycle_after)
+
+    def making_failed(self, slot: int, message: str) -> None:
+        self.blame("", message)
+        self.log.warning("no worker can be made", worker=slot, error=message)
+
+    def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
+        self.blame(layer, message)
+        self._engine.worker_failed(worker, layer, message)
+
+    def runner_made(self) -> None:
+        self.problem, self.stood = None, True
+        self.zygotes.runner_made()
+
+    def blame(self, layer: str, message: str) -> None:
+        """Record why no worker could be made. When the engine starts, the first reason is its error."""
+        self.problem = self.problem or (layer, message)
+        if self._troubled is not None and not self.stood:
+            self._reactor.soon(self._troubled)
+
+    def job_ended(self, ticket: Ticket, report: Report) -> None:
+        self.zygotes.job_ended()
+        self._engine.job_ended(ticket, report)
+
+    @property
+    def busy(self) -> bool:
+        """Whether jobs, sessions or sandboxes use this branch."""
+        pool = self.pool
+        return bool(pool.tickets or len(pool.queue) or pool.sessions or pool.seats or pool.workforce.held)
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
+        if self._mending is None and not self._closing:
+            self._mending = self._reactor.after(_MEND_S, self._mend)
+
+    def _mend(self) -> None:
+        self._mending = None
+        self.zygotes.mend()
+
+    def stop(self) -> None:
+        """Make no other zygote when this one ends."""
+        self._closing = True
+        self.zygotes.stop()
+
 
 #: The most branches at a time, however many slots are free, because each branch has a zygote.
 MOST = 16
@@ -53,14 +175,7 @@ class _PlacedBranch:
 
 
 class Branches:
-    """
-    Args:
-        plans: makes the settings of a branch; None if there are to be no branches.
-        first: the first slot that their workers may have.
-        first_id: see `Confinement`.
-        workers: the number of slots that their workers may have.
-        idle: seconds after which an unused branch ends.
-    """
+    """*plans* makes the settings of a branch, if there may be any, in *workers* slots from *first* on."""
 
     def __init__(self, reactor: Reactor, ground: Engine, book: Book, plans: Callable[[PoolKey], Settings] | None,
                  *, first: int, first_id: int, workers: int, surplus: int, idle: float) -> None:
@@ -81,15 +196,7 @@ class Branches:
     # --- beginning ------------------------------------------------------------
 
     def of(self, key: PoolKey) -> Branch:
-        """
-        Return the branch that serves requests with this *key*. If there is none, it is started.
-
-        Raises:
-            BadRequest: a name in the key doesn't exist.
-            Busy: other branches have all the workers, and are in use.
-            ShuttingDown: the daemon is draining.
-            PoolFailed: the branch can't be begun.
-        """
+        """Return, or start, the branch for *key*; BadRequest for an unknown name; Busy, ShuttingDown, PoolFailed."""
         place = self._places.get(key)
         if place is None:
             if self._stopped:
@@ -135,13 +242,7 @@ class Branches:
         return branch
 
     def _room_for(self, key: PoolKey, slots: int, now: float) -> int:
-        """
-        The first of *count* free slots in a row.
-
-        Raises:
-            Busy: there are none, and none become free.
-            PoolFailed: there are never that many.
-        """
+        """The first of *slots* free slots in a row; Busy if there are none, PoolFailed if there are never that many."""
         if slots > self._slots:
             raise PoolFailed(f"the pool {key.name!r} needs {slots} workers, and this daemon has descriptors and uids"
                              f" for {self._slots} beside its first pool")
@@ -177,8 +278,6 @@ class Branches:
             return
         layer, message = place.branch.problem
         self._end(place, "it can't be started", self._failed(key, f"{layer}: {message}" if layer else message))
-
-    # --- what users may have --------------------------------------------------
 
     def _freed(self) -> None:
         """For the book: a user may start one more job, which may wait in another pool's queue."""
@@ -221,7 +320,7 @@ class Branches:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        in_any_case(branch.stop, partial(branch.pool.drain, 0.0, _nothing, gone), branch.pool.workforce.retire_all,
+        in_any_case(branch.stop, partial(branch.pool.drain, 0.0, lambda: None, gone), branch.pool.workforce.retire_all,
                     partial(branch.zygotes.retire, _LEAVE_S, partial(self._left, place)), self._look_soon)
 
     @staticmethod
@@ -235,11 +334,8 @@ class Branches:
             self._timer = self._reactor.after(_LOOK_S, self._look)
 
     def stop(self) -> None:
-        """Begin no more branches."""
         self._stopped = True
         in_any_case(*(place.branch.stop for place in self._places.values()))
-
-    # --- for the status -------------------------------------------------------
 
     def status(self) -> list[Mapping[str, Any]]:
         """Return one row for each branch, with the memory of its workers in bytes."""
@@ -251,5 +347,43 @@ class Branches:
                 for place in self._places.values()]
 
 
-def _nothing() -> None:
-    return
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: Processes of one worker that are counted, so that a job that keeps forking can't prolong the loop without end.
+_MOST = 4096
+
+
+def memory_of(worker: Worker) -> int:
+    """
+    Return the memory of a worker with its keeper and armed runners, in bytes; 0 for one that is ending. Without
+    controllers it is the sum of its processes' anonymous memory, which counts a shared page once for each: never less
+    than they have.
+    """
+    group = worker.group
+    try:
+        if isinstance(group, V2Worker):
+            return int(group.group.read("memory.current"))
+        if isinstance(group, V1Worker):
+            memory = group.parents["memory"]
+            # The leaves of all workers have the same parent. The keeper is in none of them, but in the daemon's group.
+            return _resident(worker.keeper.pid) + sum(int(memory.read(f"{name}/memory.usage_in_bytes"))
+                                               for name in memory.children() if name.startswith(f"w{worker.slot}."))
+    except (KernelRefusal, OSError, ValueError):  # it retires meanwhile
+        return 0
+    return sum(map(_resident, _tree(worker.keeper.pid)))
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm") as file:
+        _, resident, shared, *_ = map(int, file.read().split())
+        return (resident - shared) * _PAGE
+    return 0
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid] if pid > 0 else []
+    for one in found:  # grows during the loop by the children of the processes found
+        if len(found) > _MOST:
+            break
+        with contextlib.suppress(OSError), open(f"/proc/{one}/task/{one}/children") as file:
+            found += map(int, file.read().split())
+    return found

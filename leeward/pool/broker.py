@@ -2,14 +2,12 @@
 The egress broker, seen from the daemon, which starts it with the first sandbox that has egress, reports leases to it,
 and starts another one when it dies.
 
-Runs in:   the daemon, on the reactor's thread.
-Owns:      the process and its channel. The listeners are their workers'.
+Owns: the process and its channel. The listeners are their workers'. Trust: its rows are checked
+(wire/egress_control.py), and only shown.
 
 Theory of operation. The daemon has all that the broker needs: each worker's listeners, and their lease. So a broker
-           that has died is replaced by another one, which gets all of it; the connections of the first are lost. No
-           call blocks: messages that the channel doesn't accept are queued, and a broker that reads nothing for
-           STUCK_S is replaced, too.
-Trust:     its rows are checked (wire/egress_control.py), and only shown.
+that has died is replaced by another one, which gets all of it; the connections of the first are lost. No call blocks:
+messages that the channel doesn't accept are queued, and a broker that reads nothing for STUCK_S is replaced, too.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, replace
 from leeward.errors import Busy, PeerError, Unsupported, told
@@ -30,8 +28,6 @@ from leeward.loop.reactor import READ, WRITE, Reactor, Timer
 from leeward.loop.sender import MessageSender
 from leeward.points import point
 from leeward.pool.asks import AskBook
-from leeward.pool.fetches import Answered, Fetches
-from leeward.pool.sources import OpenSeal
 from leeward.pool.zygotes import EventLog
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import (
@@ -49,56 +45,85 @@ from leeward.wire.egress_control import (
     Unask,
     Unfetch,
 )
+from leeward.wire.fetches import check_answer
 from leeward.worker import bare
 
-if TYPE_CHECKING:  # a daemon without policies doesn't import them
+if TYPE_CHECKING:
     import subprocess
 
+    from leeward.pool.ways_out import OpenSeal
     from leeward.spec.egress_tls import LeaseSeal
+
+
+#: The most fetches of one user: each has a memory file in the daemon, and its response in the broker.
+MOST_OF_USER = 16
+#: Called with the answer that `check_answer` has checked.
+Answered = Callable[[Mapping[str, Any]], None]
+
+
+def failed(message: str, cause: str = "http", *, sent: bool = True) -> dict[str, Any]:
+    """Return the answer to a fetch that wasn't tried (*sent* is False), or whose end isn't known."""
+    return {"failed": cause, "message": message, "url": "", "sent": sent}
+
+
+class Fetches:
+    """The fetches that were passed to one broker, until each has its one answer: MOST_OF_USER of one user at a time."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[int, Answered]] = {}
+
+    def begin(self, user: int, answered: Answered) -> int:
+        """Register a fetch, and return its number; Busy if *user* has MOST_OF_USER already."""
+        if sum(owner == user for owner, _ in self._waiting.values()) >= MOST_OF_USER:
+            raise Busy(f"{MOST_OF_USER} fetches of yours are under way, all that a user may have")
+        number = next(self._numbers)
+        self._waiting[number] = (user, answered)
+        return number
+
+    def end(self, number: int) -> bool:
+        """Forget a fetch. Returns whether it was still waited for."""
+        return self._waiting.pop(number, None) is not None
+
+    def answered(self, message: FetchAnswer) -> None:
+        """Pass on the broker's answer to a fetch; PeerError if it is invalid."""
+        answer = check_answer(message.about)
+        found = self._waiting.pop(message.number, None)
+        if found is not None:
+            found[1](answer)
+
+    def lost(self) -> None:
+        """The broker has ended: answer all its fetches as failed."""
+        waiting, self._waiting = self._waiting, {}
+        answer = failed("HTTP error: the broker has ended, and the request with it; it may have been sent")
+        in_any_case(*(partial(answered, answer) for _, answered in waiting.values()))
+
 
 #: Seconds for which the channel may accept nothing.
 STUCK_S = 5.0
-
-#: Seconds before another broker is started: the first figure, doubled each time that a broker has lived shortly, up to
-#: the second figure.
+#: Seconds before another broker is started, doubled each time that one has lived shortly, up to the second figure.
 _AGAIN_S, _AGAIN_MOST_S = 0.1, 5.0
 #: A broker that has lived for this many seconds is followed by another one without a longer pause.
 _SOON_S = 30.0
-
 #: Rows that are read in one turn of the loop.
 _TURN = 64
 
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """
-    A worker's listeners, their lease, and the authority by which their TLS is terminated.
-
-    Attributes:
-        clearing: called when nothing of the previous lease is left in the broker and in the listeners' queues.
-        ends: the number of leases that have ended.
-    """
+    """A worker's listeners, their lease, and the authority by which their TLS is terminated."""
 
     number: int
     plan: EgressPlan
     listeners: Sequence[int]
     lease: Leased | None = None
     seal: OpenSeal | None = None
-    clearing: Callable[[], None] | None = None
-    ends: int = 0
+    clearing: Callable[[], None] | None = None  # when the broker and the queues have nothing of the last lease
+    ends: int = 0  # the number of leases that have ended
 
 
 class BrokerLink:
-    """
-    Args:
-        begin: returns the first message for a broker; called at each start.
-        record: gets each row of the record.
-        asks: takes what rules of `ask` ask for, and gives the answers.
-
-    Attributes:
-        starts: the number of brokers that were started.
-        fetches: the number of fetches that were requested.
-    """
+    """*begin* returns the first message for a broker, *record* gets each row, *asks* what rules of `ask` ask for."""
 
     costs = "broker"
 
@@ -115,8 +140,8 @@ class BrokerLink:
         self._pause, self._since = _AGAIN_S, 0.0
         self._sent_seals: set[int] = set()
         self._closed = False
-        self.starts = 0
-        self.fetches = Fetches()
+        self.starts = 0  # the number of brokers that were started
+        self.fetches = Fetches()  # the number of fetches that were requested
 
     @property
     def pid(self) -> int:
@@ -125,7 +150,6 @@ class BrokerLink:
 
     @property
     def stands(self) -> bool:
-        """Whether there is a broker."""
         return self._channel is not None
 
     # --- for the workers ------------------------------------------------------
@@ -141,12 +165,7 @@ class BrokerLink:
             self._start()
 
     def lease(self, worker: object, runner: int, policy: dict[str, object], own: LeaseSeal | None = None) -> None:
-        """
-        Lease *worker*'s listeners: from now on, connections to them belong to *runner*, and are under *policy*.
-
-        Args:
-            own: the lease's authority and placeholders, if the worker's pool terminates TLS.
-        """
+        """Lease *worker*'s listeners to *runner*, under *policy*. *own*: its authority and placeholders, for TLS."""
         place = self._places[worker]
         lease = Leased(place.number, runner, os.urandom(32), policy)
         if place.seal is not None and own is not None:
@@ -165,17 +184,9 @@ class BrokerLink:
     def fetch(self, lease: int, about: dict[str, object], fds: Sequence[int], user: int,
               answered: Answered) -> Callable[[], None]:
         """
-        Make a fetch for the client of the sandbox with *lease*; *answered* is called once, and later.
-
-        Args:
-            about: the fields of `wire.egress_control.FetchOrder`.
-            fds: the response's file, and the request's body if it has one; they stay the caller's.
-
-        Returns:
-            The function that cancels it.
-
-        Raises:
-            Busy: *user* has too many fetches, or there is no broker at the moment.
+        Make a fetch for the client of the sandbox with *lease*; *answered* is called once, and later. *about* has the
+        fields of FetchOrder; *fds*, the response's file and the request's body, stay the caller's. Returns the function
+        that cancels it; Busy if *user* has too many, or there is no broker now.
         """
         found = [place for place in self._places.values() if place.lease is not None and place.lease.lease == lease]
         if self._channel is None or not found:
@@ -190,10 +201,7 @@ class BrokerLink:
         return take_back
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
-        """
-        No process of that runner is left: end its lease. Returns whether nothing of it is left in the broker either; if
-        not, *cleared* is called when that is so, unless the worker ends before.
-        """
+        """End the lease. Returns whether nothing of it is left in the broker; if not, *cleared* is called later."""
         place = self._places.get(worker)
         if place is None or place.lease is None:
             return True
@@ -285,13 +293,9 @@ class BrokerLink:
         if self._places:
             self._start_again()
 
-    # --- messages to the broker -----------------------------------------------
-
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         if self._sender is not None:  # a broker gets all of it when it starts
             self._sender.send(control.encode(message), fds)
-
-    # --- messages from the broker ---------------------------------------------
 
     def _hear(self, events: int) -> None:
         if events & WRITE and self._sender is not None:
@@ -338,12 +342,7 @@ class BrokerLink:
 
 
 def check() -> None:
-    """
-    Check that the broker's packages are there.
-
-    Raises:
-        Unsupported: a package that the broker needs isn't installed.
-    """
+    """Check that the broker's packages are there; Unsupported if not."""
     if find_spec("h11") is None:
         raise Unsupported("egress", have="no h11", need="it, for requests of HTTP",
                           cure="pip install 'leeward[egress]'")
@@ -356,13 +355,7 @@ def _entry(control: int) -> str:
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """
-    Start the broker's process, which waits for `Begin`. Returns the process, and our end of its channel, which doesn't
-    block.
-
-    Raises:
-        OSError: it can't be started.
-    """
+    """Start the broker, which waits for `Begin`. Returns its process, and our end of its channel; OSError."""
     found = [each.origin for each in map(find_spec, ("h11", "cryptography")) if each is not None and each.origin]
     places = list(dict.fromkeys(os.path.dirname(os.path.dirname(origin)) for origin in found))
     return bare.start(_entry, places)

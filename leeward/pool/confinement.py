@@ -1,8 +1,4 @@
-"""
-What confines a pool's jobs, decided from what the settings ask for and what this kernel has.
-
-Runs in:   the daemon, and `leeward run`, before the first keeper; makes no process.
-"""
+"""What confines a pool's jobs, decided from what the settings ask for and what this kernel has. Makes no process."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from leeward.isolation import egress, landlock, rlimits
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
-from leeward.pool.begin import Settings
-from leeward.pool.relief import SURPLUS
+from leeward.pool.begin import SURPLUS, Settings
 from leeward.spec.sandbox import SandboxSpec
 from leeward.worker.idmaps import first_worker_id
 
@@ -27,39 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """
-    Attributes:
-        first_id: the host's uid of the first worker's processes where the daemon is root, else -1.
-        room: workers that there may be for sessions: as asked for, or none if there are too few uids for them.
-        further: workers that other pools may have: as asked for, or none if there are too few uids for them.
-        layers: the text that `leeward status` shows for each layer.
-        degraded: the layers that are missing, as the settings allow.
-        seal: the seal of the spec.
-        watches: epoll watches that all jobs together may have; 0 if the filter doesn't ask for each watch.
-    """
-
     plan: WorkerPlan
-    first_id: int
-    room: int
-    further: int
-    layers: dict[str, dict[str, object]]
-    degraded: tuple[str, ...]
-    seal: Seal | None = None
-    watches: int = 0
+    first_id: int  # the host's uid of the first worker's processes where the daemon is root, else -1
+    room: int  # workers that there may be for sessions: as asked for, or none if there are too few uids for them
+    further: int  # workers that other pools may have: as asked for, or none if there are too few uids for them
+    layers: dict[str, dict[str, object]]  # the text that `leeward status` shows for each layer
+    degraded: tuple[str, ...]  # the layers that are missing, as the settings allow
+    seal: Seal | None = None  # the seal of the spec
+    watches: int = 0  # epoll watches that all jobs together may have; 0 if the filter doesn't ask for each watch
 
 
 def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0, further: int = 0,
            first: int = 0) -> Confinement:
     """
-    Decide the confinement of a daemon's first pool.
-
-    Args:
-        room: workers that are wanted for sessions.
-        further: workers that are wanted for other pools.
-        first: the first worker's slot.
-
-    Raises:
-        Unsupported: a layer can't be set, with the feature that is missing and its cure.
+    Decide the confinement of a daemon's first pool, whose workers have slots from *first* on, with *room* workers
+    wanted for sessions and *further* for other pools; Unsupported, with its cure, if a layer can't be set.
     """
     first_id = -1
     if os.geteuid() == 0:
@@ -79,12 +56,7 @@ def decide(settings: Settings, spec: SandboxSpec, driver: Driver, room: int = 0,
 
 def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int, room: int,
             further: int = 0) -> Confinement:
-    """
-    Decide the confinement of any pool, once the uids are decided.
-
-    Raises:
-        Unsupported: as `decide`.
-    """
+    """Decide the confinement of any pool, once the uids are decided; raises as `decide`."""
     way_out = egress.plan(spec.egress, routed=spec.routed) if spec.egress else None
     sockets = spec.loopback or way_out is not None
     arch, host, shared = os.uname().machine, spec.host, of_one_user()

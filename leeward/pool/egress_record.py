@@ -1,11 +1,10 @@
 """
-The record of what sandboxes tried to reach, by user, for `leeward egress log` and `leeward explain`.
+The record of what sandboxes tried to reach, by user, for `leeward egress log` and `leeward explain`. Pure.
 
-Runs in:   the daemon; pure.
-Trust:     none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to
-           the user of its lease, by the daemon's own records: the broker sends only the lease's number.
-Bound:     MOST_ROWS of all users together. Beyond that the user with the most rows loses the oldest one, so no user
-           pushes out another one's rows. MOST_PAST leases that are over are remembered, for their last rows.
+Trust: none in a row's texts, which jobs choose; the broker's channel has checked their lengths. A row belongs to the
+user of its lease, by the daemon's own records: the broker sends only the lease's number. Bound: MOST_ROWS of all users
+together: beyond that the user with the most rows loses the oldest one, so nobody pushes out another one's. MOST_PAST
+leases that are over are remembered, for their last rows.
 """
 
 from __future__ import annotations
@@ -23,39 +22,23 @@ from leeward.wire.egress_control import VERDICTS, Decided
 
 #: Rows that are kept; rows of one answer; ended leases that are remembered.
 MOST_ROWS, PAGE, MOST_PAST = 10_000, 256, 1024
-
 #: In place of a uid: the rows of all users, for the operator; and the owner of a row whose user isn't known.
 EVERYBODY, NOBODY = -1, -2
 
 
 @dataclass(slots=True)
 class Lessee:
-    """
-    The holder of a lease.
+    """The holder of a lease. *about*: "kind" is "job", with its number, "session" or "sandbox", with its id."""
 
-    Attributes:
-        user: the uid.
-        about: "kind" is "job", with its number, "session" or "sandbox", with its id.
-        policy: the name of its policy.
-    """
-
-    user: int = NOBODY
+    user: int = NOBODY  # the uid
     about: Mapping[str, Any] = field(default_factory=lambda: {"kind": "unknown"})
-    policy: str = ""
+    policy: str = ""  # the name of its policy
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """
-    A row of the record.
-
-    Attributes:
-        number: its number among the rows of its user, from 1 on.
-        serial: its number among all rows, from 1 on.
-    """
-
-    number: int
-    serial: int
+    number: int  # its number among the rows of its user, from 1 on
+    serial: int  # its number among all rows, from 1 on
     lessee: Lessee
     decided: Decided
 
@@ -69,14 +52,10 @@ class RecordedDecision:
 
 
 class EgressRecord:
-    """
-    Attributes:
-        verdicts: the number of rows so far, by verdict.
-        sent, received: bytes from sandboxes and to them, of connections that have ended.
-    """
+    """*sent*, *received*: bytes from sandboxes and to them, of connections that have ended."""
 
     def __init__(self) -> None:
-        self.verdicts = dict.fromkeys(VERDICTS, 0)
+        self.verdicts = dict.fromkeys(VERDICTS, 0)  # the number of rows so far, by verdict
         self.sent = self.received = 0
         self._serial = self._kept = self._tickets = 0
         self._rows: dict[int, deque[RecordedDecision]] = {}
@@ -87,8 +66,6 @@ class EgressRecord:
 
     def __len__(self) -> int:
         return self._kept
-
-    # --- the holders of leases ------------------------------------------------
 
     def leased(self, lease: int, policy: str) -> None:
         """Record that a lease with this number exists. `owned` adds its user."""
@@ -103,7 +80,6 @@ class EgressRecord:
                 lessee.about = about
 
     def seated(self, lease: int, sandbox: str) -> None:
-        """Record that the lease belongs to this sandbox."""
         lessee = self._held.get(lease)
         if lessee is not None:
             lessee.about = {"kind": "sandbox", "sandbox": sandbox}
@@ -120,10 +96,7 @@ class EgressRecord:
         """Return the holder of a lease; None if the lease is over."""
         return self._held.get(lease)
 
-    # --- recording ------------------------------------------------------------
-
     def add(self, decided: Decided) -> None:
-        """Add a decision of the broker."""
         lessee = self._held.get(decided.lease) or self._past.get(decided.lease) or Lessee()
         self.verdicts[decided.verdict] += 1
         self.sent += decided.sent
@@ -134,16 +107,11 @@ class EgressRecord:
             RecordedDecision(number, self._serial, lessee, decided))
         self._kept += 1
         if self._kept > MOST_ROWS:
-            self._forget_one()
+            most = max(self._rows, key=lambda user: len(self._rows[user]))
+            self._rows[most].popleft()
+            self._kept -= 1
         wake = [ticket for ticket, (user, _) in self._waiting.items() if user in (EVERYBODY, lessee.user)]
         in_any_case(*(self._waiting.pop(ticket)[1] for ticket in wake))
-
-    def _forget_one(self) -> None:
-        most = max(self._rows, key=lambda user: len(self._rows[user]))
-        self._rows[most].popleft()
-        self._kept -= 1
-
-    # --- reading --------------------------------------------------------------
 
     def rows(self) -> Iterator[RecordedDecision]:
         """The rows of all users, the oldest first."""

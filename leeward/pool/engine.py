@@ -1,10 +1,8 @@
 """
 The engine: decides the plan, starts zygote and supervisor, fills the pool. Fails closed.
 
-Runs in:   the daemon, and `leeward run`.
-
-A Branch has what belongs to one plan. The first branch, `main`, serves jobs that name no profile, environment or
-policy, and lives as long as the engine. `branches` has the branches for the others, which come and go.
+The first branch, `main`, serves jobs that name no profile, environment or policy, and lives as long as the engine.
+`branches` has those for the others, which come and go.
 """
 
 from __future__ import annotations
@@ -18,14 +16,11 @@ from leeward.errors import LeewardError, Unsupported, told_with_type
 from leeward.isolation.cgroup.entry import Driver
 from leeward.loop.reactor import READ, Reactor
 from leeward.outcome import Outcome
-from leeward.pool.begin import Bootstrap, Settings, begin
-from leeward.pool.branch import Branch
-from leeward.pool.branches import Branches
+from leeward.pool.begin import NO_BOUNDS, SURPLUS, Bootstrap, Settings, begin
+from leeward.pool.branches import Branch, Branches
 from leeward.pool.confinement import Confinement, decide
-from leeward.pool.pool import Pool
+from leeward.pool.pool import Pool, Ticket
 from leeward.pool.quotas import Book, Quotas
-from leeward.pool.relief import NO_BOUNDS, SURPLUS
-from leeward.pool.ticket import Ticket
 from leeward.pool.ways_out import Exits
 from leeward.pool.zygotes import EventLog
 from leeward.run.report import Report
@@ -44,18 +39,10 @@ _ORDINARY = frozenset({Outcome.FINISHED, Outcome.RAISED})
 
 class Engine:
     """
-    Everything between a submitted job and its report.
-
-    Args:
-        watcher: is called at every job's end and for every denied call, after the client was answered.
-        bootstrap: the result of `begin` for these *settings*; closed if `start` fails before it takes over.
-
-    Attributes:
-        plans: makes the settings of a branch; without it there is none but `main`.
-        further: workers that all branches but `main` may have together.
-        pool_idle: seconds after which an unused branch ends.
-        first: the first slot of `main`'s workers; other processes of the daemon use other slots.
-        logs_jobs: the log has a line of level info for each job, not only for those that ended badly.
+    Everything between a submitted job and its report. *watcher* is called at every job's end and for every denied call,
+    after the client was answered. *bootstrap*, the result of `begin`, is closed if `start` fails before it takes over.
+    *plans* makes the settings of a branch; without it there is only `main`. *further*: workers that all others may have
+    together.
     """
 
     def __init__(self, reactor: Reactor, settings: Settings, log: EventLog, watcher: Observer | None = None,
@@ -71,8 +58,8 @@ class Engine:
         if watcher is not None:
             reactor.barrier.count = watcher.callback_failed
         self.surplus, self.room, self.further, self.bounds = SURPLUS, 0, 0, NO_BOUNDS
-        self.first = 0
-        self.pool_idle = 300.0
+        self.first = 0  # the first slot of `main`'s workers; other processes of the daemon use other slots
+        self.pool_idle = 300.0  # seconds after which an unused branch ends
         self.plans: Callable[[PoolKey], Settings] | None = None
         self.driver: Driver
         self.supervisor: Supervisor
@@ -80,21 +67,13 @@ class Engine:
         self.branches: Branches
         self.spec: SandboxSpec
         self.confinement: Confinement
-        self.logs_jobs = False
+        self.logs_jobs = False  # the log has a line of level info for each job, not only for those that ended badly
         self.exits = Exits(reactor, log)
-
-    # --- start ----------------------------------------------------------------
 
     def start(self) -> bool:
         """
-        Bring up the first worker; the others follow while the reactor runs.
-
-        Returns:
-            Whether it has started. False if the reactor was stopped before; call `close` then.
-
-        Raises:
-            Unsupported: a layer can't be set, with the feature that is missing and its cure.
-            LeewardError: anything else that keeps the first worker from being ready.
+        Bring up the first worker; the others follow while the reactor runs. Returns False if the reactor was stopped
+        before: call `close` then. Raises Unsupported, with its cure, if a layer can't be set; LeewardError.
         """
         bootstrap = self._bootstrap or begin(self._settings)
         self.driver, self.spec = bootstrap.driver, bootstrap.spec
@@ -136,18 +115,10 @@ class Engine:
                 self.confinement.layers[layer]["self_check"] = text
 
     def branch(self, key: PoolKey) -> Branch:
-        """
-        Return the branch that serves requests with this *key*.
-
-        Raises:
-            BadRequest: a name in the key doesn't exist. Busy, ShuttingDown, PoolFailed: it can't be had now.
-        """
+        """Return the branch for *key*; BadRequest if a name in it doesn't exist; Busy, ShuttingDown, PoolFailed."""
         return self.main if key == MAIN_POOL else self.branches.of(key)
 
-    # --- what happens ---------------------------------------------------------
-
     def job_ended(self, ticket: Ticket, report: Report) -> None:
-        """For a branch: a job was reported."""
         result = report.result
         if result is not None:
             silent = result.outcome in _ORDINARY and result.limit is None and not self.logs_jobs
@@ -163,7 +134,6 @@ class Engine:
             self._watcher.job_ended(ticket, report)
 
     def worker_failed(self, worker: Worker, layer: str, message: str) -> None:
-        """For a branch: a worker has failed."""
         self.log.warning("worker failed", worker=worker.slot, layer=layer, error=message)
         if self._watcher is not None:
             self._watcher.worker_failed(worker.slot)
@@ -181,14 +151,10 @@ class Engine:
 
     @property
     def workers(self) -> list[Worker]:
-        """The workers of all pools."""
         return [worker for pool in self.pools for worker in pool.workforce.workers]
 
     def _on_denials(self, _events: int, ended: Ticket | None = None) -> None:
-        """
-        Args:
-            ended: a job that has just ended, and that the pool has forgotten.
-        """
+        """Tell of denied calls; *ended* is a job that has just ended, and that the pool has forgotten."""
         drained = self.supervisor.drain()
         workers = {worker.running: worker.slot for worker in self.workers} if drained else {}
         tickets: dict[int, Ticket] | None = None
@@ -214,8 +180,6 @@ class Engine:
                 "pools": self.branches.status(), "fresh_layout": self._settings.fresh_layout,
                 "snapshot": self.main.zygotes.snapshot}
 
-    # --- when a callback has failed -------------------------------------------
-
     def _log_fault(self, cost: str, name: str, error: Exception, trace: list[str], times: int) -> None:
         self.log.warning("a callback failed: a bug of leeward's, please report it", callback=name, cost=cost,
                          times=times, error=told_with_type(error), trace=trace)
@@ -223,8 +187,6 @@ class Engine:
     def broken(self, error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
         self.main.broken(error)
-
-    # --- the end --------------------------------------------------------------
 
     def drain(self, seconds: float, done: Callable[[], None]) -> None:
         """Take no more jobs; call *done* when none runs, at the latest after *seconds*."""
@@ -244,10 +206,7 @@ class Engine:
         self._reactor.barrier.steps(*(pool.cut for pool in self.pools))
 
     def close(self) -> None:
-        """
-        End every process and release everything, within some seconds. May be called repeatedly; a start that fails has
-        called it already.
-        """
+        """End every process and release everything, within some seconds; also by a start that fails. Harmless twice."""
         if self._closed:
             return
         self._closed = True
@@ -255,7 +214,7 @@ class Engine:
         if hasattr(self, "branches"):
             everyone = [self.main, *self.branches.all]
             steps += [*(branch.stop for branch in everyone), self.branches.stop,
-                      *(partial(branch.pool.drain, 0.0, _nothing) for branch in everyone),
+                      *(partial(branch.pool.drain, 0.0, lambda: None) for branch in everyone),
                       *(branch.pool.workforce.retire_all for branch in everyone),
                       self._await_workers, self.exits.close, *(branch.zygotes.end for branch in everyone)]
         if hasattr(self, "supervisor"):
@@ -270,7 +229,3 @@ class Engine:
     def _close_driver(self) -> None:
         with contextlib.suppress(Unsupported, OSError):
             self.driver.close()
-
-
-def _nothing() -> None:
-    return

@@ -1,13 +1,10 @@
 """
-The queue of jobs that wait for a worker, and which is next: the user with the fewest workers comes first, users with
-the same number take turns, so do the connections of a user, and a connection's jobs come in order.
+The queue of jobs that wait for a worker, and which is next. Pure.
 
-Runs in:   the daemon, and `leeward run`; pure.
-
-A thousand jobs of one user delay only that user's jobs, and two hundred jobs of a connection only that connection's. A
-user with long jobs has workers while others have none, and the others come first. When the queue is full, a user with
-fewer jobs in it takes the place of the newest job of the user with the most, and a connection likewise among those of
-its user. So nobody can fill the queue against the others.
+The user with the fewest workers comes first, users with the same number take turns, so do the connections of a user,
+and a connection's jobs come in order. A thousand jobs of one user delay only that user's jobs, and two hundred jobs of
+a connection only that connection's. When the queue is full, a user with fewer jobs in it takes the place of the newest
+job of the user with the most, and a connection likewise among those of its user.
 """
 
 from __future__ import annotations
@@ -17,21 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
 
 
 W = TypeVar("W", bound="Ticket")
-
 #: How often in a row users with fewer workers may come before the user whose turn it is. Workers of sessions count as
 #: well and are kept for hours, so without this bound their user could wait as long.
 _PASSED = 16
 
 
 class _Lanes(Generic[W]):
-    """
-    The waiting entries of one user, by connection. The first connection is next; connections without waiting entries
-    aren't here.
-    """
+    """The waiting entries of one user by connection, the next one first, without connections that have none."""
 
     __slots__ = ("by_connection", "count")
 
@@ -70,12 +63,7 @@ class _Lanes(Generic[W]):
 
 
 class FairQueue(Generic[W]):
-    """
-    A queue of at most *size* entries; `put_back` may exceed that.
-
-    Args:
-        running: how many workers a user has.
-    """
+    """A queue of at most *size* entries; `put_back` may exceed that. *running* returns how many workers a user has."""
 
     def __init__(self, size: int, running: Callable[[int], int] = lambda user: 0) -> None:
         self.size = size
@@ -98,7 +86,6 @@ class FairQueue(Generic[W]):
                 yield from lane
 
     def of(self, user: int) -> int:
-        """The number of waiting entries of *user*."""
         lanes = self._users.get(user)
         return 0 if lanes is None else lanes.count
 
@@ -116,12 +103,7 @@ class FairQueue(Generic[W]):
             for other, others in self._users.items() if other != user and may(others.first))
 
     def add(self, one: W) -> W | None:
-        """
-        Add *one* behind all others of its connection.
-
-        Returns:
-            None; or the entry that was removed to make room; or *one* itself if there is no room for it.
-        """
+        """Add *one* behind all others of its connection. Returns the entry, perhaps *one*, without room, or None."""
         loser: W | None = None
         if self._count >= self.size:
             loser = self._who_makes_room(one)
@@ -141,8 +123,7 @@ class FairQueue(Generic[W]):
             return None
         most = max(self._users, key=self.of)
         lanes = self._users[most]
-        # The other user must have at least as many afterwards, otherwise two users would displace each other in turn.
-        # The same holds for connections.
+        # The other user, or connection, must have at least as many afterwards: two would displace each other in turn.
         if self.of(one.user) + 1 > lanes.count - 1:
             own = self._users.get(one.user)
             if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:
@@ -162,11 +143,9 @@ class FairQueue(Generic[W]):
 
     def take(self, may: Callable[[W], bool]) -> W | None:
         """
-        Remove and return the next entry that *may* start. Its user then becomes the last, and its connection the last
-        of that user.
-
-        Only the first entry of each user is considered; otherwise small jobs of another connection could overtake a
-        large one for ever.
+        Remove and return the next entry that *may* start; its user, and its connection, then become the last. Only the
+        first entry of each user is considered; otherwise small jobs of another connection could overtake a large one
+        for ever.
         """
         ready = [user for user, lanes in self._users.items() if may(lanes.first)]
         if not ready:

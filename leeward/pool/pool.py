@@ -1,34 +1,33 @@
 """
 The pool: jobs in a bounded queue, workers that take them, replacements for workers that end.
 
-Runs in:   the daemon, and `leeward run`.
-Always:    every submitted job gets exactly one report. A job whose code no runner had in
-           full goes back to the head of the queue; a job that had started is never run again.
+Always: every submitted job gets exactly one report. A job whose code no runner had in full goes back to the head of the
+queue; a job that had started is never run again.
 
-At the end of its service waiting jobs are refused at once: they have not run. Running jobs have time until a deadline.
-Then they are stopped, and answered when their processes have ended, or after _CUT_S if these don't end.
+At the end of its service waiting jobs are refused at once. Running jobs have time until a deadline, are then stopped,
+and are answered when their processes have ended, or after _CUT_S.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.dataclass import dataclass, field, replace
 from leeward.errors import BadRequest, Busy, LeewardError, Refused, ShuttingDown
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.outcome import Outcome, Result
-from leeward.pool.admission import Admission
-from leeward.pool.backlog import Backlog
+from leeward.pool.admission import Admission, Backlog
+from leeward.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.pool.line import FairQueue
 from leeward.pool.quotas import Book, Ledger, Quotas
-from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds
-from leeward.pool.seats import Seat
-from leeward.pool.sessions import PoolSession, sessions_of
-from leeward.pool.ticket import Done, Ticket
+from leeward.pool.sessions import PoolSession, Seat, sessions_of
 from leeward.pool.workforce import Workforce
+from leeward.run.execution import Execution
 from leeward.run.lease import Lease
 from leeward.run.report import Report, internal
 from leeward.run.verdict import Stop, bug, why_ended
@@ -37,31 +36,114 @@ from leeward.spec.limits import Limits
 from leeward.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from leeward.pool.branch import Branch
+    from leeward.pool.branches import Branch
+
+
+Done = Callable[[Report], None]
+
+_numbers = itertools.count(1)
+
+
+#: Jobs of one life of a process, as far as their numbers stay unique.
+_LIFE = 1 << 24
+
+
+def interleave(number: int, shards: int, lives: int = 0) -> None:
+    """Let jobs have numbers of their own: of process *number* of *shards*, after *lives* processes of that number."""
+    global _numbers
+    _numbers = itertools.count(1 + number + lives * _LIFE * shards, shards)
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """
+    A submitted job, until its one report. An execution reports to it: the pool removes it, its session learns that the
+    job is over, `done` answers the client, and the pool starts what can start now. *number* is unique in this daemon's
+    life, also in the security log; *take* takes the worker for a session in place of running the job, and returns False
+    if its runner was lost.
+    """
+
+    job: Job
+    done: Done | None
+    pool: Pool
+    waited_from: float  # the time of its submission, by the reactor's clock
+    deadline: Timer | None = None
+    execution: Execution | None = None
+    patience: float = 0.0
+    losses: int = 0
+    user: int = 0  # the sender's uid
+    number: int = field(default_factory=lambda: next(_numbers))
+    runner: int = 0  # the number of the runner that has the job, or had it; 0 before
+    waited: float = 0.0  # seconds for which the job has waited for a worker
+    cancelled: bool = False  # `cancel` was called
+    client: ReplyAddress | None = None
+    session: PoolSession | None = None  # the session in which it runs, if any
+    take: Callable[[Worker], bool] | None = None
+
+    @property
+    def connection(self) -> int:
+        """The number of the connection that sent the job; 0 for the opening of a session, and in `leeward run`."""
+        return 0 if self.client is None else self.client.fd
+
+    def cancel(self) -> None:
+        """End the job, or remove it from the queue; `done` is not called any more."""
+        self.done, self.cancelled = None, True
+        if self.execution is not None:
+            self.execution.stop(Stop.CANCELLED)
+        else:
+            self.pool.admission.forget(self)
+
+    def interrupt(self) -> bool:
+        """Raise KeyboardInterrupt in the job. Returns whether the job runs."""
+        if self.execution is None:
+            return False
+        self.execution.interrupt()
+        return True
+
+    def kill(self) -> bool:
+        """End the job, and report it with its output. Returns whether the job runs."""
+        if self.execution is None:
+            return False
+        self.execution.stop(Stop.KILLED)
+        return True
+
+    def finished(self, report: Report) -> None:
+        self.pool.finished(self, report)
+
+    def lost(self) -> None:
+        """For its execution: nothing of the job has run."""
+        self.pool.lost(self)
+
+    def broken(self, error: Exception) -> None:
+        self.pool.broken(error)
+
+    def answer(self, report: Report) -> None:
+        """Call `done`, once. If there is none, close the report."""
+        done, self.done = self.done, None
+        if self.job.label and report.result is not None:
+            report.result = replace(report.result, label=self.job.label, job=self.number)
+        if done is not None:
+            if self.session is not None:
+                self.session.job_over()  # first, so that the session accepts a job that follows the answer
+            done(report)
+        else:
+            report.close()
+
 
 #: How many times a job is given to another runner because its runner was lost before it had the code.
 _LOSSES = 3
-
 #: The least seconds for which such a job waits for another worker.
 _AGAIN_S = 5.0
-
 #: Seconds between the failure of one of our callbacks and the repair of what it may have left undone.
 _MEND_S = 0.5
-
 #: Seconds that the processes of jobs have to end after a drain has ended the jobs.
 _CUT_S = 1.0
 
 
 class Pool:
     """
-    *size* workers and a queue in front of them.
-
-    Args:
-        max_sessions: the most sessions and sandboxes together; if it is negative, as many as the workers allow.
-        name: is in refusals; "" for the daemon's first pool.
-
-    Attributes:
-        most_sessions: the most sessions and live sandboxes that there may be together.
+    *size* workers and a queue in front of them. *max_sessions*: the most sessions and sandboxes together; if it is
+    negative, as many as the workers allow. *name* is in refusals; "" for the daemon's first pool.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
@@ -90,7 +172,6 @@ class Pool:
         self.done = self.failed = 0
 
     def open(self) -> None:
-        """Make all workers."""
         self.workforce.make_missing()
 
     def govern(self, quotas: Quotas, queue_size: int, queue_delay: float = 0.0, max_sessions: int = -1) -> None:
@@ -106,18 +187,11 @@ class Pool:
     def submit(self, job: Job, done: Done, queue_deadline: float, user: int = 0,
                client: ReplyAddress | None = None) -> Ticket:
         """
-        Run *job* as soon as a worker is free.
+        Run *job* as soon as a worker is free, within *queue_deadline* seconds; *done* is called once with the report,
+        from the reactor. *user* is the sender's uid; *client* is where the fast path may send the answer.
 
-        Args:
-            done: called once with the report, from the reactor.
-            queue_deadline: seconds that it may wait for a worker.
-            user: the sender's uid.
-            client: where the fast path may send the answer.
-
-        Raises:
-            ShuttingDown: the daemon is draining.
-            Busy: the job would wait for too long, the queue is full, or *user* exceeds the quota's rate.
-            BadRequest: the job exceeds *user*'s quota by itself.
+        Raises ShuttingDown while the daemon drains; Busy if the job would wait too long, the queue is full, or *user*
+        exceeds the quota's rate; BadRequest if the job exceeds the quota by itself.
         """
         ticket = Ticket(job, done, self, self.now(), patience=queue_deadline, user=user, client=client)
         self.admission.enter(ticket)
@@ -173,7 +247,6 @@ class Pool:
             worker.leasing.lent(ticket)
 
     def _lend(self, ticket: Ticket, take: Callable[[Worker], bool], worker: Worker) -> None:
-        """Give *worker* to a session."""
         try:
             taken = take(worker)
         except Exception as error:
@@ -190,7 +263,6 @@ class Pool:
             self.lost(ticket)
 
     def finished(self, ticket: Ticket, report: Report) -> None:
-        """For a ticket: its job is over."""
         if ticket.session is not None:
             self._running.discard(ticket)  # the session's worker counts for its user until the lease is over
         elif not self._forget(ticket):
@@ -248,14 +320,8 @@ class Pool:
     def open_session(self, limits: Limits, opened: Callable[[Refused | None], None], queue_deadline: float,
                      user: int = 0, egress: Mapping[str, Any] | None = None) -> PoolSession:
         """
-        Keep a worker for jobs of one client, as soon as one is free.
-
-        Args:
-            opened: called once, with None when the session has a worker, or with the reason why it gets none.
-            egress: as for `PoolSession`.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`; also Busy when there are as many as there may be.
+        Keep a worker for jobs of one client. *opened* is called once, with None, or with the reason why there is no
+        worker. Raises as `submit`; also Busy when there are as many as there may be.
         """
         self._check_room(1)
         session = PoolSession(self, limits, user, egress)
@@ -269,12 +335,7 @@ class Pool:
 
     def open_seat(self, limits: Limits, user: int, opened: Callable[[Any], None], lost: Callable[[str], None],
                   drained: Callable[[], None], seconds: float) -> Seat:
-        """
-        Keep a worker for a live sandbox, as soon as one is free; the arguments as for `Seat`.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `open_session`.
-        """
+        """Keep a worker for a live sandbox; the arguments are those of `Seat`; raises as `open_session`."""
         self._check_room(0)
         seat = Seat(self, limits, user, opened, lost, drained)
         self._seats.add(seat)
@@ -286,13 +347,7 @@ class Pool:
         return seat
 
     def _check_room(self, sessions: int) -> None:
-        """
-        Check that there is room for *sessions* more sessions, or, if that is 0, for a sandbox.
-
-        Raises:
-            Busy: there are as many sessions and sandboxes as there may be.
-            BadRequest: this pool may have no session or sandbox at all.
-        """
+        """Check that there is room for *sessions* sessions, or, if 0, a sandbox; Busy if not, BadRequest if never."""
         count, most, workforce = self.sessions + self.seats, self.most_sessions, self.workforce
         bounds, own = workforce.bounds, workforce.size // 2  # so many have the pool's own workers
         dear = max(0, self.sessions + sessions - own)
@@ -313,35 +368,15 @@ class Pool:
     def forget_seat(self, seat: Seat) -> None:
         self._seats.discard(seat)
 
-    def _drain_sessions(self) -> None:
-        """Take the workers of sandboxes, and of sessions that have no job."""
-        in_any_case(*(session.drain for session in list(self._sessions)), *(seat.drain for seat in list(self._seats)))
-
     def await_worker(self, limits: Limits, user: int, take: Callable[[Worker], bool], refused: Done,
                      seconds: float) -> Ticket | None:
-        """
-        For a session: call *take* with a worker, at once or within *seconds*.
-
-        Returns:
-            The waiting ticket, or None if there was a free worker.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
-        """
+        """For a session: call *take* with a worker, within *seconds*. Returns the ticket, if it waits; as `submit`."""
         ticket = Ticket(Job(limits=limits), refused, self, self.now(), patience=seconds, user=user, take=take)
         self.admission.enter(ticket)
         return ticket if ticket in self.queue else None
 
     def run_in(self, session: PoolSession, lease: Lease, job: Job, done: Done, start: JobStart | None = None) -> Ticket:
-        """
-        For a session: run *job* in its process.
-
-        Args:
-            start: for a job that the fast path has already sent to the process; its user has no quota.
-
-        Raises:
-            ShuttingDown, Busy, BadRequest: as `submit`.
-        """
+        """For a session: run *job* in its process, or take over what the fast path has sent; raises as `submit`."""
         if start is None:
             self.admission.admit(session.user, session.limits.memory, self.now())
         ticket = Ticket(job, done, self, self.now(), user=session.user, runner=lease.runner, session=session)
@@ -383,10 +418,7 @@ class Pool:
 
     @property
     def seats(self) -> int:
-        """The number of live sandboxes."""
         return len(self._seats)
-
-    # --- workers --------------------------------------------------------------
 
     def worker_free(self, worker: Worker) -> None:
         """For the workforce: *worker* can take a job."""
@@ -396,8 +428,6 @@ class Pool:
     def crowded(self) -> bool:
         """Whether jobs wait for a worker, or are likely to wait."""
         return bool(self.queue) or self.admission.shedding.on
-
-    # --- when a callback has failed -------------------------------------------
 
     def broken(self, _error: Exception) -> None:
         """For the barrier, when a callback has failed: do what it may have left undone. Nothing is ended."""
@@ -415,10 +445,7 @@ class Pool:
     def drain(self, seconds: float, done: Callable[[], None], why: Refused | None = None) -> None:
         """
         Take no more jobs, let running jobs end within *seconds*, then call *done*. Every job is answered before that: a
-        waiting job is refused, and has not run; a job that was ended has a result that says so.
-
-        Args:
-            why: the refusal of waiting jobs, if the daemon isn't ending.
+        waiting one is refused with *why*, a job that was ended has a result that says so.
         """
         self._why = why or self._why
         self.admission.shedding.stop()
@@ -426,7 +453,9 @@ class Pool:
         self._draining = self.admission.closed = True
         self._drained = done
         self._cut_at = self.now() + seconds
-        self._reactor.barrier.steps(*self._refusals(), self._drain_sessions)
+        # The workers of sandboxes, and of sessions that have no job, are taken.
+        self._reactor.barrier.steps(*self._refusals(), *[session.drain for session in self._sessions],
+                                    *[seat.drain for seat in self._seats])
         self._reactor.at(self._cut_at, self.cut)
         self._reactor.soon(self.check_drained)
 
@@ -472,11 +501,8 @@ class Pool:
         """Whether the pool is draining, and no job runs or waits."""
         return self._draining and not (self._running or self.queue)
 
-    # --- for the status -------------------------------------------------------
-
     @property
     def tickets(self) -> list[Ticket]:
-        """The tickets of the jobs that run."""
         return list(self._running)
 
     @property
@@ -489,7 +515,6 @@ class Pool:
         return self.workforce.free() is not None
 
     def counts(self) -> dict[str, dict[str, int] | int]:
-        """The pool's part of `leeward status`."""
         return {
             **self.workforce.counts(),
             "jobs": {"done": self.done, "failed": self.failed, "refused": self.admission.refused},

@@ -1,13 +1,10 @@
 """
-How much of the daemon one user may have at once.
-
-Runs in:   the daemon, and `leeward run`; pure: times are arguments.
+How much of the daemon one user may have at once. Pure: times are arguments.
 
 Beyond a user's bound on jobs at once or on memory in sum, further jobs wait. Beyond the rate they are refused, and so
-is a job that could never run. The daemon's own user and root have no quota unless one is set for them by number.
-
-A job may run for long, and none is ended to make room for another. So workers are kept free in advance: guests leave
-workers to root and the daemon's owner, and each guest leaves one to other guests.
+is a job that could never run. The daemon's own user and root have no quota unless one is set for them by number. No job
+is ended to make room for another, so workers are kept free in advance: guests leave workers to root and the daemon's
+owner, and each guest leaves one to other guests.
 """
 
 from __future__ import annotations
@@ -21,22 +18,13 @@ from leeward.spec.sizes import size_text
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """
-    The bounds of one user. 0 means no bound.
+    """The bounds of one user. 0 means no bound."""
 
-    Attributes:
-        jobs: running jobs.
-        memory: bytes, the sum of the limits of all running jobs of the user.
-        rate: jobs a second; those of one second may come at once.
-        connections: at once.
-        sandboxes: live ones at once.
-    """
-
-    jobs: int = 0
-    memory: int = 0
-    rate: float = 0.0
-    connections: int = 0
-    sandboxes: int = 0
+    jobs: int = 0  # running jobs
+    memory: int = 0  # bytes, the sum of the limits of all running jobs of the user
+    rate: float = 0.0  # jobs a second; those of one second may come at once
+    connections: int = 0  # at once
+    sandboxes: int = 0  # live ones at once
 
 
 #: The quota of a user for whom none is set: no bounds.
@@ -45,20 +33,10 @@ NONE = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """
-    Every user's quota.
-
-    Attributes:
-        others: the quota of users who are neither in *users* nor in *exempt*.
-        users: by uid.
-        exempt: uids without a quota, unless they are in *users*; all other users are guests.
-        reserve: workers that guests leave to the users in *exempt*; the last worker isn't reserved.
-    """
-
-    others: Quota = NONE
-    users: Mapping[int, Quota] = field(default_factory=dict)
-    exempt: tuple[int, ...] = ()
-    reserve: int = 0
+    others: Quota = NONE  # the quota of users who are neither in *users* nor in *exempt*
+    users: Mapping[int, Quota] = field(default_factory=dict)  # by uid
+    exempt: tuple[int, ...] = ()  # uids without a quota, unless they are in *users*; all other users are guests
+    reserve: int = 0  # workers that guests leave to the users in *exempt*; the last worker isn't reserved
 
     def of(self, user: int) -> Quota:
         found = self.users.get(user)
@@ -71,10 +49,7 @@ class Quotas:
         return self.reserve > 0 and user not in self.exempt
 
     def most(self, user: int, workers: int) -> int:
-        """
-        Return the number of jobs that *user*, a guest, may run at once on *workers* workers. It is the quota's number,
-        but at least one of the workers that guests may have is left for the next guest.
-        """
+        """How many jobs *user*, a guest, may run on *workers* workers: its quota, with one left for the next guest."""
         return self.of(user).jobs or max(1, workers - self.reserve - 1)
 
     def all_guests(self, workers: int) -> int:
@@ -99,36 +74,19 @@ _IDLE = 256
 class Book:
     """
     The ledgers of all pools of a daemon. A quota holds for all of them together; the rate is counted in the first one.
-
-    Attributes:
-        freed: called when a job has ended and there are several pools, because a job in another pool may have waited
-            for that.
+    *freed*: called when a job has ended and there are several pools, because one in another pool may have waited for
+    that.
     """
 
     def __init__(self) -> None:
         self.ledgers: list[Ledger] = []
-        self.freed: Callable[[], None] = _nothing
-
-
-def _nothing() -> None:
-    return
-
-
-def _nothing_known(_connection: int) -> None:
-    return
+        self.freed: Callable[[], None] = lambda: None
 
 
 class Ledger:
     """
-    Holds users to their *quotas*, which may be replaced at any time.
-
-    Args:
-        workers: returns the number of workers there would be if sessions held that many more.
-        book: with the ledgers of other pools.
-
-    Attributes:
-        wake: lets its pool check whether a waiting job may start.
-        forget_connection: has its pool forget what it knows of a connection.
+    Holds users to their *quotas*, which may be replaced at any time. *workers* returns the number of workers there
+    would be if sessions held that many more. *forget_connection* has its pool forget what it knows of a connection.
     """
 
     def __init__(self, quotas: Quotas | None = None, workers: Callable[[int], int] = lambda more: 1,
@@ -137,8 +95,8 @@ class Ledger:
         self._workers = workers
         self._accounts: dict[int, _Account] = {}
         self._running = 0  # of all users
-        self.wake: Callable[[], None] = _nothing
-        self.forget_connection: Callable[[int], None] = _nothing_known
+        self.wake: Callable[[], None] = lambda: None  # lets its pool check whether a waiting job may start
+        self.forget_connection: Callable[[int], None] = lambda _: None
         self._book = Book() if book is None else book
         self._book.ledgers.append(self)
 
@@ -152,13 +110,7 @@ class Ledger:
         self._book.ledgers.remove(self)
 
     def admit(self, user: int, memory: int, now: float) -> None:
-        """
-        Count a job that *user* sends, with a limit of *memory* bytes, at time *now*.
-
-        Raises:
-            BadRequest: the job could never run.
-            Busy: the user sends more jobs than the rate allows.
-        """
+        """Count a job that *user* sends; BadRequest if it could never run, Busy beyond the rate."""
         quota = self.quotas.of(user)
         if 0 < quota.memory < memory:
             raise BadRequest(f"limit memory={memory} is above the quota of user {user}, {size_text(quota.memory)}"
@@ -167,12 +119,7 @@ class Ledger:
             self._book.ledgers[0].count(user, quota, now)
 
     def count(self, user: int, quota: Quota, now: float) -> None:
-        """
-        Count a job against *user*'s rate.
-
-        Raises:
-            Busy: as `admit`.
-        """
+        """Count a job against *user*'s rate; Busy as `admit`."""
         account = self._account(user)
         burst = max(1.0, quota.rate)
         tokens = burst if account.tokens is None else \
@@ -184,14 +131,10 @@ class Ledger:
                        f" {(1 - tokens) / quota.rate:.3f} s", retry_after=(1 - tokens) / quota.rate)
 
     def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
-        """
-        Whether *user*'s quota has room for one more running job, and the workers reserved for others stay free.
-
-        Args:
-            lasting: the job is a session or a sandbox, for which another worker may be made.
-        """
+        """Whether *user* may run one more job; *lasting*: a session or a sandbox, for which a worker may be made."""
         guest = self.quotas.guest(user)
-        if guest and self._of_guests() >= self.quotas.all_guests(self._workers(lasting)):
+        of_guests = self._running - sum(self.running(each) for each in set(self.quotas.exempt)) if guest else 0
+        if guest and of_guests >= self.quotas.all_guests(self._workers(lasting)):
             return False
         quota = self.quotas.of(user)
         if quota is NONE and not guest:
@@ -208,9 +151,6 @@ class Ledger:
     def account_of(self, user: int) -> _Account | None:
         """Return the account of *user*, for the ledgers of other pools."""
         return self._accounts.get(user)
-
-    def _of_guests(self) -> int:
-        return self._running - sum(self.running(user) for user in set(self.quotas.exempt))
 
     def start(self, user: int, memory: int) -> None:
         account = self._account(user)

@@ -1,13 +1,12 @@
 """
-The authority of each sandbox, the placeholders of its secrets, and the file and variables by which programs there
-trust the authority.
+The authority of each sandbox, the placeholders of its secrets, and the file and variables by which programs trust it.
 
-Runs in:   the daemon, and `leeward run`: `make` when a pool with such a policy is made, `make_for_lease` before a
-           request asks for it. Needs cryptography, of the extra `egress`.
+`make` is called when a pool with such a policy is made, `make_for_lease` before a request asks for it. Needs
+cryptography, of the extra `egress`.
+
 Stands if: a job reads everything that its sandbox shows, and tells it to another sandbox: the certificate and the
-           placeholders are worth nothing there, and no sandbox has a key.
-Leaves:    an authority's key in the daemon's memory as long as its lease exists. It can decrypt only connections of
-           that sandbox, which the broker reads anyway.
+placeholders are worth nothing there, and no sandbox has a key. Leaves: an authority's key in the daemon's memory as
+long as its lease exists. It can decrypt only connections of that sandbox, which the broker reads anyway.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ _LASTS = dt.timedelta(days=3650)
 
 
 def cryptography() -> tuple[Any, Any, Any]:
-    """
-    The modules x509, hashes and ec of that package.
-
-    Raises:
-        Unsupported: it isn't installed.
-    """
+    """The modules x509, hashes and ec of that package; Unsupported if it isn't installed."""
     try:
         from cryptography import x509  # of the extra `egress`
         from cryptography.hazmat.primitives import hashes
@@ -62,11 +56,8 @@ def cryptography() -> tuple[Any, Any, Any]:
 
 def make(policy: Policy) -> Seal | None:
     """
-    The seal of a pool with *policy*; None if it terminates no TLS.
-
-    Raises:
-        BadRequest: a secret's source, or the file of authorities, can't be read.
-        Unsupported: cryptography isn't installed, or the host's certificates are too many.
+    The seal of a pool with *policy*, None if it terminates no TLS; BadRequest if a secret's source or the file of
+    authorities can't be read, Unsupported without cryptography or with too many certificates.
     """
     if not needs_seal(policy):
         return None
@@ -77,7 +68,6 @@ def make(policy: Policy) -> Seal | None:
 
 
 def make_for_lease(secret_count: int) -> LeaseSeal:
-    """Return a new authority, and new placeholders."""
     x509, hashes, ec = cryptography()
     from cryptography.hazmat.primitives import serialization as forms  # of the extra `egress`
 
@@ -118,12 +108,7 @@ def backstage(view: View, seal: Seal) -> View:
 
 
 def check_source(secret: Secret) -> None:
-    """
-    Check that a secret's source exists, without reading the value.
-
-    Raises:
-        BadRequest: the source doesn't exist. The message names the secret and the reason.
-    """
+    """Check that a secret's source exists, without reading the value; BadRequest names the secret and the reason."""
     kind, _, rest = secret.source.partition(":")
     why = ""
     if kind == "env" and rest not in os.environ:

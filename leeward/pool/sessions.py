@@ -1,13 +1,13 @@
 """
-A session: the state that one client has between its jobs, and how the session gets a worker and loses it.
-
-Runs in:   the daemon, on the reactor's thread.
+Sessions, the state that one client has between its jobs, and seats of live sandboxes: how each gets a worker, and loses
+it.
 
 Theory of operation. A session waits for a worker in the pool's queue, like a job, and counts as one running job of its
 user as long as it has one. The worker's runner is its *lease*, and its jobs run there one after the other. When the
-lease is over, for whatever reason, the jobs' state is lost: the session is LOST and holds no worker any more. It
-refuses further jobs with the reason, until it is reset or closed. A lease that is given back while a job runs takes
-some time to end. The session has forgotten it by then, and only the user's account still counts it.
+lease is over, for whatever reason, the jobs' state is lost: the session is LOST, holds no worker, and refuses further
+jobs with the reason, until it is reset or closed. A lease that is given back while a job runs takes some time to end;
+only the user's account still counts it by then. A sandbox's seat is the same with a live runner, which takes processes
+until it ends.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from leeward.worker.worker import Worker
 
 if TYPE_CHECKING:
     from leeward.pool.pool import Pool
+    from leeward.run.live import LiveRunner
+
 
 Done = Callable[[Report], None]
 Opened = Callable[[Refused | None], None]
@@ -78,34 +80,24 @@ TABLE: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
     (SessionState.RUNNING, SessionEvent.ENDED): SessionState.IDLE,
     (SessionState.IDLE, SessionEvent.LOST): SessionState.LOST,
     (SessionState.RUNNING, SessionEvent.LOST): SessionState.LOST,
-    (SessionState.IDLE, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.RUNNING, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.LOST, SessionEvent.RESET): SessionState.WAITING,
-    (SessionState.WAITING, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.IDLE, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.RUNNING, SessionEvent.CLOSED): SessionState.CLOSED,
-    (SessionState.LOST, SessionEvent.CLOSED): SessionState.CLOSED,
+    **{(state, SessionEvent.RESET): SessionState.WAITING
+       for state in (SessionState.IDLE, SessionState.RUNNING, SessionState.LOST)},
+    **{(state, SessionEvent.CLOSED): SessionState.CLOSED for state in SessionState if state is not SessionState.CLOSED},
 }
 
 
 def sessions_of(asked: int, workers: int, room: int = 0) -> int:
-    """
-    How many sessions a pool may have: *asked*; or, if that is negative, as many as leave half of its *workers* to jobs
-    when *room* more are made for sessions.
-    """
+    """How many sessions a pool may have: *asked*; if negative, half of its *workers*, and *room* more."""
     return workers // 2 + room if asked < 0 else min(asked, workers + room)
 
 
-class PoolSession:
-    """
-    Made by `Pool.open_session`.
+def _refusal_of(report: Report) -> Refused:
+    error = None if report.result is None else report.result.error
+    return report.refusal or Busy("no worker could be had" + ("" if error is None else f": {error.message}"))
 
-    Attributes:
-        user: the uid of its user.
-        egress: the client's policy, if it narrows the policy of the pool.
-        since: when it was last used, as the reactor tells the time.
-        opened: when it was opened.
-    """
+
+class PoolSession:
+    """Made by `Pool.open_session`. *egress*: the client's policy, if it narrows the pool's; *since*: its last use."""
 
     costs = "session"
 
@@ -114,7 +106,7 @@ class PoolSession:
         self.limits = limits
         self.state = SessionState.WAITING
         self.opened = self.since = self._pool.now()
-        self.user = user
+        self.user = user  # the uid of its user
         self._lease: Lease | None = None
         self._wait: Cancellable | None = None
         self._on_opened: Opened | None = None
@@ -124,15 +116,8 @@ class PoolSession:
         self.state = after("session", TABLE, self.state, event)
         self.since = self._pool.now()
 
-    # --- a worker -------------------------------------------------------------
-
     def acquire(self, opened: Opened, seconds: float) -> None:
-        """
-        Wait for a worker, at most *seconds*; *opened* is called once.
-
-        Raises:
-            Refused, BadRequest: there is no use in waiting.
-        """
+        """Wait for a worker, at most *seconds*; *opened* is called once. Refused, BadRequest if waiting is no use."""
         self._on_opened = opened
         try:
             self._wait = self._pool.await_worker(self.limits, self.user, self._take, self._refused, seconds)
@@ -161,10 +146,7 @@ class PoolSession:
 
     def _refused(self, report: Report) -> None:
         self._wait = None
-        why = report.refusal
-        if why is None:
-            error = None if report.result is None else report.result.error
-            why = Busy("no worker could be had" if error is None else f"no worker could be had: {error.message}")
+        why = _refusal_of(report)
         self._why = why.message
         self._happen(SessionEvent.REFUSED)
         self._report_opened(why)
@@ -184,17 +166,8 @@ class PoolSession:
         if lease is not None:
             lease.end(why)
 
-    # --- jobs -----------------------------------------------------------------
-
     def run(self, job: Job, done: Done) -> Cancellable:
-        """
-        Run *job* in this session.
-
-        Raises:
-            Busy: the session has a job, or waits for a worker; or its user sends more jobs than the rate allows.
-            SessionOver: the session's process has ended.
-            ShuttingDown: the daemon is draining.
-        """
+        """Run *job* in this session; Busy if it has one, waits, or by its user's rate; SessionOver, ShuttingDown."""
         if SessionState.RUNNING is self.state:
             raise Busy("the session has a job already, and runs one at a time")
         if SessionState.WAITING is self.state:
@@ -231,7 +204,6 @@ class PoolSession:
             self._lease.offer(self.limits, client)
 
     def job_over(self) -> None:
-        """For the ticket of the session's job: the job is over."""
         if SessionState.RUNNING is self.state:
             self._happen(SessionEvent.ENDED)
 
@@ -239,16 +211,10 @@ class PoolSession:
         """Raise KeyboardInterrupt in the running job. Returns whether there is one."""
         return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
 
-    # --- the end --------------------------------------------------------------
-
     def reset(self, opened: Opened, seconds: float) -> None:
         """
-        Replace the process by a fresh one; *opened* is called when it is there, or can't be had. A running job must
-        have been cancelled before.
-
-        Raises:
-            Busy: the session waits for a worker already.
-            Refused, BadRequest: as `acquire`; the session is lost.
+        Replace the process by a fresh one, after any job was cancelled; *opened* is called when it is there, or can't
+        be had. Busy if the session waits already; else raises as `acquire`, and the session is lost.
         """
         if SessionState.WAITING is self.state:
             raise Busy("the session waits for its worker")
@@ -292,3 +258,69 @@ class PoolSession:
         self._happen(SessionEvent.CLOSED)
         in_any_case(*([wait.cancel] if wait is not None else []), partial(self._give_back, "it was closed"),
                     partial(self._pool.forget_session, self))
+
+
+class Seat:
+    """
+    Made by `Pool.open_seat`. *opened* is called once, with the runner or the reason why there is none, perhaps before
+    `acquire` returns; *lost* once, with the reason, if the runner ends before the seat is given back; *drained* when
+    the daemon ends.
+    """
+
+    costs = "session"
+
+    def __init__(self, pool: Pool, limits: Limits, user: int, opened: Callable[[Any | Refused], None],
+                 lost: Callable[[str], None], drained: Callable[[], None]) -> None:
+        self._pool, self._limits, self._user = pool, limits, user
+        self._opened: Callable[[Any | Refused], None] | None = opened
+        self._lost: Callable[[str], None] | None = lost
+        self._drained = drained
+        self._gone: Callable[[], None] | None = None
+        self._wait: Cancellable | None = None
+        self._runner: LiveRunner | None = None
+
+    def acquire(self, seconds: float) -> None:
+        """Wait for a worker, at most so many *seconds*; Refused, BadRequest if none can be had."""
+        self._wait = self._pool.await_worker(self._limits, self._user, self._take, self._refused, seconds)
+
+    def _take(self, worker: Any) -> bool:
+        try:
+            self._runner = worker.leasing.open(self._limits, self._ended)
+        except LeewardError:
+            return False
+        self._wait = None
+        self._finish(self._runner)
+        return True
+
+    def _ended(self, why: str) -> None:
+        lost, self._lost, self._runner = self._lost, None, None
+        gone, self._gone = self._gone, None
+        in_any_case(partial(self._pool.lease_over, self._user, self._limits), *([partial(lost, why)] if lost else []),
+                    *([gone] if gone else []))
+
+    def _refused(self, report: Report) -> None:
+        self._wait = None
+        self._finish(_refusal_of(report))
+
+    def _finish(self, what: Any) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(what)
+
+    def drain(self) -> None:
+        self._drained()
+
+    def broken(self, error: Exception) -> None:
+        lost = self._lost
+        in_any_case(self.close, *([partial(lost, f"a bug of the daemon's: {error}")] if lost else []))
+
+    def close(self, gone: Callable[[], None] | None = None) -> None:
+        """Give the worker back; only *gone* is called now, once no process of its runner is left, perhaps at once."""
+        self._opened = self._lost = None
+        wait, self._wait = self._wait, None
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self._gone = gone
+        in_any_case(*([wait.cancel] if wait is not None else []),
+                    *([partial(runner.end, "its sandbox is over")] if runner is not None else []),
+                    partial(self._pool.forget_seat, self), *([gone] if runner is None and gone is not None else []))

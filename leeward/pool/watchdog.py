@@ -1,30 +1,27 @@
 """
 A thread that holds jobs to their limits while the event loop stands still.
 
-Runs in:   the daemon, on a thread of its own.
-
-Theory of operation. Time limits, and the memory watch where no controller counts, are callbacks of the loop. If a call
-of the loop's thread blocked, on a disk or a peer, or took long, jobs would run on without limits. So this thread
-checks the loop every LOOK_S while a job runs. The loop publishes whether it waits, until when, and how many waits are
-over (`Reactor.pulse`), by plain stores, and does nothing for each job. The loop stands still if it has been in one turn
-since the check before, or should have woken as long ago. Only then this thread acts: it ends jobs that are past their
-time limit by LATE_S, and does the checks of the memory watch. Every _REST-th check asks whether anything runs; if not,
-the thread sleeps until the loop calls `Reactor.rouse`. A check of a loop that turns does nothing else, because it runs
-beside all jobs and takes the interpreter's lock (GIL) from the loop.
+Theory of operation. Time limits, and the memory watch where no controller counts, are callbacks of the loop: if a call
+of the loop's thread blocked or took long, jobs would run on without limits. So this thread checks the loop every LOOK_S
+while a job runs. The loop publishes whether it waits, until when, and how many waits are over (`Reactor.pulse`), by
+plain stores, and does nothing for each job. It stands still if it has been in one turn since the check before, or
+should have woken as long ago. Only then this thread acts: it ends jobs that are past their time limit by LATE_S, and
+does the checks of the memory watch. Every _REST-th check asks whether anything runs; if not, the thread sleeps until
+the loop calls `Reactor.rouse`. A check of a loop that turns does nothing else, because it takes the interpreter's lock
+(GIL) from the loop.
 
 The thread sends a signal, records the reason (`ended_by_watchdog`), and does nothing else. When the loop comes back it
 finds the runner empty, as after any other end, and reports `timed_out` or `out_of_memory`. A reply that was complete
 before counts, as in a loop that is late. Bookkeeping, descriptors and timers belong to the loop.
 
 Why it can't signal another process. The loop may close a pidfd, and get its number for another file, between two steps
-of this thread. So this thread never uses the number for a signal. It makes a duplicate, and then checks that the owner
-still has that number. Owners forget a descriptor before they close it (`Runner.dispose`, `Group.close`) and never get
-another one. So an owner that still has the number had not closed it when the duplicate was made, and the duplicate is
-of the right file, whatever the loop does afterwards. The duplicate replaces a descriptor that is kept for this (dup3),
-so it needs no free number. Only isolation/cgroup/descent.py uses process numbers, and it checks each.
+of this thread. So the thread makes a duplicate, and then checks that the owner still has that number. Owners forget a
+descriptor before they close it (`Runner.dispose`, `Group.close`) and never get another one, so the owner had not closed
+it when the duplicate was made, and the duplicate is of the right file, whatever the loop does afterwards. It replaces a
+descriptor that is kept for this (dup3), so it needs no free number. Only isolation/cgroup/descent.py uses process
+numbers, and it checks each.
 
-A call that keeps the interpreter's lock (GIL) stops this thread, too. docs/reliability.md has the list of such calls of
-the loop.
+A call that keeps the interpreter's lock (GIL) stops this thread, too; docs/reliability.md lists such calls of the loop.
 """
 
 from __future__ import annotations
@@ -75,20 +72,12 @@ TELL_S = 0.5
 
 @dataclass(slots=True)
 class Standstill:
-    """
-    A time in which the loop didn't turn.
+    """A time in which the loop didn't turn."""
 
-    Attributes:
-        since: its beginning, by the reactor's clock.
-        seconds: how long it lasted, as far as this thread knows.
-        where: the places at which the loop's thread was: file, line and function of each frame, the innermost last.
-        timed_out, out_of_memory: the number of processes that were ended for this reason.
-    """
-
-    since: float
-    seconds: float = 0.0
-    where: tuple[str, ...] = ()
-    timed_out: int = 0
+    since: float  # its beginning, by the reactor's clock
+    seconds: float = 0.0  # how long it lasted, as far as this thread knows
+    where: tuple[str, ...] = ()  # file, line and function of each frame of its thread, the innermost last
+    timed_out: int = 0  # processes that were ended for this reason
     out_of_memory: int = 0
 
 
@@ -146,12 +135,9 @@ class _Bell:
 
 class Watchdog:
     """
-    Args:
-        workers: those of the pool.
-        time: the time limit of jobs that the fast path starts, in seconds.
-        report: is called by the loop, when it turns again, with each standstill of TELL_S or more.
-        alive: is called by the thread every *period* / 2 while the loop isn't late by *period*; see systemd.py.
-        period: seconds; 0 for never.
+    *time*: the time limit, in seconds, of jobs that the fast path starts. *report* is called by the loop, when it turns
+    again, with each standstill of TELL_S or more. *alive* is called by the thread every *period* / 2 seconds (0: never)
+    while the loop isn't late by *period*; see systemd.py.
     """
 
     def __init__(self, reactor: Reactor, workers: Callable[[], Iterable[Worker]], *, time: float,
@@ -172,12 +158,7 @@ class Watchdog:
 
     @point("watchdog.start")
     def start(self) -> None:
-        """
-        Start the thread.
-
-        Raises:
-            OSError: no descriptor is left.
-        """
+        """Start the thread; OSError if no descriptor is left."""
         self._null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._slot = os.dup(self._null)
@@ -196,8 +177,6 @@ class Watchdog:
             if fd >= 0:
                 os.close(fd)
         self._null = self._slot = -1
-
-    # --- the thread -----------------------------------------------------------
 
     def _run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the loop's
@@ -273,8 +252,6 @@ class Watchdog:
         if still is not None and (still.seconds >= TELL_S or still.timed_out or still.out_of_memory):
             self._reactor.soon(partial(self._report, still))
 
-    # --- limits ---------------------------------------------------------------
-
     def _hold_limits(self, now: float, since: float, still: Standstill) -> None:
         workers = list(self._workers())
         for worker in workers:
@@ -327,7 +304,7 @@ class Watchdog:
         nest = process.group
         process.ended_by_watchdog = why
         if nest is None:
-            hunt = descent.Hunt(process.runner_pid, process.host_pid)
+            hunt = descent.Hunt(process.runner.pid, process.host_pid)
             for _ in range(_STEPS):
                 if hunt.step() or hunt.hopeless:
                     break
@@ -340,10 +317,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def _borrowed(self, owned: Callable[[], int]) -> Iterator[int]:
-        """
-        A duplicate of the descriptor that *owned* returns, for the duration of the block; -1 if it was closed. See the
-        module's docstring.
-        """
+        """A duplicate of the descriptor that *owned* returns, for the block, or -1: see the module's docstring."""
         fd = owned()
         if fd < 0:
             yield -1

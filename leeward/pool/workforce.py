@@ -1,19 +1,24 @@
 """
 The workers of a pool: they are made, take jobs, are renewed after their number of jobs, and replaced when they end.
 
-Runs in:   the daemon, and `leeward run`.
-
 Theory of operation. Each slot has a worker, or one that is being made; after failures another is made only after a
-pause. Workers of an old zygote are replaced, and further ones are made for sessions, as relief.py says. A worker that
-has had its number of jobs is retired, if another can be made in its place. While there is no zygote, workers go on past
-that number, and are replaced one after the other when there is one again.
+pause. A worker that has had its number of jobs is retired, if another can be made in its place. While there is no
+zygote, workers go on past that number, and are replaced one after the other when there is one again.
+
+A worker is outdated if its zygote has a successor. The new zygote makes one worker more than the pool's size. Once as
+many others as the pool's size are ready, an idle outdated worker is retired, and the next one is made, so jobs never
+have fewer workers than that. Without descriptors for one more worker, an idle one is retired first, and then replaced.
+A worker that a session holds stays until the session is over.
+
+Sessions may hold half of the workers. For each session beyond that one more worker is made, up to the pool's *room*, so
+that jobs always have the other half. It is retired when it has been idle for a while afterwards.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,63 +26,80 @@ from leeward.errors import LeewardError
 from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.relief import NO_BOUNDS, SURPLUS, SeatBounds, may_go, superfluous, vacancy
+from leeward.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.worker.arming import Arming
 from leeward.worker.worker import Worker, WorkerState
 
 if TYPE_CHECKING:
-    from leeward.pool.branch import Branch
+    from leeward.pool.branches import Branch
     from leeward.pool.pool import Pool
+
+
+def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
+            surplus: int = SURPLUS, first: int = 0) -> int | None:
+    """
+    The slot in which a worker has to be made now, or None: that of a missing worker, or a further one if an outdated
+    worker is idle and no worker is being made or ending. *resting*: slots of workers that are made again later, after a
+    failure; *surplus*: workers that there may be beyond *size*.
+    """
+    there = len(workers) + len(resting)
+    if there > size or (there == size and (
+            not surplus or resting or any(WorkerState.SERVING is not worker.state for worker in workers.values())
+            or not any(worker.outdated and worker.free for worker in workers.values()))):
+        return None
+    return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
+
+
+def may_go(worker: Worker, workers: Mapping[int, Worker], size: int, surplus: int = SURPLUS) -> bool:
+    """Whether this worker may be retired: if *size* others, one fewer without *surplus*, have or can take a job."""
+    if not (worker.outdated and worker.free):
+        return False
+    return size - 1 + surplus <= sum(_ready(other) for other in workers.values() if other is not worker)
+
+
+def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
+    """Return the idle workers beyond *size*, outdated ones first."""
+    ready = [worker for worker in workers.values() if _ready(worker)]
+    idle = sorted((worker for worker in ready if worker.free), key=lambda worker: not worker.outdated)
+    return idle[:max(0, len(ready) - size)]
+
+
+def _ready(worker: Worker) -> bool:
+    return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
+
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.
 _BACKOFF_S, _BACKOFF_MOST_S = 0.05, 5.0
-
 #: Seconds for which workers that were made for sessions are kept afterwards.
 _LINGER_S = 10.0
-
-#: An arming that takes longer (its keeper may be stopped) no longer delays the others; and it gets a full share of
-#: processor time, so that it ends on a busy host, too.
+#: An arming that takes longer (its keeper may be stopped) no longer delays others, and gets a full share of processor.
 PATIENCE_S = 0.1
 
 
 class Workforce:
     """
-    Attributes:
-        by_slot: the workers.
-        refill: which of them may arm a runner.
-        offers: workers by the number of their runner that is on offer to the fast path.
-        recycled: workers that have ended.
-        runners_made: the number of runners that were armed since the start.
-        held: the number of workers that sessions and sandboxes have.
-        closed: no more workers are made.
+    *held*: the number of workers that sessions and sandboxes have. *room* more may be made for them, *surplus* in
+    advance, when others are renewed. No two pools of a daemon share a slot. If it *grows*, workers are made for jobs
+    that wait, too, and its runners aren't given to the fast path, which doesn't ask whose they are.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, work: Pool, size: int, *,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, grows: bool = False,
                  bounds: SeatBounds = NO_BOUNDS) -> None:
-        """
-        Args:
-            surplus: workers that may be made in advance, when others are renewed.
-            room: workers that may be made for sessions.
-            bounds: how many sessions and sandboxes the limit on descriptors allows.
-            first: the first slot of this pool. No two pools of a daemon share a slot.
-            grows: workers are made for jobs that wait, too, within *room*. Its runners aren't given to the fast path,
-                which doesn't ask whose they are.
-        """
         self._reactor, self._maker, self._work = reactor, maker, work
         self.size, self.surplus, self.room, self._first = size, surplus, room, first
         self.held, self.bounds = 0, bounds
         self._shrinking = False
-        self.by_slot: dict[int, Worker] = {}
-        self.offers: dict[int, Worker] = {}
+        self.by_slot: dict[int, Worker] = {}  # the workers
+        self.offers: dict[int, Worker] = {}  # workers by the number of their runner that is on offer to the fast path
         self._failures: dict[int, int] = {}
         self._resting: set[int] = set()  # slots in which a worker is made again later
-        self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)
+        self.refill = Refill(reactor, len(os.sched_getaffinity(0)), self._stocked)  # which of them may arm a runner
         self._overrun = False  # workers go on past their number of jobs
         self._outdated = False  # some workers may be of an old zygote
         self._offering, self._grows = not grows, grows
         self._extra = 0  # workers that were made for jobs
-        self.closed = False
+        self.closed = False  # no more workers are made
         self.runners_made = self.recycled = 0
 
     # --- making ---------------------------------------------------------------
@@ -111,13 +133,7 @@ class Workforce:
         self.make_missing()
 
     def worker_failed(self, worker: Worker, layer: str, message: str, *, passing: bool = False) -> None:
-        """
-        For a worker: it has failed, and retires.
-
-        Args:
-            passing: the cause isn't the worker's, so it tries again by itself, and another one may be made at once if
-                it has to be replaced.
-        """
+        """For a worker that retires; *passing*: it isn't the cause, so another one may be made at once in its place."""
         if not passing:
             self._failures[worker.slot] = self._failures.get(worker.slot, 0) + 1
         self._maker.worker_failed(worker, layer, message)
@@ -144,14 +160,12 @@ class Workforce:
     # --- jobs -----------------------------------------------------------------
 
     def free(self) -> Worker | None:
-        """A worker that can take a job, or None."""
         for worker in self.by_slot.values():
             if worker.free:
                 return worker
         return None
 
     def worker_free(self, worker: Worker) -> None:
-        """For a worker: it can take a job."""
         self._failures.pop(worker.slot, None)
         if self._outdated:
             self._relieve()
@@ -162,7 +176,6 @@ class Workforce:
 
     @property
     def crowded(self) -> bool:
-        """For a worker: whether jobs wait for a worker."""
         return self._work.crowded
 
     @property
@@ -188,10 +201,7 @@ class Workforce:
         self._reactor.barrier.steps(*(worker.leasing.withdraw for worker in list(self.offers.values())))
         self._offering = False
 
-    # --- arming ---------------------------------------------------------------
-
     def runner_made(self) -> None:
-        """For a worker: another runner is armed."""
         self.runners_made += 1
         self._maker.runner_made()
 
@@ -201,10 +211,7 @@ class Workforce:
     # --- renewing -------------------------------------------------------------
 
     def renews(self) -> bool:
-        """
-        For a worker that has had its number of jobs: whether it may retire. Not while no other can be made in its
-        place; workers that went on for that reason retire one after the other.
-        """
+        """Whether a worker that has had its number of jobs may retire: not while no other can be made in its place."""
         if not self._maker.zygotes.stands:
             if not self._overrun:
                 self._overrun = True
@@ -288,17 +295,11 @@ class Workforce:
                                       for worker in list(self.by_slot.values())))
 
     def broken(self, error: Exception) -> None:
-        """
-        For the barrier: tell the pool, and end the pauses of all slots, because the failed callback may have had to end
-        one.
-        """
+        """For the barrier: tell the pool, and end the pauses of all slots, as the callback may have had to end one."""
         self._resting.clear()
         self._work.broken(error)
 
-    # --- for the status -------------------------------------------------------
-
     def states(self) -> dict[str, int]:
-        """The number of workers in each state."""
         workers = self.by_slot.values()
         busy = sum(worker.busy for worker in workers)
         idle = sum(worker.free for worker in workers)
@@ -321,14 +322,10 @@ class Refill:
     Which worker may arm a runner: few at a time, so that arming doesn't delay requests. A queue, in which each is at
     most once.
 
-    Arming a runner costs some milliseconds of processor time; a request costs a fraction of one. A request that comes
-    while as many runners are being armed as there are processors waits for one of them. So while there is a runner in
-    store for every worker, one is armed at a time, with idle processor time alone; when the store runs low, as many as
-    there are processors.
-
-    Args:
-        most: armings at once when the store is low.
-        stocked: returns whether every worker has a runner in store.
+    Arming a runner costs some milliseconds of processor time; a request costs a fraction of one, and waits while as
+    many runners are being armed as there are processors. So while every worker has a runner in store (*stocked*), one
+    is armed at a time, with idle processor time alone; when the store runs low, *most*, as many as there are
+    processors.
     """
 
     def __init__(self, reactor: Reactor, most: int, stocked: Callable[[], bool]) -> None:

@@ -1,12 +1,10 @@
 """
 An interpreter in a live sandbox: a process beside the sandbox's first one that is used as a runner.
 
-Runs in:   the daemon.
-
 Theory of operation. The process is a copy of the keeper, as a runner's first process is. It sends Locked and Ready on a
-birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner. This
-module has the differences: the process has no init of its own, its limits are the sandbox's, and all its descendants
-end with it. Its tenant's `emptied` is called when the direct child has ended and its descendants were killed.
+birth channel of its own, and then waits on its job pipe. An Execution or a Lease uses it like any other runner, but it
+has no init of its own, its limits are the sandbox's, and all its descendants end with it. Its tenant's `emptied` is
+called when the direct child has ended and its descendants were killed.
 """
 
 from __future__ import annotations
@@ -26,12 +24,11 @@ from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor
 from leeward.protocols import Protocol
-from leeward.run.births import attend, stop_listening
 from leeward.run.execution import Execution
 from leeward.run.launch import Exit
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report
-from leeward.run.runner import Denials, Runner
+from leeward.run.runner import Denials, Runner, attend, stop_listening
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
 
@@ -58,28 +55,19 @@ class SharedLeaf:
     entry = Entry()
 
     def __init__(self, leaf: Leaf, nest: GroupNest | None) -> None:
-        self._leaf, self._nest = leaf, nest
+        self._leaf, self._nest, self.memory = leaf, nest, leaf.memory
         self._before = leaf.usage()
         self.pid = -1
         self._time = self._base = 0.0
         self._alone = True  # in its group
 
     def usage(self) -> Usage:
-        """
-        The process's own processor time, the sandbox's peak of memory, and the sandbox's counts of refusals since the
-        process began.
-        """
+        """The process's processor time, the sandbox's peak of memory, and its refusals since the process began."""
         now, before = self._leaf.usage(), self._before
-        return replace(now, cpu_time=self._spent(), oom_kills=now.oom_kills - before.oom_kills,
+        return replace(now, cpu_time=self.cpu_time(), oom_kills=now.oom_kills - before.oom_kills,
                        forks_refused=now.forks_refused - before.forks_refused)
 
-    def memory(self) -> int:
-        return self._leaf.memory()
-
     def cpu_time(self) -> float:
-        return self._spent()
-
-    def _spent(self) -> float:
         try:
             if self._nest is not None:
                 self._time = max(self._time, self._nest.time())
@@ -98,7 +86,7 @@ class SharedLeaf:
 
     def leave_group(self) -> None:
         """Count only the process itself from now on, because other processes join its group."""
-        spent = self._spent()
+        spent = self.cpu_time()
         self._nest, self._alone = None, False
         try:
             self._base = spent - self._own()
@@ -107,11 +95,8 @@ class SharedLeaf:
 
     def count_end(self, spent: float) -> None:
         """Note that the direct child has ended after *spent* seconds of processor time. The time can't be read later."""
-        self._time = max(self._spent(), self._base + spent)
+        self._time = max(self.cpu_time(), self._base + spent)
         self.pid = -1
-
-    def apply(self, limits: Limits) -> None:
-        return
 
     def rlimits(self) -> Mapping[int, int]:
         return {}
@@ -134,35 +119,8 @@ class SharedLeaf:
         return replace(gauges, time=Gauge(self._clock, CLOCK), time_unit=1e-9,
                        before=replace(before, cpu_time=-self._base))
 
-    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None:
-        return
-
-    def armed(self) -> None:
-        return
-
-    def lower_priority(self) -> None:
-        return
-
-    def ended(self, spent: float) -> None:
-        return
-
-    def rest(self) -> None:
-        return
-
-    def share(self) -> None:
-        return
-
     def nest(self, name: str) -> GroupNest | None:
         return None
-
-    def joined(self, pid: int) -> None:
-        return
-
-    def parted(self, pid: int, spent: float) -> None:
-        return
-
-    def kill(self) -> None:
-        return
 
     def is_there(self) -> bool:
         return True
@@ -170,44 +128,41 @@ class SharedLeaf:
     def remove(self) -> bool:
         return True
 
+    def apply(self, limits: Limits) -> None: ...
+    def tick(self, init_pid: int, files_fd: int = -1, sockets: Sockets = no_sockets, charged: int = 0) -> None: ...
+    def armed(self) -> None: ...
+    def lower_priority(self) -> None: ...
+    def ended(self, spent: float) -> None: ...
+    def rest(self) -> None: ...
+    def share(self) -> None: ...
+    def joined(self, pid: int) -> None: ...
+    def parted(self, pid: int, spent: float) -> None: ...
+    def kill(self) -> None: ...
+
 
 class Beside(Runner):
     """
-    An interpreter as a runner.
-
-    Args:
-        birth: the birth channel; None for a branch of a kernel, which is made in another way: run/branches.py.
-        first: the number of the sandbox's first runner.
-        keeps_door: keep the birth channel open, which a kernel's branches need.
-
-    Attributes:
-        door: the birth channel, if it is kept open.
+    An interpreter as a runner. *birth* is None for a kernel's branch: run/branches.py. *first* is the number of the
+    sandbox's first runner. *keeps_door*: the birth channel stays open, as `door`, which a kernel's branches need.
     """
 
     def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int, *,
                  keeps_door: bool = False) -> None:
         super().__init__(number, leaf, birth, denials, no_sockets)
         self.process: LiveProcess | None = None
-        self.door: Channel | None = None
+        self.door: Channel | None = None  # the birth channel, if it is kept open
         self._first, self._keeps_door = first, keeps_door
 
     def listen(self, listener: int, scratch: int = -1, entrances: tuple[int, ...] = ()) -> None:
-        """
-        Register the process's listener with the supervisor. Grants of the supervisor count for the sandbox, whose first
-        process has already sent *scratch*.
-        """
+        """Register the listener. Grants count for the sandbox, whose first process has already sent *scratch*."""
         if scratch >= 0:
             os.close(scratch)
         super().listen(listener, -1, entrances)
-        self._denials.share(self.number, self._first)
-
-    @property
-    def denials(self) -> Denials:
-        return self._denials
+        self.denials.share(self.number, self._first)
 
     def share(self, denials: Denials) -> None:
         """Use *denials* from now on, because other processes use the listener, too."""
-        self._denials = denials
+        self.denials = denials
         self.listening = self.locked = self.checked = True
 
     def close_birth(self) -> None:
@@ -235,17 +190,11 @@ class Beside(Runner):
 
 class Interpreter:
     """
-    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner.
-
-    Args:
-        terms: what all jobs of the pool have in common.
-        ready: called once with the runner, which is leased already and can get a job.
-        failed: called instead of *ready* if there is no runner, with a layer or "", and the reason.
-
-    Attributes:
-        tenant: its `emptied` is called at the end; set by the code that gives `runner` a tenant.
-        family: the family that shares its group and listener, once it has branches or if it is a branch.
-        take_back: withdraws the runner, and a job that it runs, from the fast path.
+    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner. *ready* is
+    called once with the runner, which is leased already and can get a job, or *failed*, with a layer or "", and the
+    reason. *tenant*, set by the code that gives `runner` one, is told of the end. *family* shares its group and
+    listener, once it has branches or if it is a branch. *take_back* withdraws the runner, and its job, from the fast
+    path.
     """
 
     costs = "job"
@@ -258,13 +207,13 @@ class Interpreter:
         self.tenant: Tenant | None = None
         self.process: LiveProcess | None = None
         self.family: Family | None = None
-        self.take_back: Callable[[], None] = _nothing
+        self.take_back: Callable[[], None] = lambda: None
         self._reactor, self._leaf = reactor, leaf
         self._ready: Callable[[Runner], None] | None = ready
         self._failed = failed
         self._end: Exit | None = None
         if runner.birth is not None:
-            attend(reactor, runner, self._born, self._birth_failed)
+            attend(reactor, runner, self._check_ready, self._birth_failed)
 
     @property
     def number(self) -> int:
@@ -312,10 +261,7 @@ class Interpreter:
             self.runner.take(pid, [os.dup(pidfd), job, reply, out, err])
         self._check_ready()
 
-    def _born(self, _runner: Runner) -> None:
-        self._check_ready()
-
-    def _check_ready(self) -> None:
+    def _check_ready(self, _runner: Runner | None = None) -> None:
         runner, ready = self.runner, self._ready
         if ready is None or not runner.ready() or runner.state is not RunnerState.ARMING:
             return
@@ -336,8 +282,8 @@ class Interpreter:
 
     def exited(self, end: Exit) -> None:
         """
-        For the LiveProcess: the direct child has ended. Its descendants are killed. A child that is only said to have
-        ended, because it is stuck, may keep its group for long: its tenant doesn't wait for that.
+        For the LiveProcess: the direct child has ended; its descendants are killed. One that is stuck is only said to
+        have ended, and may keep its group for long: its tenant doesn't wait for that.
         """
         self._end = end
         self._leaf.count_end(end.cpu_time)
@@ -356,9 +302,4 @@ class Interpreter:
                     *([partial(tenant.emptied, end.status, end.reason)] if tenant is not None else []))
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self.kill()
-
-
-def _nothing() -> None:
-    return

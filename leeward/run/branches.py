@@ -1,23 +1,20 @@
 """
 Branches of a kernel: processes that a kernel has forked, and that are kernels themselves.
 
-Runs in:   the daemon.
-Trust:     none in what a kernel and its branch send. The kernel of the system gives a branch's process number
-           (SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is
-           accepted if it is a child of the sandbox's init or of a known process there, leads a session of its own, and
-           isn't known itself.
+Trust: none in what a kernel and its branch send. The kernel of the system gives a branch's process number
+(SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is accepted
+if it is a child of the sandbox's init or of a known process there, leads a session of its own, and isn't known itself.
 
-Theory of operation. A branch inherits its kernel's locks, and shares two things with it: the group below the leaf, and
-the listener of the filter. Both belong to the family (`Family`). As long as a family has several members, descendants of
-one member are found by walking the tree of processes, which leaves out the other members. The last member has the group
-to itself again. The listener is removed with the last member. No keeper has made a branch, so its end is seen by its
-pidfd, and its wait status isn't known.
+Theory of operation. A branch inherits its kernel's locks, and shares the group below the leaf and the listener of the
+filter with it: both belong to the `Family`. As long as a family has several members, descendants of one are found by
+walking the tree of processes, without the other members. The last member has the group to itself again, and the
+listener is removed with it. No keeper has made a branch, so its end is seen by its pidfd, and its wait status isn't
+known.
 """
 
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
 import os
 import socket
@@ -27,16 +24,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.descent import has_ended, parent_and_session
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.run.launch import Streams
 from leeward.run.process import LiveProcess
 from leeward.run.runner import Denials, Runner
-from leeward.run.stdio import Streams, birth_channel
 from leeward.wire import control
 from leeward.wire.job import BRANCH_WORD
 
@@ -47,7 +43,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a branch has to report after its kernel has said that it forked.
 BRANCH_S = 10.0
-
 #: The reason why there is no branch, if the kernel doesn't give one.
 _NOBODY = "its kernel has forked no branch"
 
@@ -55,13 +50,7 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 class Family:
-    """
-    A family: a kernel, its branches, and their branches. It is the `Denials` of all members.
-
-    Args:
-        root: the runner that owns the listener.
-        nest: the group of all members.
-    """
+    """A kernel, its branches, and their branches; the `Denials` of all. *root* is the runner that owns the listener."""
 
     def __init__(self, denials: Denials, root: int, nest: GroupNest | None) -> None:
         self._denials, self._root, self._nest = denials, root, nest
@@ -89,9 +78,6 @@ class Family:
     def add(self, listener: int, job: int, *, checking: bool = False) -> None:
         raise LeewardError("a branch has its kernel's listener")
 
-    def end_check(self, job: int) -> None:
-        return
-
     def counts(self, job: int) -> dict[str, int]:
         return self._denials.counts(self._root)
 
@@ -101,18 +87,16 @@ class Family:
     def place(self, job: int) -> tuple[object, int]:
         return self._denials.place(self._root)
 
-    def grant(self, job: int, limit: int, files: int) -> None:
-        return
-
-    def share(self, job: int, of: int) -> None:
-        return
-
     def charged(self, job: int) -> int:
         return self._denials.charged(self._root)
 
     def remove(self, job: int) -> dict[str, int]:
         self._listening.discard(job)
         return {} if self._listening else self._denials.remove(self._root)
+
+    def end_check(self, job: int) -> None: ...
+    def grant(self, job: int, limit: int, files: int) -> None: ...
+    def share(self, job: int, of: int) -> None: ...
 
 
 class ForkedProcess(LiveProcess):
@@ -122,14 +106,7 @@ class ForkedProcess(LiveProcess):
 
 
 class KernelBranch(Interpreter):
-    """
-    One branch of the kernel *of*, from the request on.
-
-    Args:
-        door: the daemon's end of the branch's door.
-        known: returns the numbers of the sandbox's processes, the init's first.
-        others: as of Interpreter.
-    """
+    """One branch of the kernel *of*. *door* is our end of its door, *known* returns the sandbox's pids, init first."""
 
     def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
                  ready: Callable[[Runner], None], failed: Callable[[str, str], None], of: Interpreter, door: Channel,
@@ -151,10 +128,7 @@ class KernelBranch(Interpreter):
             self._timer = self._reactor.after(BRANCH_S, partial(self.refuse, _NOBODY))
 
     def refuse(self, why: str) -> None:
-        """
-        Give up the branch. If the kernel has forked a process nevertheless, that process has no pipes, and counts as
-        one of the kernel's descendants.
-        """
+        """Give up the branch. A process forked nevertheless has no pipes, and counts as the kernel's descendant."""
         if self._ready is None:
             return
         self._fail("", why)
@@ -262,60 +236,39 @@ class KernelBranch(Interpreter):
             os.close(theirs)
 
 
-@dataclass(frozen=True, slots=True)
-class BranchLayout:
-    """A branch in the making, and the descriptors that have to be sent to its kernel; `given` closes them."""
-
-    branch: KernelBranch
-    process: LiveProcess
-    ends: list[int]
-    given: contextlib.ExitStack
-
-    def go(self, of: Interpreter) -> None:
-        """Send the descriptors. There is no branch if the kernel *of* has closed its door or is over."""
-        runner = of.runner
-        with self.given:
-            try:
-                if runner.door is None:
-                    raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-                runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                                                            array.array("i", self.ends))],
-                                           socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
-            except OSError as error:
-                self.branch.refuse(f"the kernel takes no descriptors: {error}")
-
-
 def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, terms: WorkerSettings,
-            ready: Callable[[Runner], None], failed: Callable[[str, str], None]) -> BranchLayout:
+            ready: Callable[[Runner], None], failed: Callable[[str, str], None],
+            made: Callable[[KernelBranch, LiveProcess], None]) -> KernelBranch:
     """
-    Make everything that a branch of *of* needs, except its process.
+    Make everything that a branch of *of* needs except its process, tell *made* of it, and send the kernel the
+    descriptors: without a branch if it has closed its door or is over. LeewardError without descriptors.
+    """
+    with Streams.opened(live.owner, "a branch") as streams:
+        job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+        door, far = streams.birth_channel()
+        door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        leaf = SharedLeaf(live.runner.leaf, None)
+        runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
+        runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
 
-    Raises:
-        LeewardError: the daemon lacks descriptors.
-    """
-    given = contextlib.ExitStack()
-    with contextlib.ExitStack() as kept:
+        def known() -> list[int]:
+            return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
+
+        branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
+        process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+                                on_output=None, on_exit=branch.exited)
+        streams.kept.pop_all()
+        branch.is_process(process)
+        made(branch, process)
         try:
-            streams = Streams(live.owner, given, kept)
-            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
-            door, far = birth_channel(given, kept)
-            door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            if of.runner.door is None:
+                raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+            of.runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                           array.array("i", [far, *streams.theirs]))],
+                                          socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
         except OSError as error:
-            given.close()
-            raise LeewardError(f"a branch: {error}") from error
-        kept.pop_all()
-    leaf = SharedLeaf(live.runner.leaf, None)
-    runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
-    runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
-
-    def known() -> list[int]:
-        return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
-
-    branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
-    process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
-                            on_output=None, on_exit=branch.exited)
-    branch.is_process(process)
-    return BranchLayout(branch, process, [far, *streams.theirs], given)
+            branch.refuse(f"the kernel takes no descriptors: {error}")
+    return branch
 
 
 def _sender(door: Socket) -> int | None:

@@ -1,12 +1,11 @@
 """
 A process of a live sandbox that does calls for the daemon: one frame down its job pipe, one up its reply pipe.
 
-Runs in:   the daemon.
-Trust:     none in the answers. A frame that is too long, or bytes that answer no call, end the process.
+Trust: none in the answers. A frame that is too long, or bytes that answer no call, end the process.
 
-Theory of operation. The process is an interpreter beside the runner's first process (`run/beside.py`); its tenant is
-`CallProcess`. The process has one call at a time. `lost` is called once, when the process has gone or was given up,
-and no callback is called after that.
+Theory of operation. The process is an interpreter beside the runner's first process (run/beside.py) with `CallProcess`
+as its tenant, and has one call at a time. `lost` is called once, when it has gone or was given up, and no callback
+after that.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ _HEAD = 4
 
 
 class CallProcess:
-    """
-    Args:
-        begins: the first frame, which tells the process that it does calls.
-        most: the largest answer, in bytes.
-        lost: called once with the reason.
-    """
+    """*begins* is the first frame, which tells the process that it does calls; *most* the largest answer's bytes."""
 
     costs = "session"
 
@@ -56,10 +50,7 @@ class CallProcess:
         reactor.watch(self._reply, READ, self._readable)
 
     def call(self, body: bytes, heard: Callable[[bytes], None]) -> None:
-        """
-        Send a call. *heard* is called once with the body of the answer, unless the process is lost first. The previous
-        call must have been answered.
-        """
+        """Send a call, once the one before was answered. *heard* gets the answer's body, unless the process is lost."""
         if self._lost is None or self._heard is not None:
             raise LeewardError("the process has a call, or is over")
         self._heard = heard
@@ -95,12 +86,7 @@ class CallProcess:
             heard(body)
 
     def _read(self) -> bool:
-        """
-        Read more of the answer. Returns whether the answer is complete.
-
-        Raises:
-            PeerError: the bytes aren't an answer, or the process has closed its end.
-        """
+        """Read more of the answer, and return whether it is complete; PeerError if it isn't one, or has no more."""
         answer, turn = self._answer, len(self._answer) + _TURN
         while len(answer) < turn:
             need = _HEAD
@@ -145,5 +131,4 @@ class CallProcess:
         self._job = self._reply = -1
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self.end(bug(error))

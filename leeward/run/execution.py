@@ -1,57 +1,153 @@
 """
 One job on one runner: send it, watch it, say how it ended.
 
-Runs in:   the daemon.
-
-Theory of operation. `Execution.start` writes the frame. Then the execution waits for the first
-of these events:
+Theory of operation. `Execution.start` writes the frame. Then the execution waits for the first of these events:
 
     reply complete           the main module ended; answer at once, then kill the processes that are left
     runner empty (Ended)     the job ended by itself: os._exit, a signal, the OOM killer
     time, output, memory     kill the job; the answer waits until the runner is empty
     cancelled                kill the job; nobody is answered
 
-The execution calls its holder's `conclude` or `gone` exactly once, also when one of its callbacks fails: the job then
-ends as `internal`. run/holder.py says where the report goes. The daemon alone decides outcome, limit, times and counts.
+The daemon alone decides outcome, limit, times and counts. The report passes three objects, also when a callback fails:
+the execution calls `conclude` of its holder once (the worker's Leasing, or a session's Lease), which lets the Caller
+(the ticket of the pool) answer before it ends the runner or prepares it for the next job. A job that no runner has read
+passes them by `gone` and `lost`; its ticket waits for another worker.
 
-The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or
-is withdrawn (`take_back`). In the last two cases the job's reply is read here, as that of any other job.
+The shim handles a job on the fast path until the job ends normally (`completed`), ends otherwise (`handed_over`), or is
+withdrawn (`take_back`). In the last two cases the job's reply is read here, as that of any other job.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from leeward._native.loop import Offer
 from leeward.errors import LeewardError, PeerError
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import FastPath
+from leeward.loop.fast_path import FastPath, ReplyAddress
 from leeward.loop.reactor import READ, WRITE, JobStart, Reactor, Timer
 from leeward.outcome import Limit, Outcome, Result
-from leeward.run.errand import Errand
-from leeward.run.holder import Caller, Helper, Holder
-from leeward.run.last_words import Fault
-from leeward.run.output import Output
-from leeward.run.output_watch import OutputWatch
-from leeward.run.placement import SHORT_OUTPUT, inline_bytes
+from leeward.protocols import Protocol
+from leeward.run.output import Output, OutputWatch, unread
 from leeward.run.reply import REPLY_CHUNK, ReplyReader
-from leeward.run.report import Report, internal
+from leeward.run.report import SHORT_OUTPUT, Report, inline_bytes, internal
 from leeward.run.runner import Runner
-from leeward.run.verdict import Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
+from leeward.run.verdict import Fault, Stop, Verdict, brought, bug, ended, may_be_fault, replied, stopped, with_network
+from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.answers import encode_result
+
+if TYPE_CHECKING:
+    from leeward.worker.terms import WorkerSettings
+
+
+#: Pieces of one write (IOV_MAX is 1024), and the bytes after which the pipe is left for the next turn of the loop: a
+#: runner that reads as fast as the daemon writes would hold the loop until it has all.
+_PIECES, MOST = 64, 1 << 20
+
+
+class Errand:
+    """Writes the frame of one job to the job pipe of *runner*."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._waiting: deque[memoryview] = deque()
+        self.unsent = 0  # bytes of the frame that the pipe hasn't taken
+
+    def set_out(self, pieces: Sequence[bytes | memoryview], unsent: int | None = None) -> None:
+        """Send the frame that consists of *pieces*, or only its last *unsent* bytes."""
+        self._waiting = deque(memoryview(piece) for piece in pieces)
+        self.unsent = sum(map(len, pieces))
+        if unsent is not None:
+            self._taken(self.unsent - unsent)
+
+    def go_on(self) -> bool:
+        """Write as much of the frame as the pipe takes, MOST bytes at most. Returns whether nothing is left to write."""
+        until = max(0, self.unsent - MOST)
+        try:
+            while self.unsent > until:
+                self._taken(os.writev(self._runner.job, self._first(self.unsent - until)))
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            return True  # the runner has ended; the report of its end gives the reason
+        return not self.unsent
+
+    def _first(self, most: int) -> list[memoryview]:
+        pieces = []
+        for piece in islice(self._waiting, _PIECES):
+            pieces.append(piece[:most])
+            most -= len(piece)
+            if most <= 0:
+                break
+        return pieces
+
+    def _taken(self, count: int) -> None:
+        self.unsent -= count
+        waiting = self._waiting
+        while waiting and count >= len(waiting[0]):
+            count -= len(waiting.popleft())
+        if count:
+            waiting[0] = waiting[0][count:]
+
+    @property
+    def left(self) -> int:
+        """The number of bytes of the frame that the runner hasn't read, as far as the daemon can tell."""
+        return self.unsent or unread(self._runner.job)
+
+
+class Caller(Protocol):
+    """The sender of a job. *client* is where the answer goes, if it may go by the fast path."""
+
+    @property
+    def job(self) -> Job: ...
+    @property
+    def client(self) -> ReplyAddress | None: ...
+
+    def finished(self, report: Report) -> None:
+        """Answer the client with the report. Called once."""
+
+    def lost(self) -> None:
+        """Called instead of `finished` if the job hasn't started: its runner was gone before it had read the code."""
+
+
+class Holder(Protocol):
+    """The object that has the runner on which a job runs."""
+
+    @property
+    def terms(self) -> WorkerSettings: ...
+
+    def killed(self, runner: Runner) -> None:
+        """*runner* was killed: `emptied` has to follow."""
+
+    def conclude(self, execution: Execution, report: Report) -> None:
+        """Call `finished` of the execution's caller; then end the runner, or prepare it for the next job."""
+
+    def gone(self, execution: Execution) -> None:
+        """Called if the runner has ended before any part of the job has run."""
+
+
+class RunnerOwner(Holder, Protocol):
+    @property
+    def crowded(self) -> bool:
+        """Whether other jobs wait for the daemon."""
+
+    def give_back(self, runner: Runner) -> None:
+        """Take *runner* back from the session."""
+
 
 #: Seconds that a job whose time is up has to return its files; and seconds until the signal is sent once more, because
 #: CPython handles a signal that came right before a sleeping call only when that call ends.
 COLLECT_S, _AGAIN_S = 0.5, 0.02
-
 #: Seconds between two checks whether the frame of a job that is to be interrupted was read.
 _UNREAD_S = 0.001
-
 #: As _AGAIN_S, after an interrupt. SIGURG, because its default action is to be ignored.
 _NUDGE_S = 0.02
 
@@ -60,17 +156,8 @@ _ANY = Result(b"\n", b"", 0, Outcome.FINISHED, duration=0.001, cpu_time=0.001, m
 
 class Execution:
     """
-    The run of one job.
-
-    Args:
-        holder: the object that has *runner* until the job is over.
-        caller: the object that gets the report.
-        alone: no other job waits for the daemon, so the daemon may rehearse the answer while this one runs.
-        fast_path: answers the client in the shim, where there is a fast path.
-
-    Attributes:
-        answered: the shim has answered the client.
-        over: the holder has been called.
+    The run of one job. *holder* has *runner* until the job is over, and *caller* gets the report. *alone*: no other job
+    waits for the daemon, so it may rehearse the answer. *fast_path* answers the client in the shim, if there is one.
     """
 
     costs = "job"
@@ -87,13 +174,14 @@ class Execution:
         self._fast_path, self._client = fast_path, caller.client
         self._on_fast_path = False  # the shim waits for the reply
         self.answered = self.over = False
-        self._fault, self._started = "", 0.0
+        self._fault = ""
+        self.started = 0.0  # by the reactor's clock; 0.0 before
         self.output = self._open_output(holder.terms.results)
-        self._before = self._used = Usage(cpu_time=runner.cpu_before)
+        self.before = self.used = Usage(cpu_time=runner.cpu_before)
         self._errand = Errand(runner)
         self._reply = ReplyReader(self._job)
         self._timers: dict[str, Timer] = {}  # by purpose
-        self._helpers: dict[str, Helper] = {}  # by purpose
+        self._output_watch: OutputWatch | None = None
         self._late = False  # the job's time is up, and it was told to return its files
         self._stop: Stop | None = None
         self._watched: set[int] = set()
@@ -101,10 +189,6 @@ class Execution:
     @property
     def stopped(self) -> bool:  # by the daemon
         return self._stop is not None
-
-    @property
-    def started(self) -> float:  # by the reactor's clock; 0.0 before
-        return self._started
 
     # --- overridden for the jobs of a session ----------------------------------
 
@@ -114,12 +198,7 @@ class Execution:
                       inline=inline_bytes(results, files=bool(self._job.collect) or self._job.display))
 
     def _prepare(self) -> None:
-        """
-        Prepare the runner, before the code is sent.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Prepare the runner, before the code is sent; LeewardError if it is gone, or a limit can't be set."""
         self._runner.limit(self._job.limits)
 
     def _frame(self) -> Sequence[bytes | memoryview]:  # in pieces
@@ -142,15 +221,15 @@ class Execution:
             return
         offer = self._offer()
         self._errand.set_out(self._frame())
-        self._started = self._reactor.now()
+        self.started = self._reactor.now()
         self._send()  # first, so that the runner works while the daemon prepares to watch it
         if not self._errand.unsent and offer is not None and self._fast_path is not None and self._client is not None:
-            self._on_fast_path = self._fast_path.adopt(offer, self._client, self._started)
+            self._on_fast_path = self._fast_path.adopt(offer, self._client, self.started)
         self._go_on()
 
     def begin(self, start: JobStart) -> None:
         """Watch a job that the fast path has started."""
-        self._started = start.started
+        self.started = start.started
         self._on_fast_path = not start.unsent
         if start.unsent and self._fast_path is not None:  # for instance, the pipe had no memory for all of it
             self._errand.set_out(self._frame(), start.unsent)
@@ -178,9 +257,16 @@ class Execution:
         if self.over:
             return
         reactor = self._reactor
-        self._timers["time"] = reactor.at(self._started + self._job.limits.time, self._out_of_time)
-        self._helpers["tick"] = JobTicks(reactor, self._runner, self, self._started)
-        self._helpers["output"] = OutputWatch(reactor, self.output, self, self._started)
+        self._timers["time"] = reactor.at(self.started + self._job.limits.time, self._out_of_time)
+        self._timers["tick"] = reactor.at(self.started + self._runner.leaf.tick_interval, self._tick)
+        self._output_watch = OutputWatch(reactor, self.output, self, self.started)
+
+    def _tick(self) -> None:
+        """Check the job, now and at intervals, for limits that the kernel doesn't enforce."""
+        if self._runner.tick() == Limit.MEMORY:
+            self.stop(Stop.MEMORY)
+        if not self.over:
+            self._timers["tick"] = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
 
     # --- the fast path --------------------------------------------------------
 
@@ -194,12 +280,12 @@ class Execution:
     def completed(self, ended: float, cpu_time: float, memory_peak: int) -> None:
         """For the fast path: the job has finished without details, and the client has its answer."""
         self._on_fast_path = False
-        before = self._before
-        self._used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
+        before = self.before
+        self.used = Usage(before.cpu_time + cpu_time, before.memory_peak, before.oom_kills, before.forks_refused)
         if self.over:
             return
         self.over = True
-        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self._started,
+        result = Result(stdout=b"", stderr=b"", exit_code=0, outcome=Outcome.FINISHED, duration=ended - self.started,
                         cpu_time=cpu_time, memory_peak=memory_peak, degraded=self._holder.terms.degraded)
         try:
             self._holder.conclude(self, Report(result=result, answered=True))
@@ -216,8 +302,16 @@ class Execution:
         self._on_reply(0)
 
     def _rehearse(self) -> None:
+        """
+        Take the steps of the answer, without any effect, while the job runs and the daemon would sleep. After some idle
+        milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and the client
+        would wait until it is loaded again.
+        """
         if not self.over:
-            _rehearse(self._runner)
+            self._runner.leaf.usage()
+            self._runner.denied()
+            wire.read_reply(wire.NOTHING_TO_TELL, 0)
+            encode_result(0, _ANY)
 
     def _send(self, _events: int = 0) -> None:
         if self._errand.go_on():
@@ -226,12 +320,7 @@ class Execution:
             self._watch(self._runner.job, WRITE, self._send)
 
     def _not_started(self, status: int | None) -> bool:
-        """
-        Whether the runner was killed from outside before it had read the whole frame.
-
-        An exit, or an end for want of memory, is caused by a job that is too large to be read: on another runner the
-        job would end in the same way.
-        """
+        """Whether the runner was killed from outside before it had read the frame; one too large ends any runner."""
         left = self._errand.left
         killed = status is None or os.WIFSIGNALED(status)
         return left > 0 and killed and not self._runner.leaf.usage().oom_kills
@@ -239,7 +328,7 @@ class Execution:
     def _give_up(self) -> None:
         """Tell the holder that nothing of the job has run, so that another runner gets it."""
         self.over = True
-        in_any_case(self._release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
+        in_any_case(self.release, self._close_pipes, self.output.drop, partial(self._holder.gone, self))
 
     # --- while it runs --------------------------------------------------------
 
@@ -262,14 +351,21 @@ class Execution:
             self._forget(self._runner.reply)
         return complete
 
-    def _out_of_time(self) -> None:  # a job with `collect` is told to return its files first
+    def _out_of_time(self) -> None:
+        """End the job; but one with `collect` is first told to return its files, by the signal LATE (inside/answer.py)."""
         self.take_back()
         self._on_reply(0)  # the loop may be late although the job isn't
         if self._asks_when_late and self._job.collect and not (self._errand.unsent or self.over or self.stopped) \
                 and self._runner.signal(wire.LATE):
-            self._late, self._helpers["overtime"] = True, Overtime(self._reactor, self._runner, self)
+            self._late = True
+            self._timers["ask"] = self._reactor.after(_AGAIN_S, self._ask_again)
+            self._timers["collect"] = self._reactor.after(COLLECT_S, partial(self.stop, Stop.TIME))
         else:
             self.stop(Stop.TIME)
+
+    def _ask_again(self) -> None:
+        if not self.over and not self.stopped:
+            self._runner.signal(wire.LATE)
 
     def stop(self, why: Stop) -> None:
         """End the job. The answer is made when no process of the job is left."""
@@ -279,11 +375,24 @@ class Execution:
             in_any_case(*last, self._runner.kill, partial(self._holder.killed, self._runner), self.take_back)
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the job."""
-        before = self._helpers.get("interrupt")
+        """
+        Raise KeyboardInterrupt in the job by a SIGINT, which it may handle or ignore, once it has read its whole frame:
+        an earlier one would hit code of leeward, or in a session the previous job.
+        """
+        before = self._timers.get("interrupt")
         if before is not None:
-            before.close()
-        self._helpers["interrupt"] = Interruption(self._reactor, self)
+            before.cancel()
+        if self.over:
+            return
+        taken = self.taken
+        if taken:
+            self.signal(signal.SIGINT)
+        self._timers["interrupt"] = (self._reactor.after(_NUDGE_S, self._nudge) if taken else
+                                     self._reactor.after(_UNREAD_S, self.interrupt))
+
+    def _nudge(self) -> None:
+        if not self.over:
+            self.signal(signal.SIGURG)
 
     @property
     def taken(self) -> bool:
@@ -306,13 +415,7 @@ class Execution:
     # --- the end --------------------------------------------------------------
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """
-        For the holder: no process of the runner is left.
-
-        Args:
-            status: the job's wait status, or None where it isn't known.
-            reason: why *status* isn't known.
-        """
+        """For the holder: no process of the runner is left; *status* is its wait status, or None for *reason*."""
         if self.over:
             return
         try:
@@ -341,11 +444,11 @@ class Execution:
             return
         self.over = True
         try:
-            report = self._report(end, self._reactor.now() - self._started)
+            report = self._report(end, self._reactor.now() - self.started)
         except Exception as error:
             self._reactor.barrier.note(self._finish, error)
             self._reactor.barrier.steps(self.output.drop)
-            report = internal("Bug", bug(error), self._reactor.now() - self._started, self._holder.terms.degraded)
+            report = internal("Bug", bug(error), self._reactor.now() - self.started, self._holder.terms.degraded)
         if self.answered:
             report.answered = True
             report.close()
@@ -359,8 +462,8 @@ class Execution:
         try:
             if end is None and self._runner.leaf.needs_ticks:
                 self._runner.tick()  # the job's processes are still there to be counted
-            before, output = self._before, self.output
-            usage = self._used = self._runner.leaf.usage()
+            before, output = self.before, self.output
+            usage = self.used = self._runner.leaf.usage()
             if self._stop is not None:
                 verdict = stopped(self._stop, self._fault)
             elif end is None:
@@ -405,7 +508,7 @@ class Execution:
 
     def _give_back(self) -> None:
         try:
-            self._release()
+            self.release()
         finally:
             self._close_pipes()
 
@@ -421,7 +524,7 @@ class Execution:
             self._watched.discard(fd)
             self._reactor.forget(fd)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
         try:
@@ -432,114 +535,6 @@ class Execution:
             for fd in tuple(self._watched):
                 self._forget(fd)
             self._reply.close()
-            helpers, self._helpers = self._helpers, {}  # a reference cycle would keep the job in memory
-            for helper in helpers.values():
-                helper.close()
-
-
-class JobTicks:
-    """
-    Checks a job on *runner*, which began at *started* by the reactor's clock, at intervals for limits that the kernel
-    doesn't enforce.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution, started: float) -> None:
-        self._reactor, self._runner, self._execution = reactor, runner, execution
-        self._next: Timer = reactor.at(started + runner.leaf.tick_interval, self._tick)
-
-    def _tick(self) -> None:
-        execution = self._execution
-        if execution.over:
-            return
-        if self._runner.tick() == Limit.MEMORY:
-            execution.stop(Stop.MEMORY)
-        if not execution.over:
-            self._next = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
-
-    def close(self) -> None:
-        """Stop the checks, because the job is over."""
-        self._next.cancel()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._execution.broken(error)
-
-
-class Overtime:
-    """
-    The additional time that a job gets to return its files when its time is up.
-
-    At its time limit a job with `collect` gets the signal LATE (inside/answer.py), and the daemon waits for the job's
-    reply, COLLECT_S at most. Then the job is ended, with a reply or without, and the result says that its time was up.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, runner: Runner, execution: Execution) -> None:
-        self._runner, self._execution = runner, execution
-        self._timers: tuple[Timer, ...] = (reactor.after(_AGAIN_S, self._ask_again),
-                                           reactor.after(COLLECT_S, partial(execution.stop, Stop.TIME)))
-
-    def _ask_again(self) -> None:
-        if not self._execution.over and not self._execution.stopped:
-            self._runner.signal(wire.LATE)
-
-    def close(self) -> None:
-        """Stop waiting for the files."""
-        for timer in self._timers:
-            timer.cancel()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._execution.broken(error)
-
-
-class Interruption:
-    """
-    One interrupt of one job: a SIGINT to the job's process, sent only when the process has read its whole frame. An
-    earlier one would hit code of leeward, or in a session the previous job. The job may handle or ignore the interrupt.
-    """
-
-    costs = "job"
-
-    def __init__(self, reactor: Reactor, job: Execution) -> None:
-        self._reactor, self._job = reactor, job
-        self._next: Timer | None = None
-        self._try()
-
-    def _try(self) -> None:
-        if self._job.over:
-            return
-        if self._job.taken:
-            self._job.signal(signal.SIGINT)
-            self._next = self._reactor.after(_NUDGE_S, self._nudge)
-        else:
-            self._next = self._reactor.after(_UNREAD_S, self._try)
-
-    def _nudge(self) -> None:
-        if not self._job.over:
-            self._job.signal(signal.SIGURG)
-
-    def close(self) -> None:
-        """Stop, because the job is over or is interrupted again."""
-        if self._next is not None:
-            self._next.cancel()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: pass *error* to the execution."""
-        self._job.broken(error)
-
-
-def _rehearse(runner: Runner) -> None:
-    """
-    Take the steps of the answer to *runner*'s job, without any effect, while the job runs and the daemon would sleep.
-
-    After some idle milliseconds neither that code nor the kernel's part of it is in the processor's caches any more, and
-    the client would wait until it is loaded again.
-    """
-    runner.leaf.usage()
-    runner.denied()
-    wire.read_reply(wire.NOTHING_TO_TELL, 0)
-    encode_result(0, _ANY)
+            watch, self._output_watch = self._output_watch, None  # a reference cycle would keep the job in memory
+            if watch is not None:
+                watch.close()

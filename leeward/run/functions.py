@@ -1,21 +1,17 @@
 """
 A job that calls functions of its client: calls come by its reply pipe before the reply, answers go by its job pipe.
 
-Runs in:   the daemon.
-Trust:     none in a call's bytes. Its head is checked here, and its body is passed on unread. Wrong bytes end only the
-           job that sent them, as a broken reply does.
+Trust: none in a call's bytes. Its head is checked here, and its body is passed on unread. Wrong bytes end only the job
+that sent them, as a broken reply does.
 
-Theory of operation. A `Calling` is an Execution whose reply pipe has calls before the reply. Each call goes to the
-exchange, whose other end is the client's connection. A call is *open* until its answer is written. At most MAX_OPEN
-calls are open, so the memory for calls and answers is bounded. A call that waits for too long is answered here, by a
-TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while the pipe is full the answers
-wait, and the loop goes on. A job that reads no answers keeps its calls open, and can make no others.
+Theory of operation. Each call goes to the exchange, whose other end is the client's connection. A call is *open* until
+its answer is written; at most MAX_OPEN are, so the memory for calls and answers is bounded. A call that waits for too
+long is answered here, by a TimeoutError. Answers are written in pieces that the pipe takes whole or not at all; while
+it is full they wait, and the loop goes on. A job that reads no answers can make no other calls. The clock of the time
+limit runs while a call waits, unless the client asked to stop it, for `standing` seconds at most in all.
 
-The clock of the job's time limit runs while a call waits, unless the client asked to stop it: then the clock stops for
-at most `standing` seconds in all.
-
-With other jobs, `unread` bytes in the job pipe mean that the job hasn't started. Here these bytes may be answers, so a
-job that has made a call counts as started.
+With other jobs, `unread` bytes in the job pipe mean that the job hasn't started. Here they may be answers, so a job
+that has made a call counts as started.
 """
 
 from __future__ import annotations
@@ -30,8 +26,7 @@ from leeward.errors import PeerError
 from leeward.loop.fast_path import FastPath
 from leeward.loop.reactor import WRITE, Reactor, Timer
 from leeward.outcome import JobError
-from leeward.run.execution import Execution
-from leeward.run.holder import Caller, Holder
+from leeward.run.execution import Caller, Execution, Holder
 from leeward.run.reply import ReplyReader
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop, Verdict
@@ -40,12 +35,7 @@ from leeward.wire import functions as wire
 
 
 class CallReader(ReplyReader):
-    """
-    Reads the frames of a job: calls, and then its reply.
-
-    Args:
-        called: called with the content of each call; may raise PeerError.
-    """
+    """Reads the frames of a job: calls, each of which *called* gets (it may raise PeerError), and then its reply."""
 
     __slots__ = ("_called",)
 
@@ -66,8 +56,6 @@ class CallReader(ReplyReader):
 
 
 class Calling(Execution):
-    """The run of a job that may call functions of its client."""
-
     def __init__(self, reactor: Reactor, runner: Runner, holder: Holder, caller: Caller, *, alone: bool = False,
                  fast_path: FastPath | None = None) -> None:
         super().__init__(reactor, runner, holder, caller, alone=alone, fast_path=fast_path)
@@ -89,15 +77,8 @@ class Calling(Execution):
         """A job that has made a call has read its code; the bytes in the pipe may be answers."""
         return self._last > 0 or super().taken
 
-    # --- calls ----------------------------------------------------------------
-
     def _heard(self, body: bytes) -> None:
-        """
-        Handle a frame that isn't the reply.
-
-        Raises:
-            PeerError: the frame isn't a call, or the call isn't allowed.
-        """
+        """Handle a frame that isn't the reply; PeerError if it isn't a call, or one that isn't allowed."""
         try:
             self._called(body)
         except PeerError as error:
@@ -161,14 +142,9 @@ class Calling(Execution):
             self._answers.clear()
         self._forget(job)
 
-    # --- the time limit ---------------------------------------------------------
-
     @property
     def stood(self) -> float:
-        """
-        The seconds by which the time limit is extended: the time for which the clock was stopped, and, if it is stopped
-        now, the longest time for which it may stay so.
-        """
+        """The seconds for which the clock was stopped, or, if it is stopped now, for which it may be at most."""
         return self._stood if self._stands_since is None else self._functions.standing
 
     def _keep_time(self) -> None:
@@ -194,14 +170,12 @@ class Calling(Execution):
         timer = self._timers.get("time")
         if timer is not None:  # otherwise `_keep_time` sets it
             timer.cancel()
-            self._timers["time"] = self._reactor.at(self._started + self._job.limits.time + self.stood,
+            self._timers["time"] = self._reactor.at(self.started + self._job.limits.time + self.stood,
                                                     self._out_of_time)
 
     def _out_of_time(self) -> None:
         self._time_up = True
         super()._out_of_time()
-
-    # --- different from other jobs --------------------------------------------------
 
     def _offer(self) -> None:
         """None: the fast path reads only the reply of a job, and no calls."""
@@ -222,15 +196,14 @@ class Calling(Execution):
         self._gone = True
         super().emptied(status, reason)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for timer in waiting.values():
             timer.cancel()
         self._answers.clear()
         self._functions.exchange.ended()
-        super()._release()
+        super().release()
 
 
 def execution_of(job: Job) -> type[Execution]:
-    """The class that runs *job*."""
     return Execution if job.functions is None else Calling

@@ -1,16 +1,14 @@
 """
 A runner that one session has for many jobs, and the run of each of these jobs.
 
-Runs in:   the daemon.
-
 Theory of operation. A lease begins with an armed runner and ends with the runner's death; in between it has one job at
 a time. The pipes are the runner's and stay open. A job's end is its reply's last byte, so bytes on the reply pipe
 before a job was sent are a breach of the protocol, and end the lease. Bytes on the output pipes between two jobs were
-written by threads or children that jobs left, and are taken with the next job's output. Nobody reads these bytes
-before, so they are 64 KiB at most, and a process that writes more waits.
+written by threads or children that jobs left, and are taken with the next job's output; nobody reads them before, so
+they are 64 KiB at most.
 
 The lease is over when the runner has ended (Ended), when a job was stopped by a limit or withdrawn, or when the session
-gives the lease back. It then gives the runner back to its owner, which kills the processes that are left.
+gives it back. Then its owner gets the runner back, and kills the processes that are left.
 """
 
 from __future__ import annotations
@@ -29,12 +27,10 @@ from leeward.loop.barrier import in_any_case
 from leeward.loop.fast_path import FastPath, ReplyAddress
 from leeward.loop.reactor import JobStart, Ran, Reactor, Timer
 from leeward.outcome import Limit, Outcome
-from leeward.run.execution import Execution
+from leeward.run.execution import Caller, Execution, RunnerOwner
 from leeward.run.functions import Calling
-from leeward.run.holder import Caller, RunnerOwner
 from leeward.run.output import Output, unread
-from leeward.run.placement import SHORT_OUTPUT, inline_bytes
-from leeward.run.report import Report, internal
+from leeward.run.report import SHORT_OUTPUT, Report, inline_bytes, internal
 from leeward.run.runner import Runner
 from leeward.run.verdict import Stop, Verdict, bug, overdue
 from leeward.spec.limits import Limits
@@ -53,10 +49,7 @@ ENDS = {
 
 
 class Turn(Execution):
-    """
-    The run of one job of a lease. The job is interrupted at its time limit, and killed if it isn't over *grace* seconds
-    later.
-    """
+    """The run of one job of a lease, interrupted at its time limit, and killed *grace* seconds later."""
 
     _asks_when_late = False  # the process has handlers of its own
 
@@ -88,19 +81,6 @@ class Turn(Execution):
             self.stray = True
             raise LeewardError("bytes on the reply pipe before there was a job")
 
-    def counting_from(self, before: Usage) -> None:
-        """Count usage from *before* on, the usage at the start of this job."""
-        self._before = before
-
-    def let_go(self) -> None:
-        """Stop watching the pipes, because the job is over and the lease watches them."""
-        self._release()
-
-    @property
-    def used(self) -> Usage:
-        """The usage of all jobs so far, this one included."""
-        return self._used
-
     def _frame(self) -> Sequence[bytes | memoryview]:
         return wire.session_pieces(self._job)
 
@@ -126,23 +106,18 @@ class CallingTurn(Calling, Turn):
 
 
 class Lease:
-    """
-    Args:
-        owner: the object that has lent the runner, and gets it back.
-        lost: called once with the reason, after the runner was given back.
-        fast_path: runs jobs in the shim, where there is a fast path.
-    """
+    """*owner* has lent the runner, and gets it back; *lost* is called once with the reason after that."""
 
     costs = "session"
 
     def __init__(self, reactor: Reactor, runner: Runner, owner: RunnerOwner, *, lost: Callable[[str], None],
                  fast_path: FastPath | None = None) -> None:
         self._reactor = reactor
-        self._runner = runner
+        self.held = runner
         self._owner, self._lost = owner, lost
         self.terms = owner.terms
         self._over = False
-        self._turn: Turn | None = None
+        self.turn: Turn | None = None
         self._job_pidfd = -1
         self._used = Usage(cpu_time=runner.cpu_before)
         self._cpu_time = 0.0  # seconds of jobs on the fast path, since the last job that took another way
@@ -154,16 +129,7 @@ class Lease:
 
     @property
     def runner(self) -> int:
-        return self._runner.number
-
-    @property
-    def held(self) -> Runner:
-        return self._runner
-
-    @property
-    def turn(self) -> Turn | None:
-        """The job that runs."""
-        return self._turn
+        return self.held.number
 
     @property
     def ending(self) -> bool:
@@ -171,32 +137,27 @@ class Lease:
         return bool(self._ending)
 
     def open(self, limits: Limits) -> None:
-        """
-        Set *limits* on the runner, before it has any code.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
-        self._runner.limit(limits)
+        """Set *limits* on the runner, before it has any code; LeewardError if it is gone, or one can't be set."""
+        self.held.limit(limits)
         try:
-            self._job_pidfd = self._runner.job_pidfd()
+            self._job_pidfd = self.held.job_pidfd()
         except OSError as error:
-            raise LeewardError(f"runner {self._runner.number}: {error}") from error
+            raise LeewardError(f"runner {self.held.number}: {error}") from error
         self._check_there()
         try:
-            variables = self._runner.variables
-            os.write(self._runner.job,  # into an empty pipe
+            variables = self.held.variables
+            os.write(self.held.job,  # into an empty pipe
                      wire.SESSION_BEGINS + (wire.variables_frame(variables) if variables else b""))
         except OSError as error:
-            raise LeewardError(f"runner {self._runner.number}: {error}") from error
-        if self._runner.leaf.needs_ticks:
+            raise LeewardError(f"runner {self.held.number}: {error}") from error
+        if self.held.leaf.needs_ticks:
             self._tick_later()
 
     def _check_there(self) -> None:
         poll = select.poll()
-        poll.register(self._runner.pidfd, select.POLLIN)
+        poll.register(self.held.pidfd, select.POLLIN)
         if poll.poll(0):
-            raise LeewardError(f"init {self._runner.pid} has gone")
+            raise LeewardError(f"init {self.held.pid} has gone")
 
     def run(self, caller: Caller) -> Turn:
         """Send the job of *caller*; call only while no job runs."""
@@ -225,16 +186,16 @@ class Lease:
 
     def keep(self) -> None:
         """Give the fast path no more jobs. A job that runs there is answered by Python."""
-        if self._turn is not None:
-            self._turn.take_back()
+        if self.turn is not None:
+            self.turn.take_back()
 
     def _next(self, caller: Caller, kind: type[Turn] | None = None) -> Turn:
         turn: Turn
         kind = kind or (Turn if caller.job.functions is None else CallingTurn)
-        turn = self._turn = kind(self._reactor, self._runner, self, caller, alone=not self._owner.crowded,
+        turn = self.turn = kind(self._reactor, self.held, self, caller, alone=not self._owner.crowded,
                                  fast_path=self._fast_path)
         turn.grace, turn.signals = self.terms.session_grace, self._signal
-        turn.counting_from(self._so_far())
+        turn.before = self._so_far()
         return turn
 
     def _so_far(self) -> Usage:
@@ -244,12 +205,10 @@ class Lease:
         return self._used
 
     def killed(self, runner: Runner) -> None:
-        """For an execution: it has killed *runner* to end its job."""
         self._owner.killed(runner)
 
     def conclude(self, execution: Execution, report: Report) -> None:
-        """For an execution: its job is over."""
-        turn, self._turn = self._turn, None
+        turn, self.turn = self.turn, None
         try:
             if turn is not None:
                 self._finish_turn(turn, report)
@@ -269,12 +228,12 @@ class Lease:
 
     def _finish_turn(self, turn: Turn, report: Report) -> None:
         """Prepare the runner for the job after *turn*, or end the lease."""
-        turn.let_go()
+        turn.release()
         self._used = turn.used
         if report.answered:
             self._offered = True  # the fast path still has the runner
         else:
-            self._runner.mark()
+            self.held.mark()
         outcome = Outcome.INTERNAL if report.result is None else report.result.outcome
         if self._empty or turn.stopped or turn.stray or outcome not in _GOES_ON:
             self._ending = self._ending or ENDS[outcome]
@@ -283,30 +242,27 @@ class Lease:
 
     def offer(self, limits: Limits, client: ReplyAddress, *, shows: bool = False) -> None:
         """
-        Let the fast path have the next job. Call only while no job runs.
-
-        Args:
-            client: the connection, and in place of a request's number the client's number of the session.
-            shows: whether the session's jobs show things.
+        Let the fast path have the next job, while no job runs. *client* is the connection, with the client's number of
+        the session in place of a request's. *shows*: the session's jobs show things.
         """
-        if self._fast_path is None or self._offered or self._turn is not None or self._ending:
+        if self._fast_path is None or self._offered or self.turn is not None or self._ending:
             return
-        if limits.output < SHORT_OUTPUT or unread(self._runner.reply):
+        if limits.output < SHORT_OUTPUT or unread(self.held.reply):
             return
         try:
-            offer = self._runner.offer(self._runner.out, self._runner.err)
+            offer = self.held.offer(self.held.out, self.held.err)
         except LeewardError:  # a file of its group can't be opened
             return
         if offer is None:
             return
-        since_armed = self._so_far().cpu_time - self._runner.cpu_before
+        since_armed = self._so_far().cpu_time - self.held.cpu_before
         self._offered = self._fast_path.offer(replace(offer, session=client.request, stream=client.fd, shows=shows,
                                                       time_before=offer.time_before + since_armed), self)
 
     def withdraw(self) -> None:
         """Give the fast path no job before the next `offer`."""
         if self._offered and self._fast_path is not None:
-            self._fast_path.withdraw(self._runner.number)
+            self._fast_path.withdraw(self.held.number)
         self._offered = False
 
     def take_back(self) -> None:
@@ -317,9 +273,9 @@ class Lease:
 
     def interrupt(self) -> bool:
         """Send SIGINT to the job's process as soon as the process has read the job. Returns whether there is a job."""
-        if self._turn is None:
+        if self.turn is None:
             return False
-        self._turn.interrupt()
+        self.turn.interrupt()
         return True
 
     def _signal(self, number: int) -> None:
@@ -329,21 +285,21 @@ class Lease:
     def end(self, why: str) -> None:
         """Give the runner back. A job that runs is taken back first."""
         self._ending = self._ending or why
-        if self._turn is None:
+        if self.turn is None:
             self._release()
         else:
-            self._turn.stop(Stop.CANCELLED)
+            self.turn.stop(Stop.CANCELLED)
 
     def emptied(self, status: int | None, reason: str) -> None:
         """For the owner: no process of the runner is left."""
         self._empty = True
-        if self._turn is not None:
-            self._turn.emptied(status, reason)
+        if self.turn is not None:
+            self.turn.emptied(status, reason)
             return
         if status is None:
             self._ending = self._ending or f"its process was lost: {reason}"
         elif os.WIFSIGNALED(status):
-            oom = self._runner.leaf.usage().oom_kills > 0
+            oom = self.held.leaf.usage().oom_kills > 0
             self._ending = self._ending or ENDS[Outcome.OUT_OF_MEMORY if oom else Outcome.SIGNALLED]
         else:
             self._ending = self._ending or ENDS[Outcome.FINISHED]
@@ -352,21 +308,21 @@ class Lease:
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*. Ends the session and its job."""
         self._ending = self._ending or bug(error)
-        if self._turn is None:
+        if self.turn is None:
             self._release()
         else:
-            self._turn.broken(error)
+            self.turn.broken(error)
 
     def abandon(self) -> None:
         """End the runner without telling a session, because the lease couldn't be opened."""
-        self._lost = _nobody
+        self._lost = lambda _: None
         self._release()
 
     def _release(self) -> None:
         if self._over:
             return
         self._over = True
-        in_any_case(self.withdraw, self._close, partial(self._owner.give_back, self._runner),
+        in_any_case(self.withdraw, self._close, partial(self._owner.give_back, self.held),
                     partial(self._lost, self._ending))
 
     def _close(self) -> None:
@@ -379,11 +335,11 @@ class Lease:
     # --- between jobs, where no controller counts -----------------------------
 
     def _tick_later(self) -> None:
-        self._ticks = self._reactor.after(self._runner.leaf.tick_interval, self._tick)
+        self._ticks = self._reactor.after(self.held.leaf.tick_interval, self._tick)
 
     def _tick(self) -> None:
         """Enforce the limits on threads and children that jobs have left. While a job runs, its execution does that."""
-        if self._turn is None and self._runner.tick() == Limit.MEMORY:
+        if self.turn is None and self.held.tick() == Limit.MEMORY:
             self.end(ENDS[Outcome.OUT_OF_MEMORY])
             return
         self._tick_later()
@@ -393,10 +349,5 @@ class Lease:
 _GOES_ON = frozenset({Outcome.FINISHED, Outcome.RAISED, Outcome.TIMED_OUT})
 
 
-def _nobody(_why: str) -> None:
-    return
-
-
 #: The answer to a job that was not sent.
 _REFUSED = internal("Ended", "a job before it broke the protocol of its reply pipe")
-

@@ -1,20 +1,15 @@
 """
 A runner that is kept open: its keeper puts more processes beside the runner's first process.
 
-Runs in:   the daemon.
-
 Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
 sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
 in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
-(crossing/beside.py). No process relies on another one.
-
-However the runner ends, the worker at last calls `emptied`, when no process of the runner is left. `emptied` reports
-the ends of processes that haven't been reported, and calls *over* and *lost*, once.
+(crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
+which reports the ends of processes that haven't been reported, and calls *over* and *lost*, once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import itertools
 import os
@@ -36,13 +31,12 @@ from leeward.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.run.branches import KernelBranch, lay_out
 from leeward.run.calls import CallProcess
 from leeward.run.functions import execution_of
-from leeward.run.launch import Command, Exit, Stdio, block
+from leeward.run.launch import Command, Exit, Stdio, Streams, block
 from leeward.run.lease import Lease
-from leeward.run.porter import Answered, PorterOrder, ordered
+from leeward.run.porter import Answered, PorterOrder
 from leeward.run.process import LiveProcess
 from leeward.run.report import Report, internal
 from leeward.run.runner import Runner
-from leeward.run.stdio import Streams, birth_channel
 from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
@@ -53,9 +47,63 @@ if TYPE_CHECKING:
     from leeward.worker.keeper import Keeper
     from leeward.worker.terms import WorkerSettings
 
+
+QUIET_S = 2.0
+
+
+class Awake:
+    """
+    Which live sandboxes hold all their descriptors: those used in the last seconds, *most* of them (0: no bound).
+
+    An open sandbox holds some forty descriptors, and needs thirteen of them while it has no request. After QUIET_S, or
+    displaced by others, it rests: its worker gives up its other runners and what only jobs need, and closes the files
+    of the sandbox's groups. The next request opens these files again, which takes some 100 us.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._until: dict[LiveRunner, float] = {}  # those used longest ago first
+        self._timer: Timer | None = None
+
+    def stir(self, reactor: Reactor, sandbox: LiveRunner) -> None:
+        """Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest."""
+        self._until.pop(sandbox, None)
+        self._until[sandbox] = reactor.now() + QUIET_S
+        while 0 < self._most < len(self._until):
+            self._rest()
+        if self._timer is None:
+            self._look_later(reactor)
+
+    def forget(self, sandbox: LiveRunner) -> None:
+        self._until.pop(sandbox, None)
+
+    def _rest(self) -> None:
+        sandbox = next(iter(self._until))
+        del self._until[sandbox]
+        sandbox.rest()
+
+    def _look_later(self, reactor: Reactor) -> None:
+        due = next(iter(self._until.values()))
+        self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: a check has failed. The next request to a sandbox schedules another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _look(self, reactor: Reactor) -> None:
+        self._timer = None
+        try:
+            while self._until and next(iter(self._until.values())) <= reactor.now():
+                self._rest()
+        finally:
+            if self._until:
+                self._look_later(reactor)
+
+
 #: Processes of a runner at once, including ended ones whose descendants live on.
 MOST_PROCESSES = 128
-
 #: The first number of a process, so that the supervisor and the log can tell processes' numbers from runners'.
 _FIRST = 1 << 48
 _numbers = itertools.count(_FIRST)
@@ -96,21 +144,12 @@ _NO_ENTRY = Entry()
 
 class LiveRunner:
     """
-    Args:
-        terms: what the workers of the pool have in common.
-        keeper: makes the processes.
-        owner: uid and gid of the keeper on the host, to whom pipes have to belong.
-        over: called once, when the runner is given back.
-        killed: called when the runner was killed, and `emptied` has to follow.
-        lost: called once, after *over*, with the reason.
-        collect: reaps processes of dead keepers that were never reported.
-        rested: called when the sandbox had no request for a while, or too many others are awake.
-        fast_path: returns the fast path for jobs of kernels, or None; the fast path reads files of the groups.
-
-    Attributes:
-        runner: the sandbox's first process, and its init.
-        processes: by number, until nothing of them is left.
-        variables: the environment of each process, beside the variables of all sandboxes.
+    *keeper* makes the processes; *owner* is its uid and gid on the host, to whom pipes have to belong. Callbacks:
+    *over* once, when the runner is given back; *killed* when it was killed, and `emptied` has to follow; *lost* once,
+    after *over*, with the reason; *collect* reaps processes of dead keepers that were never reported; *rested* when the
+    sandbox had no request for a while, or too many others are awake. *fast_path* returns the one for jobs of kernels,
+    which reads files of the groups. *runner* is the sandbox's first process, and its init; each process has *variables*
+    beside those of all sandboxes.
     """
 
     costs = "session"
@@ -122,7 +161,7 @@ class LiveRunner:
         self._terms, self._denials, self._fast_path, self.variables = terms, terms.denials, fast_path, runner.variables
         self._over: Callable[[], None] | None = over
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
-        self.processes: dict[int, LiveProcess] = {}
+        self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
         self._interpreters: dict[int, Interpreter] = {}
         self._ending = ""
         self._ticks: Timer | None = None
@@ -137,12 +176,7 @@ class LiveRunner:
         return self._over is None or bool(self._ending)
 
     def open(self, limits: Limits) -> None:
-        """
-        Set *limits* on the runner.
-
-        Raises:
-            LeewardError: the runner is gone, or a limit can't be set.
-        """
+        """Set *limits* on the runner; LeewardError if it is gone, or one can't be set."""
         if not self.runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
         self.runner.limit(limits)
@@ -157,50 +191,39 @@ class LiveRunner:
               stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
               on_output: Callable[[int, bytes], None] | None = None) -> LiveProcess:
         """
-        Order the keeper to start a program. If it can't be started, *on_exit* gets an `Exit` that says so.
+        Order the keeper to start a program. *on_exit* is called once, when it has ended and its output was taken, or
+        can't be started. The streams are descriptors, which stay the caller's, or what `Stdio` says; all three are
+        ignored if the command has a size: then they are a terminal, which the process keeps. *on_output* gets 1 or 2 (1
+        for a terminal), and a chunk of at most 64 KiB of a stream that is a PIPE.
 
-        Args:
-            on_exit: called once, when the process has ended and its output has been taken.
-            stdin, stdout, stderr: descriptors for the process, which stay the caller's; or what `Stdio` says. All three
-                are ignored if the command has a size: then they are a terminal, which the process keeps.
-            on_output: called with 1 or 2, and a chunk of at most 64 KiB of a stream that is a PIPE; 1 for a terminal.
-
-        Raises:
-            BadRequest: execve(2) can't take the strings of the command.
-            Full: there are MOST_PROCESSES already, or as many terminals as may be open.
-            LeewardError: the runner is over, or the daemon lacks descriptors.
+        Raises BadRequest if execve(2) can't take the command; Full at MOST_PROCESSES, or without terminals;
+        LeewardError if the runner is over, or the daemon lacks descriptors.
         """
         data = block(what)
         self._check_room()
         number = next(_numbers)
-        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+        with Streams.opened(self.owner, f"a process of runner {self.number}") as streams:
             try:
-                streams = Streams(self.owner, given, kept)
                 ends = (streams.open(stdin, stdout, stderr) if what.size is None
                         else streams.terminal(self._keeper.devpts, *what.size))
-                memory = memory_file("leeward_command")
-                given.callback(os.close, memory)
-                os.write(memory, data)
-                birth, far = birth_channel(given, kept)
-                on_terminal = what.terminal or what.size is not None
-                nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
-                                   [far, *streams.theirs, memory])
             except OSError as error:
-                if what.size is not None and error.errno == errno.ENOSPC:
-                    raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host"
-                               " has") from error
-                raise LeewardError(f"a process of runner {self.number}: {error}") from error
-            kept.pop_all()
+                if what.size is None or error.errno != errno.ENOSPC:
+                    raise
+                raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host has") from error
+            memory = memory_file("leeward_command")
+            streams.given.callback(os.close, memory)
+            os.write(memory, data)
+            birth, far = streams.birth_channel()
+            on_terminal = what.terminal or what.size is not None
+            nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
+                               [far, *streams.theirs, memory])
         process = self.processes[number] = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, birth, ends, on_output=on_output,
             on_exit=on_exit, terminal=what.size is not None)
         return process
 
     def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
-        """
-        Have the keeper make the process *number* in a new group, or, if *apart*, in the keeper's own. Returns the new
-        group; None if there is none.
-        """
+        """Have the keeper make a process in a new group, which is returned; None if *apart*, in the keeper's own."""
         runner, leaf = self.runner, self.runner.leaf
         entrances, held = runner.entrances, runner.held()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
@@ -221,27 +244,15 @@ class LiveRunner:
                     keeps_door: bool = False) -> Interpreter:
         """
         Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
-        caller makes and sets as the interpreter's `tenant`.
-
-        Args:
-            ready: called once with the runner.
-            failed: called instead of *ready*, with the lock that couldn't be set or "", and the reason.
-            keeps_door: whether the interpreter may have branches.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        caller sets as its `tenant`. *ready* is called once with the runner, or *failed*, with the lock that couldn't be
+        set or "", and the reason. *keeps_door*: it may have branches. Raises as `start`.
         """
         self._check_room()
         number = next(_numbers)
-        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
-            try:
-                streams = Streams(self.owner, given, kept)
-                job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
-                birth, far = birth_channel(given, kept)
-                nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
-            except OSError as error:
-                raise LeewardError(f"an interpreter of runner {self.number}: {error}") from error
-            kept.pop_all()
+        with Streams.opened(self.owner, f"an interpreter of runner {self.number}") as streams:
+            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+            birth, far = streams.birth_channel()
+            nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
         leaf = SharedLeaf(self.runner.leaf, nest)
         runner = Beside(number, leaf, birth, self._denials, self.runner.number, keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
@@ -254,14 +265,8 @@ class LiveRunner:
 
     def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
         """
-        Run *job* in a fresh interpreter with the sandbox's files. The job's time begins when the interpreter is ready.
-        Call `kill` of the interpreter to end the job, which is then reported as killed by SIGKILL.
-
-        Args:
-            done: called once with the report.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        Run *job* in a fresh interpreter with the sandbox's files; its time begins when that is ready. *done* gets the
+        report. `kill` of the interpreter ends the job, which is then reported as killed by SIGKILL. Raises as `start`.
         """
         caller = LiveCaller(job, done)
 
@@ -275,14 +280,8 @@ class LiveRunner:
 
     def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
         """
-        Start a kernel: an interpreter with state, for one job after the other.
-
-        Args:
-            opened: called once with the kernel's lease, unless *lost* is called first.
-            lost: called once with the reason, when the kernel is over.
-
-        Raises:
-            Full, LeewardError: as `start`.
+        Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
+        unless it is over first; then, or later, *lost* once with the reason. Raises as `start`.
         """
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
@@ -305,23 +304,19 @@ class LiveRunner:
                lost: Callable[[str], None]) -> KernelBranch:
         """As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`."""
         def ready(runner: Runner) -> None:
-            self._lease(made.branch, runner, limits, opened, lost)
+            self._lease(made, runner, limits, opened, lost)
+
+        def note(branch: KernelBranch, process: LiveProcess) -> None:
+            self._interpreters[number], self.processes[number] = branch, process
 
         self._check_room()
         number = next(_numbers)
-        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text))
-        self._interpreters[number], self.processes[number] = made.branch, made.process
-        made.go(of)
-        return made.branch
+        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text), note)
+        return made
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
-        """
-        Start a process that does calls: run/calls.py. *opened* and *lost* are as with `kernel`.
-
-        Raises:
-            Full, LeewardError: as `start`.
-        """
+        """Start a process that does calls: run/calls.py; otherwise as `kernel`."""
         def ready(runner: Runner) -> None:
             try:
                 process = CallProcess(self._reactor, runner, made, begins, most, lost)
@@ -337,14 +332,16 @@ class LiveRunner:
     def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int], answered: Answered, seconds: float, *,
               apart: bool = False) -> PorterOrder:
         """
-        Have a porter carry out *order*: crossing/porter.py. None begins its process, for `give`. Raises as `start`.
-
-        Args:
-            apart: leave the porter in the keeper's group, because joining a group of version 1 takes ten milliseconds.
+        Have a porter carry out *order* (crossing/porter.py); None begins its process, for `give`. *apart*: leave it in
+        the keeper's group, because joining a group of version 1 takes ten milliseconds. Raises as `start`.
         """
         self._check_room()
         number = next(_numbers)
-        channel, nest = ordered(lambda five: self._order(number, control.Kind.PORTER, five, apart=apart))
+        with Streams.opened(self.owner, "a porter") as streams:
+            channel, far = streams.birth_channel()
+            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            streams.given.callback(os.close, null)
+            nest = self._order(number, control.Kind.PORTER, [far, null, null, null, null], apart=apart)
         made: PorterOrder | None = None
         process = self.processes[number] = LiveProcess(
             self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
@@ -368,7 +365,6 @@ class LiveRunner:
             in_any_case(*(made.take_back for made in self.interpreters), self.runner.rest, self._rested)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
-        """For the worker: handle a message of the keeper."""
         process = self.processes.get(message.process)
         pidfd = fds[0] if len(fds) == 1 else -1
         if process is None or pidfd < 0 or not isinstance(message, control.Started):
@@ -427,10 +423,7 @@ class LiveRunner:
         in_any_case(self.runner.kill, self._killed)
 
     def orphaned(self) -> None:
-        """
-        For the worker: the keeper is dead, so its children are now the daemon's, which has to reap them. The init
-        doesn't end before they are reaped.
-        """
+        """For the worker: the keeper is dead, so the daemon has to reap its children, before the init can end."""
         in_any_case(*(process.orphaned for process in self.processes.values()), self._collect_strays)
 
     def _collect_strays(self) -> None:
@@ -463,8 +456,6 @@ class LiveRunner:
         self._terms.awake.forget(self)
         in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
                                         tuple(self.processes.values())), over, partial(self._lost, self._ending))
-
-    # --- where no controller counts -------------------------------------------
 
     def _stop_ticks(self) -> None:
         if self._ticks is not None:

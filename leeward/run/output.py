@@ -1,13 +1,17 @@
 """
-Moves a job's output from its pipes into memory, or from a certain size on into a sealed memfd.
+Moves a job's output from its pipes into memory, or from a certain size on into a sealed memfd. The job never holds the
+memfd, so it can't keep the file from being sealed, and the daemon itself has counted every length.
 
-Runs in:   the daemon. The job never holds the memfd, so the job can't keep the file
-           from being sealed, and the daemon itself has counted every length.
-Source:    memfd_create(2), splice(2), pipe(7)
+Source: memfd_create(2), splice(2), pipe(7)
 
 The kernel locks a pipe while bytes are copied into or out of it. A splice from the job's pipe into a file copies under
 that lock, and the job waits for it. So long output goes through a pipe of our own: from pipe to pipe the kernel only
 moves pages, and the copy into the file is made while the job goes on writing.
+
+If a program goes on beyond its limit, a part of the limit is for the ends of the streams; the rest is for their
+beginnings, for whichever stream writes first. When that is full, what comes goes into `Ends`, which drop the oldest
+bytes, so memory is bounded. Reading is bounded, too: after each read of such output the reader waits, and the longer,
+the later the loop comes to it (`pause`), so that programs that write without end leave the loop to all others.
 """
 
 from __future__ import annotations
@@ -17,19 +21,120 @@ import contextlib
 import fcntl
 import os
 import termios
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from leeward._native.memfd import memory_file, seal
 from leeward.dataclass import dataclass, field
-from leeward.run.excess import EXCESS_CHUNK, NOTE_ROOM, Ends, ends_of
-from leeward.run.last_words import FAULT, Fault, read
-from leeward.run.placement import PLACEMENTS
-from leeward.run.report import Arena, Region
+from leeward.loop.reactor import READ, Reactor, Timer
+from leeward.run.report import PLACEMENTS, Arena, Region
+from leeward.run.verdict import FAULT, Fault, Stop, read
+
+if TYPE_CHECKING:
+    from leeward.run.execution import Execution
+
+
+#: Bytes of a limit that are for the ends of both streams, at most. Half of a smaller limit is.
+_ENDS = 1 << 20
+#: Bytes that the text about what was left out takes, at most, for each stream.
+NOTE_ROOM = 64
+#: Bytes of excess output that are read at once: as many as a pipe holds.
+EXCESS_CHUNK = 64 << 10
+#: Seconds between two reads of one stream's excess output: the least, and how many times the delay of the last one.
+_PAUSE_S, _PAUSE_SHARE, _PAUSE_MOST_S = 0.001, 8, 0.1
+
+
+def pause(late: float) -> float:
+    """Seconds until the next read of excess output, for which the loop was *late* by so many."""
+    return min(_PAUSE_MOST_S, max(_PAUSE_S, _PAUSE_SHARE * late))
+
+
+def ends_of(limit: int, most: int = _ENDS) -> int:
+    """Bytes of *limit* that are for the ends of both streams; *most* at most."""
+    return min(limit // 2, most)
+
+
+class _End:
+    """The last bytes of one stream, in blocks: to drop bytes at the front of one large buffer copies the rest."""
+
+    def __init__(self) -> None:
+        self._blocks = deque[bytearray]()
+        self.size = self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        if self._blocks and len(self._blocks[-1]) + len(data) <= EXCESS_CHUNK:
+            self._blocks[-1] += data
+        elif data:
+            self._blocks.append(bytearray(data))
+        self.size += len(data)
+
+    def drop_blocks(self, most: int) -> None:
+        """Drop the oldest blocks, *most* bytes at most."""
+        while self._blocks and len(self._blocks[0]) <= most:
+            most -= len(self._blocks[0])
+            self._count(len(self._blocks.popleft()))
+
+    def drop(self, count: int) -> None:
+        before = self.dropped
+        self.drop_blocks(count)
+        rest = count - (self.dropped - before)
+        if rest and self._blocks:
+            del self._blocks[0][:rest]
+            self._count(rest)
+
+    def _count(self, dropped: int) -> None:
+        self.size -= dropped
+        self.dropped += dropped
+
+    def take(self) -> bytes:
+        kept = b"".join(self._blocks)
+        self._blocks.clear()
+        self.size = 0
+        return kept
+
+
+class Ends:
+    """The last bytes of both streams, 0 and 1, in *room* bytes: at least half of it for each, if both need theirs."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._ends = _End(), _End()
+
+    @property
+    def dropped(self) -> tuple[int, int]:
+        """The bytes of each stream that weren't kept."""
+        return self._ends[0].dropped, self._ends[1].dropped
+
+    def put(self, at: int, data: bytes) -> None:
+        """Add what was written to stream *at*."""
+        own, other = self._ends[at], self._ends[1 - at]
+        own.add(data)
+        own.drop_blocks(self._excess(own, other))
+        other.drop_blocks(self._excess(other, own))
+
+    def _excess(self, one: _End, other: _End) -> int:
+        """The bytes of *one* that have no room beside *other*."""
+        return min(one.size + other.size - self._room, one.size - self._room // 2)
+
+    def take(self, at: int) -> bytes:
+        """What follows the beginning of stream *at*: a note if something was left out, and the end. Take 0 first."""
+        own, other = self._ends[at], self._ends[1 - at]
+        if not at:
+            for one, beside in ((own, other), (other, own)):
+                one.drop(max(0, self._excess(one, beside)))
+        kept = own.take()
+        if not own.dropped:
+            return kept
+        begun = next((place for place, byte in enumerate(kept[:3]) if byte & 0xC0 != 0x80), min(3, len(kept)))
+        own.dropped += begun  # the rest of a character, of UTF-8
+        return b"\n[%d bytes left out]\n" % own.dropped + kept[begun:]
+
 
 _CHUNK = 1 << 20
 _READ = 64 << 10
-#: Bytes of a job's pipe once the job has written much, and of the daemon's pipe behind it; every user may have so many
-#: by default.
+#: Bytes of a job's pipe once it has written much, and of our pipe behind it; every user may have so many by default.
 _PIPE = 1 << 20
 #: The pages in the pipe count against the job's memory: the pipe is enlarged to at most 1 / _PIPE_SHARE of that.
 _PIPE_SHARE = 128
@@ -41,38 +146,20 @@ _SEALS_LAST = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 @dataclass(slots=True)
 class OutputStream:
-    """
-    The stdout or the stderr of one job.
+    """The stdout or the stderr of one job."""
 
-    Attributes:
-        fd: the daemon's end of the pipe, -1 once it was closed.
-        head: the bytes, while they are few.
-        spilled: the bytes are in the memfd, from `offset` on.
-        wide: the pipe was enlarged, or can't be.
-    """
-
-    fd: int
+    fd: int  # the daemon's end of the pipe, -1 once it was closed
     offset: int = 0
     length: int = 0
-    spilled: bool = False
-    wide: bool = False
-    head: bytearray = field(default_factory=bytearray)
+    spilled: bool = False  # the bytes are in the memfd, from `offset` on
+    wide: bool = False  # the pipe was enlarged, or can't be
+    head: bytearray = field(default_factory=bytearray)  # the bytes, while they are few
 
 
 class Output:
     """
-    Both streams of one job, and the limit that they share.
-
-    Args:
-        limit: bytes of both streams together.
-        inline: up to so many bytes, both streams together, stay in memory.
-        memory: the job's memory limit in bytes.
-        cuts: keep the beginning and the end of longer output.
-
-    Attributes:
-        exceeded: the job wrote more than *limit*, and isn't to go on.
-        truncated: a part of the output wasn't kept.
-        omitted: bytes of stdout and of stderr that `join` has left out.
+    Both streams of one job, and the *limit* in bytes that they share; up to *inline* bytes of both stay in memory.
+    *memory* is the job's memory limit. *cuts*: keep the beginning and the end of longer output.
     """
 
     def __init__(self, out: int, err: int, limit: int, *, inline: int = PLACEMENTS["auto"].output,
@@ -82,8 +169,8 @@ class Output:
         self.err = OutputStream(err, offset=room)
         self._ends = Ends(ends_of(limit)) if cuts else None
         self._heads = limit - ends_of(limit) if cuts else limit
-        self.exceeded = False
-        self.omitted = 0, 0
+        self.exceeded = False  # the job wrote more than *limit*, and isn't to go on
+        self.omitted = 0, 0  # bytes of stdout and of stderr that `join` has left out
         self.listener: Callable[[], None] | None = None  # called when more bytes were read
         self.memfd = -1
         self._room = room
@@ -101,12 +188,7 @@ class Output:
         return self._ends is not None and self.out.length + self.err.length >= self._heads
 
     def drain(self, stream: OutputStream) -> bool:
-        """
-        Read a bounded piece of the pipe's content, so that a flood takes several turns.
-
-        Returns:
-            False when the writers are gone; True while more may come.
-        """
+        """Read a bounded piece of the pipe's content, so that a flood takes turns. False when the writers are gone."""
         taken = 0
         while taken < (EXCESS_CHUNK if self.in_excess else _CHUNK) and not self.exceeded:
             try:
@@ -213,9 +295,8 @@ class Output:
 
     def since(self, stream: OutputStream, start: int) -> bytes:
         """
-        The bytes of *stream* from *start* on that were read so far, 64 KiB at most. Bytes of stderr from the first text
-        of faulthandler on are left out: the end of the job decides about them; so are bytes that may be left out of the
-        result. Call before `seal`.
+        The bytes of *stream* from *start* on that were read so far, 64 KiB at most, without those that may be left out
+        of the result: of stderr from the first text of faulthandler on. Call before `seal`.
         """
         size = min(_READ, stream.length - start)
         if size <= 0:
@@ -257,12 +338,7 @@ class Output:
             view, at = view[written:], at + written
 
     def seal(self) -> int:
-        """
-        Seal the memfd, if there is one, and give it away. The pipes stay for `close_pipes`.
-
-        Returns:
-            A sealed memfd, the caller's, or -1.
-        """
+        """Seal the memfd, and give it to the caller; -1 if there is none. The pipes stay for `close_pipes`."""
         memfd, self.memfd = self.memfd, -1
         self._close_behind()
         if memfd >= 0:
@@ -285,14 +361,12 @@ class Output:
                 stream.fd = -1
 
     def drop(self) -> None:
-        """Close the memfd."""
         self._close_behind()
         if self.memfd >= 0:
             os.close(self.memfd)
             self.memfd = -1
 
     def close(self) -> None:
-        """Close the pipes and the memfd."""
         self.close_pipes()
         self.drop()
 
@@ -318,3 +392,101 @@ def unread(pipe: int) -> int:
 
 def _region(stream: OutputStream) -> Region | None:
     return (stream.offset, stream.length) if stream.spilled else None
+
+
+#: Seconds for which output is first left in the pipes. A pipe holds 64 KiB.
+_FIRST_LOOK_S = 0.005
+#: Bytes in a pipe from which on it is read earlier, because a job that writes more than a pipe holds waits.
+_FLOOD, _FLOOD_LOOK_S = 32 << 10, 0.001
+#: Seconds between reads. Waking the daemon for each line of a job would cost both more than the lines themselves.
+_NEXT_LOOK_S = 0.002
+
+
+class OutputWatch:
+    """
+    Decides when the output of a job that began at *started* is read from its pipes while it runs.
+
+    A short job's output is read at once at its end, and the daemon isn't woken for each line. At first the pipes are
+    checked every millisecond, so that a flood doesn't wait, and from _FIRST_LOOK_S on the loop waits for them. After
+    some output the daemon reads again only after _NEXT_LOOK_S; a flood it goes on reading at once, up to the limit on
+    output, and what is beyond that with pauses.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, output: Output, execution: Execution, started: float) -> None:
+        self._reactor, self._output, self._execution, self._started = reactor, output, execution, started
+        self.broken = execution.broken
+        self._watched: set[int] = set()
+        self._looks: dict[int, Timer] = {}  # by the pipe's descriptor
+        self._first: Timer
+        self._look_for_flood(started + _FLOOD_LOOK_S)
+
+    def _look_for_flood(self, when: float) -> None:
+        """Check for a flood every millisecond from *when* on, until there is one or the first look at any output is due."""
+        due = when >= self._started + _FIRST_LOOK_S
+        self._first = self._reactor.at(when, self._begin if due else partial(self._look, when))
+
+    def _look(self, when: float) -> None:
+        if max(unread(self._output.out.fd), unread(self._output.err.fd)) >= _FLOOD:
+            self._begin()
+        else:
+            self._look_for_flood(when + _FLOOD_LOOK_S)
+
+    def _begin(self) -> None:
+        self._execution.take_back()
+        for stream in (self._output.out, self._output.err):
+            self._watch(stream)
+
+    def _take(self, stream: OutputStream, _events: int = 0, late: float = 0.0) -> None:
+        before = stream.length
+        try:
+            more = self._output.drain(stream)
+        except OSError:
+            self._execution.stop(Stop.STORE)
+        else:
+            if self._output.exceeded:
+                self._execution.stop(Stop.OUTPUT)
+            elif not more:
+                self._forget(stream.fd)
+            elif self._output.in_excess:
+                self._look_later(stream, pause(late))
+            elif stream.length - before < _FLOOD:
+                self._look_later(stream, _NEXT_LOOK_S)
+            elif stream.fd not in self._watched:
+                self._watch(stream)
+        if self._output.listener is not None and stream.length > before:
+            self._output.listener()
+        if self._execution.stopped:  # a pipe that stays full would wake the loop again and again
+            self._forget(self._output.out.fd)
+            self._forget(self._output.err.fd)
+
+    def _look_later(self, stream: OutputStream, seconds: float) -> None:
+        self._forget(stream.fd)
+        when = self._reactor.now() + seconds
+        self._looks[stream.fd] = self._reactor.at(when, partial(self._look_again, stream, when))
+
+    def _look_again(self, stream: OutputStream, when: float) -> None:
+        if self._execution.over or self._execution.stopped:
+            return
+        if unread(stream.fd):
+            self._take(stream, late=self._reactor.now() - when)
+        else:
+            self._watch(stream)
+
+    def _watch(self, stream: OutputStream) -> None:
+        if stream.fd >= 0 and not self._execution.over:
+            self._reactor.watch(stream.fd, READ, partial(self._take, stream))
+            self._watched.add(stream.fd)
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._watched:
+            self._watched.discard(fd)
+            self._reactor.forget(fd)
+
+    def close(self) -> None:
+        """Stop watching. The content of the pipes stays there."""
+        for timer in (self._first, *self._looks.values()):
+            timer.cancel()
+        for fd in tuple(self._watched):
+            self._forget(fd)

@@ -1,18 +1,16 @@
 """
 A porter, seen from the daemon: one order to a copy of the keeper in a live sandbox, and its answer.
 
-Runs in:   the daemon.
-Owns:      its end of the porter's channel until the answer is there.
+Owns: its end of the porter's channel until the answer is there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
@@ -21,36 +19,11 @@ from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
-from leeward.run.stdio import birth_channel
 from leeward.run.verdict import bug
 
-if TYPE_CHECKING:
-    from leeward.isolation.cgroup.nest import GroupNest
-
 _ROOM, _FDS = 1 << 16, 24
-
 #: Called with the answer and its descriptors, which the callee then owns; or with the reason why there is none.
 Answered = Callable[[Mapping[str, Any] | LeewardError, list[int]], None]
-
-
-def ordered(order: Callable[[list[int]], GroupNest | None]) -> tuple[Channel, GroupNest | None]:
-    """
-    Make the five ends of a porter, and call *order* with them, which sends them to the keeper. Returns the daemon's end
-    of the porter's channel, and the porter's group.
-
-    Raises:
-        LeewardError: no descriptor is left, or the keeper takes no order.
-    """
-    with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
-        try:
-            channel, far = birth_channel(given, kept)
-            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-            given.callback(os.close, null)
-            nest = order([far, null, null, null, null])
-        except OSError as error:
-            raise LeewardError(f"a porter: {error}") from error
-        kept.pop_all()
-    return channel, nest
 
 
 class PorterRefusal(LeewardError):
@@ -59,12 +32,8 @@ class PorterRefusal(LeewardError):
 
 class PorterOrder:
     """
-    Args:
-        channel: the daemon's end; this object owns it from now on.
-        order: the order. It is sent with *fds*, which stay the caller's. None: `give` sends it later, and the porter's
-            process begins meanwhile.
-        seconds: the time from the order to its answer.
-        kill: ends the porter's process.
+    *order* is sent with *fds*, which stay the caller's; None: `give` sends it, and the porter's process begins
+    meanwhile. The answer has *seconds*. This object owns *channel*; *kill* ends the porter's process.
     """
 
     costs = "job"
@@ -80,12 +49,7 @@ class PorterOrder:
         reactor.watch(channel.fileno(), READ, self._hear)
 
     def give(self, order: Mapping[str, Any], fds: Sequence[int]) -> None:
-        """
-        Send the order of a porter that was begun without one. Does nothing if the porter has failed, which was told.
-
-        Raises:
-            LeewardError: the order can't be sent; the porter is ended, and *answered* isn't called.
-        """
+        """Send the order, unless the porter has failed; LeewardError if it can't be: then *answered* isn't called."""
         if self._answered is None:
             return
         try:
@@ -143,12 +107,7 @@ class PorterOrder:
             timer.cancel()
         if self._channel.fileno() >= 0:
             in_any_case(partial(self._reactor.forget, self._channel.fileno()), self._channel.close)
-        self._kill = _nothing
+        self._kill = lambda: None
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)), [])
-
-
-def _nothing() -> None:
-    return

@@ -1,16 +1,14 @@
 """
 One process of a live runner, seen from the daemon.
 
-Runs in:   the daemon.
-Owns:      its pidfd, the daemon's ends of its pipes, its group below the leaf.
+Owns: its pidfd, the daemon's ends of its pipes, its group below the leaf.
 
 Theory of operation. The keeper makes the process on an order (control.Start), and reports Started or Unstarted, then
-Exited. The process sends the listener of its filter on its own birth channel: program_filter.py. When the direct child
+Exited. The process sends the listener of its filter on its own birth channel. When the direct child
 has ended, its pipes are read to the end, or for DRAIN_S if a descendant still holds them. Then its end is reported,
-once. Descendants that are left are found by their group; if the driver has no groups, by the session that the child
-led. A child that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a
-descendant. So is one that is killed before the keeper has reported it: the keeper waits until it has entered its folder
-and has become its program.
+once. Descendants that are left are found by their group; without groups, by the session that the child led. A child
+that was killed and doesn't end within STUCK_S is reported as ended, too, and is then left like a descendant. So is one
+that is killed before the keeper has reported it, which waits until it has entered its folder and become its program.
 """
 
 from __future__ import annotations
@@ -24,16 +22,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.dataclass import replace
-from leeward.errors import SHORT, KernelRefusal
+from leeward.errors import SHORT, KernelRefusal, LeewardError, PeerError
 from leeward.isolation.cgroup import descent
 from leeward.isolation.channel import Channel
 from leeward.isolation.terminals import resize
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.run.launch import Exit, unstarted
-from leeward.run.program_filter import ProgramFilter
+from leeward.run.output import pause
 from leeward.run.runner import Denials, Runner
-from leeward.run.spill import Spill
 from leeward.run.states import PROCESS, ProcessEvent, ProcessState, after
 from leeward.run.verdict import Stop, bug
 from leeward.wire import control
@@ -42,18 +39,127 @@ if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
     from leeward.run.live import LiveRunner
 
+
+#: Bytes that are read at once: as many as a pipe holds.
+CHUNK = 64 << 10
+#: Reads that `take` makes at most: a terminal holds some 64 KiB, and a read returns at most 4 KiB of them.
+_READS = 32
+#: Seconds for a chunk of a background process's output after its command's end: else it blocks, or gets SIGPIPE.
+_IDLY_S = 0.01
+#: Fewer bytes than these are few, and the seconds after which more are read.
+_FEW, _GATHER_S = CHUNK // 2, 0.002
+
+
+class Spill:
+    """
+    Reads the output pipe, or the terminal, of a process while it writes: one chunk in a turn of the loop, and the
+    writer of a pipe that isn't read blocks. Owns *fd*, which doesn't block. *wrote* gets each chunk, until the
+    process's end is reported; *ended* is called when no writer is left. If it *gathers*, a short pause follows a read
+    of few bytes, so that many small writes take few reads; if *slow*, one follows each read, because most of the output
+    isn't kept.
+    """
+
+    costs = "job"
+
+    def __init__(self, reactor: Reactor, fd: int, wrote: Callable[[bytes], None] | None, ended: Callable[[], None],
+                 broken: Callable[[Exception], None]) -> None:
+        self._reactor, self._fd, self._wrote, self._ended = reactor, fd, wrote, ended
+        self.broken = broken
+        self.over = self.paused = self.gathers = self.slow = False
+        self._idly = False
+        self._late = 0.0
+        self._timer: Timer | None = None
+        reactor.watch(fd, READ, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        data = self._read()
+        if data is None:
+            return
+        if not data:
+            self.close()
+            self._ended()
+            return
+        if self._wrote is not None:
+            self._wrote(data)
+        if self.over or self.paused:
+            return
+        if self._idly or self.slow:
+            self._rest(_IDLY_S if self._idly else pause(self._late))
+        elif self.gathers and len(data) < _FEW:
+            self._rest(_GATHER_S)
+
+    def _rest(self, seconds: float) -> None:
+        self._reactor.forget(self._fd)
+        when = self._reactor.now() + seconds
+        self._timer = self._reactor.at(when, partial(self._again, when))
+
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return b""  # the last slave of a terminal was closed
+
+    def take(self) -> None:
+        """Read the whole present content, because the process has ended. `ended` isn't called."""
+        for _ in range(_READS):
+            data = None if self.over or self.paused or self._idly else self._read()
+            if data and self._wrote is not None:
+                self._wrote(data)
+            if not data or len(data) == CHUNK:
+                break
+        if data == b"":
+            self.close()
+
+    def pause(self) -> None:
+        if not self.over and not self.paused and not self._idly:
+            self.paused = True
+            self._stop_watching()
+
+    def resume(self) -> None:
+        if not self.over and self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def idle(self) -> None:
+        """Read slowly from now on and discard the bytes, because the process's end was reported."""
+        if self.over or self._idly:
+            return
+        self._idly, self._wrote = True, None
+        if self.paused:
+            self.paused = False
+            self._reactor.watch(self._fd, READ, self._ready)
+
+    def _again(self, when: float) -> None:
+        self._timer = None
+        self._late = self._reactor.now() - when
+        self._reactor.watch(self._fd, READ, self._ready)
+
+    def _stop_watching(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._reactor.forget(self._fd)
+
+    def close(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        self._stop_watching()
+        os.close(self._fd)
+
+
 #: Seconds for which output is taken after the direct child's end, while a descendant holds the pipe.
 DRAIN_S = 0.05
-
-#: A process that has ended and whose descendants live on is looked at again after so many seconds, doubled up to the
-#: second figure.
+#: Seconds between looks at the descendants of a process that has ended, doubled up to the second figure.
 _LEFT_S, _LEFT_MOST_S = 0.05, 5.0
-
 #: Seconds between two steps of a walk that kills.
 _STEP_S = 0.001
 #: Seconds until another attempt of what found no descriptor, though some are kept for it (`isolation.cgroup.reserve`).
 _AGAIN_S = 0.1
-
 #: Seconds after which a process that was killed and hasn't ended is reported as ended: it may wait in the kernel for a
 #: file system that never answers, such as FUSE or NFS in a folder that the sandbox shows.
 STUCK_S = 10.0
@@ -61,21 +167,11 @@ STUCK_S = 10.0
 
 class LiveProcess:
     """
-    Args:
-        birth: the channel on which a program sends its listener; None for an interpreter, whose runner listens.
-        ends: the daemon's ends of stdin, stdout and stderr, or -1; this object owns them.
-        terminal: whether the first two of *ends* are the master of a terminal.
-        on_output: called with 1 or 2, and a chunk of that stream.
-        on_exit: called once.
-
-    Attributes:
-        number: unique in this daemon's life.
-        pid: in the process's own pid namespace; -1 before it runs, and for an interpreter.
-        exit: how the direct child ended, once that is known.
-        terminal: the process has one of leeward's terminals, which may stay open until no descendant is left.
-        ends: the deadline by the reactor's clock; set by the code that has the deadline.
-        ended_by_watchdog: why the watchdog's thread has ended the process, while the loop stood still.
-        spare: returns pids below the process that don't count as its descendants: run/branches.py.
+    *birth* is the channel on which a program sends its listener; None for an interpreter, whose runner listens. *ends*
+    are the daemon's ends of stdin, stdout and stderr, or -1; it owns them, the first two the master of a *terminal* if
+    it has one, which may stay open until no descendant is left. *on_output* gets 1 or 2, and a chunk; *on_exit* is
+    called once. *ended_by_watchdog* is why the watchdog's thread has ended it. *spare* returns pids below it that
+    aren't its descendants: run/branches.py.
     """
 
     costs = "job"
@@ -85,17 +181,17 @@ class LiveProcess:
                  denials: Denials, birth: Channel | None, ends: tuple[int, int, int], *,
                  on_output: Callable[[int, bytes], None] | None, on_exit: Callable[[Exit], None],
                  terminal: bool = False) -> None:
-        self.number = number
+        self.number = number  # unique in this daemon's life
         self.state = ProcessState.STARTING
-        self.pid = -1
-        self.exit: Exit | None = None
-        self.ends = math.inf
+        self.pid = -1  # in the process's own pid namespace; -1 before it runs, and for an interpreter
+        self.exit: Exit | None = None  # how the direct child ended, once that is known
+        self.ends = math.inf  # the deadline by the reactor's clock; set by the code that has the deadline
         self.ended_by_watchdog: Stop | None = None
         self.spare: Callable[[], Collection[int]] = tuple
-        self._reactor, self._live, self._runner, self._nest = reactor, live, runner, nest
+        self._reactor, self._live, self.runner, self.group = reactor, live, runner, nest
         self.stdin, self.terminal = ends[0], terminal
         self._on_exit: Callable[[Exit], None] | None = on_exit
-        self._pidfd = self._host_pid = -1
+        self._pidfd = self.host_pid = -1
         self._killed = self._late = False
         self._pending: dict[int, None] = {}  # signals, each once, as the kernel has them
         self._started = reactor.now()
@@ -109,20 +205,60 @@ class LiveProcess:
             if fd >= 0:
                 wrote = None if on_output is None else partial(on_output, stream)
                 self._spills[stream] = Spill(reactor, fd, wrote, self._drained, self.broken)
-        self._filter = ProgramFilter(reactor, number, runner.number, denials, birth, self.kill, self.broken)
+        self._denials, self._birth, self._listening = denials, birth, False
+        if birth is not None:
+            reactor.watch(birth.fileno(), READ, self._born)
 
     # --- messages of the keeper and of the process ----------------------------
+
+    def _born(self, _events: int) -> None:
+        """The listener of its filter has arrived, or it was executed, after which none can arrive."""
+        if self._birth is None:
+            return
+        try:
+            received = self._birth.receive()
+        except BlockingIOError:
+            return
+        except (PeerError, OSError):
+            received = None
+        self._close_birth()
+        if received is None:
+            return
+        message, fds = received
+        kept = isinstance(message, control.Locked) and 1 <= len(fds) <= 2 and not message.entrances
+        for fd in fds[kept:]:
+            os.close(fd)  # the runner's first process has sent the second one, too
+        if kept:
+            try:
+                self._denials.add(fds[0], self.number)
+                self._listening = True
+                self._denials.share(self.number, self.runner.number)
+                return
+            except (LeewardError, OSError):
+                os.close(fds[0])
+        self.kill()  # its refused calls would be neither counted nor answered
+
+    def _close_birth(self) -> None:
+        birth, self._birth = self._birth, None
+        if birth is not None:
+            self._reactor.forget(birth.fileno())
+            birth.close()
+
+    def _stop_listening(self) -> None:
+        listening, self._listening = self._listening, False
+        if listening:
+            self._denials.remove(self.number)
 
     def started(self, message: control.Started, pidfd: int) -> None:
         """The process exists. This object owns *pidfd* from now on, which is -1 if the descriptor was lost."""
         late, self._unborn = self.state is not ProcessState.STARTING, False  # it was reported before, as stuck
         if not late:
             self._happen(ProcessEvent.STARTED)
-        self.pid, self._host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
-        if self._nest is None and self._joins and pidfd >= 0:
-            self._runner.leaf.joined(message.pid)
+        self.pid, self.host_pid, self._pidfd = message.inside or -1, message.pid, pidfd
+        if self.group is None and self._joins and pidfd >= 0:
+            self.runner.leaf.joined(message.pid)
             if descent.has_ended(pidfd):  # the pid may be another process's by now
-                self._runner.leaf.parted(message.pid, 0.0)
+                self.runner.leaf.parted(message.pid, 0.0)
         if late:
             self._close_pidfd()
             self.kill()
@@ -134,7 +270,6 @@ class LiveProcess:
             self.kill()
 
     def unstarted(self, message: control.Unstarted) -> None:
-        """The process could not be made."""
         self._unborn = False
         stage, number = message.stage, -message.result
         if control.Stage.FOLDER is stage:
@@ -147,10 +282,9 @@ class LiveProcess:
         self._ended(end)
 
     def exited(self, message: control.Exited) -> None:
-        """The direct child has ended."""
         self._unborn = False
-        if self._nest is None and self._joins and self._host_pid >= 0:
-            self._runner.leaf.parted(self._host_pid, message.spent)
+        if self.group is None and self._joins and self.host_pid >= 0:
+            self.runner.leaf.parted(self.host_pid, message.spent)
         self._ended(Exit(message.status, reason="" if message.status is not None else "its status was lost",
                          cpu_time=message.spent, memory_peak=message.peak))
 
@@ -226,9 +360,9 @@ class LiveProcess:
         if self._unborn:
             return True
         try:
-            if self._nest is not None:
-                return not self._nest.remove()
-            return self._host_pid >= 0 and descent.is_left(self._runner.pid, self._host_pid, self.spare())
+            if self.group is not None:
+                return not self.group.remove()
+            return self.host_pid >= 0 and descent.is_left(self.runner.pid, self.host_pid, self.spare())
         except (KernelRefusal, OSError) as error:
             if error.errno not in SHORT:
                 raise
@@ -249,7 +383,7 @@ class LiveProcess:
 
     def denied(self) -> Mapping[str, int]:
         """The number of refused calls of the process and its descendants so far, by name."""
-        return self._filter.denied()
+        return self._denials.counts(self.number) if self._listening else {}
 
     def close_stdin(self) -> None:
         fd, self.stdin = self.stdin, -1
@@ -264,10 +398,7 @@ class LiveProcess:
         return True
 
     def pause(self, stream: int) -> None:
-        """
-        Read nothing from stream 1 or 2 until `resume`. The process's output waits in the pipe, and the process waits
-        when the pipe is full.
-        """
+        """Read nothing from stream 1 or 2 until `resume`; the process waits when the pipe is full."""
         if stream in self._spills:
             self._spills[stream].pause()
 
@@ -287,13 +418,7 @@ class LiveProcess:
             spill.slow = True
 
     def signal(self, number: int) -> bool:
-        """
-        Send a signal to the direct child; False if it has ended. A signal for a child that the keeper hasn't reported
-        yet is sent when the keeper reports it: the child may have written output before.
-
-        Raises:
-            OSError: EINVAL if *number* isn't a signal.
-        """
+        """Signal the direct child, once the keeper has reported it; False if it has ended. OSError (EINVAL)."""
         if self.state is ProcessState.STARTING:
             if not 0 <= number < signal.NSIG:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
@@ -307,40 +432,22 @@ class LiveProcess:
             return False
         return True
 
-    @property
-    def group(self) -> GroupNest | None:
-        """The process's group; None if the driver has no groups."""
-        return self._nest
-
     def leave_group(self) -> GroupNest | None:
-        nest, self._nest = self._nest, None
+        nest, self.group = self.group, None
         return nest
 
     def have_group(self, nest: GroupNest | None) -> None:
         """Use *nest* as the process's own group, because no other process is in it any more."""
-        self._nest = nest
+        self.group = nest
         if nest is not None and self.exit is not None:
             self.kill()
 
-    @property
-    def runner_pid(self) -> int:
-        """The pid of the runner's init in the daemon's pid namespace."""
-        return self._runner.pid
-
-    @property
-    def host_pid(self) -> int:
-        """The pid in the daemon's pid namespace; -1 before the process runs."""
-        return self._host_pid
-
     def spent(self) -> float:
-        """
-        Processor seconds of the process and its descendants: exact if the driver has groups; otherwise only those of
-        living processes and of children that these have waited for.
-        """
-        if self._nest is not None:
-            return self._nest.time()
-        return 0.0 if self._host_pid < 0 else descent.time_of(
-            self._runner.pid, self._host_pid, self.spare())
+        """Processor seconds of the process and descendants; without groups of living ones and reaped children only."""
+        if self.group is not None:
+            return self.group.time()
+        return 0.0 if self.host_pid < 0 else descent.time_of(
+            self.runner.pid, self.host_pid, self.spare())
 
     def kill(self) -> None:
         """Kill the process and all its descendants. May be called repeatedly."""
@@ -351,9 +458,9 @@ class LiveProcess:
         if self.state is ProcessState.STARTING:
             self._killed = True  # the process is killed as soon as it runs
             return
-        if self._nest is not None:
+        if self.group is not None:
             try:
-                self._nest.kill()
+                self.group.kill()
             except KernelRefusal as error:
                 if error.errno not in SHORT:
                     raise
@@ -364,7 +471,7 @@ class LiveProcess:
                 self._cancel()
                 self._reactor.soon(self._look_for_rest)
         elif self._hunt is None:
-            self._hunt = descent.Hunt(self._runner.pid, self._host_pid, self.spare)
+            self._hunt = descent.Hunt(self.runner.pid, self.host_pid, self.spare)
             self._hunting()
 
     def _hunting(self) -> None:
@@ -386,8 +493,6 @@ class LiveProcess:
             self._live.escaped(self)
         else:
             self._reactor.after(_STEP_S, self._hunting)
-
-    # --- the keeper is dead ---------------------------------------------------
 
     def orphaned(self) -> None:
         """Reap the process when it ends, because its keeper is dead."""
@@ -412,8 +517,6 @@ class LiveProcess:
                 spill.idle()
             self._complete()
 
-    # --- descriptors ----------------------------------------------------------
-
     def _happen(self, event: ProcessEvent) -> None:
         self.state = after("process", PROCESS, self.state, event)
 
@@ -432,5 +535,5 @@ class LiveProcess:
         spills, self._spills = tuple(self._spills.values()), {}
         patience, self._patience = self._patience, None
         in_any_case(*([patience.cancel] if patience is not None else []),
-                    self._cancel, self._filter.close_birth, self.close_stdin, self._close_pidfd, self._filter.remove,
+                    self._cancel, self._close_birth, self.close_stdin, self._close_pidfd, self._stop_listening,
                     *(spill.close for spill in spills), partial(self._live.process_gone, self))

@@ -1,9 +1,4 @@
-"""
-The states of a runner, as a table, and the function that looks up a transition in any such table.
-
-Runs in:   the daemon; pure.
-A pair of state and event that isn't in the table is a bug, in leeward or in the peer, and the exception names the pair.
-"""
+"""The states of runners and processes as tables: a pair of state and event that is missing is a bug."""
 
 from __future__ import annotations
 
@@ -18,8 +13,6 @@ Event = TypeVar("Event", bound=enum.Enum)
 
 
 class RunnerState(enum.Enum):
-    """The life of a runner."""
-
     ARMING = "arming"    # ordered; not yet cloned, or on its way to the last lock
     ARMED = "armed"      # locked, checked, parked on its job pipe
     RUNNING = "running"  # has the code of a job
@@ -41,14 +34,8 @@ class RunnerEvent(enum.Enum):
 RUNNER: Mapping[tuple[RunnerState, RunnerEvent], RunnerState] = {
     (RunnerState.ARMING, RunnerEvent.READY): RunnerState.ARMED,
     (RunnerState.ARMED, RunnerEvent.LEASED): RunnerState.RUNNING,
-    (RunnerState.ARMING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ARMED, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.RUNNING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ENDING, RunnerEvent.ENDED): RunnerState.ENDING,
-    (RunnerState.ARMING, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.ARMED, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.RUNNING, RunnerEvent.EMPTY): RunnerState.GONE,
-    (RunnerState.ENDING, RunnerEvent.EMPTY): RunnerState.GONE,
+    **{(state, RunnerEvent.ENDED): RunnerState.ENDING for state in RunnerState if state is not RunnerState.GONE},
+    **{(state, RunnerEvent.EMPTY): RunnerState.GONE for state in RunnerState if state is not RunnerState.GONE},
 }
 
 
@@ -76,20 +63,12 @@ PROCESS: Mapping[tuple[ProcessState, ProcessEvent], ProcessState] = {
     (ProcessState.RUNNING, ProcessEvent.EXITED): ProcessState.DRAINING,
     (ProcessState.DRAINING, ProcessEvent.DRAINED): ProcessState.LEFT,
     (ProcessState.LEFT, ProcessEvent.EMPTY): ProcessState.GONE,
-    (ProcessState.STARTING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.RUNNING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.DRAINING, ProcessEvent.LOST): ProcessState.GONE,
-    (ProcessState.LEFT, ProcessEvent.LOST): ProcessState.GONE,
+    **{(state, ProcessEvent.LOST): ProcessState.GONE for state in ProcessState if state is not ProcessState.GONE},
 }
 
 
 def after(whose: str, table: Mapping[tuple[State, Event], State], state: State, event: Event) -> State:
-    """
-    The state after *event* in *state*; *whose* names the machine in the exception.
-
-    Raises:
-        Bug: the table has no such pair.
-    """
+    """The state after *event* in *state*; Bug, with the name of *whose* machine, if the table has no such pair."""
     try:
         return table[state, event]
     except KeyError:

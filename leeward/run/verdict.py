@@ -1,16 +1,20 @@
 """
-How a job ended, decided from what the daemon has observed.
+How a job ended, decided from what the daemon has observed, and from a reply, which comes from the job. Pure.
 
-Runs in:   the daemon; pure.
-Trust:     none in a reply's bytes, which come from the job; the daemon itself has observed everything else.
+From faulthandler's text about a fault, the end of a job's stderr, leeward's frames are removed. It has each thread's
+frames from the innermost outwards: the job's first, below them those of `inside` and `crossing`, which called the job's
+code, and then two frames of the zygote's first lines, which have no file. Frames of leeward are between a job's frames
+where the job called leeward: `display`, or a client's function.
 """
 
 from __future__ import annotations
 
 import enum
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from leeward.dataclass import dataclass, field, replace
 from leeward.errors import PeerError
@@ -27,7 +31,6 @@ from leeward.outcome import (
     Limit,
     Outcome,
 )
-from leeward.run.last_words import Fault
 from leeward.spec.job import Job
 from leeward.wire import job as wire
 from leeward.wire.bundles import Bundle
@@ -104,12 +107,7 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
 
 
 def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
-    """
-    The verdict according to a job's own reply.
-
-    Args:
-        parsed: returns the reply, or raises PeerError.
-    """
+    """The verdict according to a job's own reply, which *parsed* returns, or raises PeerError."""
     try:
         reply = parsed()
     except PeerError as broken:
@@ -129,42 +127,25 @@ def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: J
 
 
 def with_network(denied: Mapping[str, int]) -> Mapping[str, int]:
-    """
-    *denied* with a count under `network`: a sandbox has no sockets but Unix sockets, so each refused socket was one for
-    a network.
-    """
+    """*denied* with a count under `network`: a sandbox has only Unix sockets, so each refused one was for a network."""
     sockets = denied.get("socket", 0)
     return {**denied, "network": sockets} if sockets else denied
 
 
 def overdue(verdict: Verdict) -> Verdict:
-    """
-    The verdict on a job that was interrupted at its time limit and then ended by itself. It keeps the error and the
-    files of the job's reply.
-    """
+    """The verdict on a job that ended after the interrupt at its time limit, with its error and files."""
     if verdict.outcome not in (Outcome.FINISHED, Outcome.RAISED, Outcome.SIGNALLED):
         return verdict
     return replace(verdict, outcome=Outcome.TIMED_OUT, exit_code=EXIT_TIMED_OUT, limit=Limit.TIME)
 
 
 def may_be_fault(status: int | None) -> bool:
-    """
-    Whether a job with this wait status may have ended by a signal that faulthandler reports. True if the status is
-    None: the daemon doesn't know the status of a kernel's branch.
-    """
+    """Whether this wait status may be of a signal that faulthandler reports; also if it isn't known, as of a branch."""
     return status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _FAULTS)
 
 
 def ended(status: int | None, reason: str, *, oom: bool, fault: Fault | None = None) -> Verdict:
-    """
-    The verdict according to a wait status.
-
-    Args:
-        status: the wait status; None if it isn't known.
-        reason: why the status isn't known.
-        oom: whether the OOM killer has ended a process of the job.
-        fault: faulthandler's text, if `may_be_fault`.
-    """
+    """The verdict by a wait *status*, None for *reason* if unknown; *oom*: the OOM killer has ended a process."""
     if oom and (status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)):
         return Verdict(Outcome.OUT_OF_MEMORY, EXIT_OUT_OF_MEMORY)
     if status is None:
@@ -191,3 +172,60 @@ _FAULTS = frozenset((signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBU
 def bug(error: Exception) -> str:
     """The text about *error*, a bug, for the affected client."""
     return f"a bug of the daemon's, please report it: {type(error).__name__}: {error!s:.200}"
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: The beginning of faulthandler's text.
+FAULT = b"Fatal Python error: "
+
+# Compiled at the first fault: that takes 2 ms, for which a daemon's start doesn't wait.
+_THREAD = rb"^(?:Current thread|Thread) 0x[0-9a-f]{1,16}[^\n]{0,200} \(most recent call first\):$"
+_FRAME = rb'^  File "([^"\n]{1,600})", line (?:[0-9]{1,9}|\?\?\?) in [^\n]{1,600}$'
+
+#: The beginning of the line for a thread other than the one with the fault.
+_OTHER = b"Thread 0x"
+#: The file name in a frame of the zygote's first lines.
+_NO_FILE = b"<string>"
+
+_PLACE = r'^  File ("[^"\n]{1,300}"), line (\d{1,9}) in (.{1,100})$'
+
+
+class Fault(NamedTuple):
+    words: bytes  # the given bytes without leeward's frames
+    trace: str  # faulthandler's text in `words`, empty if there is none
+    place: str  # where the fault was, as ', in f ("file", line 1)'; empty if the text doesn't say
+
+
+def read(words: bytes, package: str = _PACKAGE) -> Fault:
+    """Remove leeward's frames from the last text of faulthandler in *words*, the untrusted end of a job's stderr."""
+    at = words.rfind(FAULT)
+    before, text = (words[:max(at, 0)], words[max(at, 0):])
+    text = _without_ours(text, package)
+    if at < 0:
+        return Fault(text, "", "")
+    trace = text.decode("utf-8", "replace")
+    current = trace.partition("Current thread")[2].partition("\n\n")[0] or trace
+    frame = re.search(_PLACE, current, re.MULTILINE)
+    return Fault(before + text, trace, "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})")
+
+
+def _without_ours(text: bytes, package: str) -> bytes:
+    inside, crossing = (f"{package}/{room}/".encode("ascii", "backslashreplace")  # as faulthandler writes it
+                        for room in ("inside", "crossing"))
+    kept: list[bytes] = []
+    in_thread = below = left = False  # among a thread's frames; below a frame of the job; frames were left out
+    for line in text.split(b"\n"):
+        frame = re.match(_FRAME, line) if in_thread else None
+        if frame is None:
+            if left and kept[-1].startswith(_OTHER) and not line:
+                kept.pop()  # a thread with leeward's frames only is removed, with its empty line
+            else:
+                kept.append(line)
+            in_thread, below, left = re.match(_THREAD, line) is not None, False, False
+        elif frame[1].startswith(crossing):
+            below = left = True
+        elif frame[1].startswith(inside) or (below and frame[1] == _NO_FILE):
+            left = True
+        else:
+            kept.append(line)
+    return b"\n".join(kept)

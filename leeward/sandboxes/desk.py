@@ -29,7 +29,7 @@ from leeward.worker.opener import Opener
 if TYPE_CHECKING:
     from leeward.daemon.telling.events import EventBook
     from leeward.pool.pool import Pool
-    from leeward.pool.seats import Seat
+    from leeward.pool.sessions import Seat
 
 #: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
 #: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.

@@ -27,7 +27,7 @@ from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import Reactor, Timer
 from leeward.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
-from leeward.run.excess import EXCESS_CHUNK, Ends, ends_of
+from leeward.run.output import EXCESS_CHUNK, Ends, ends_of
 from leeward.run.report import Report
 from leeward.run.states import after
 from leeward.run.verdict import Stop, Verdict, bug, ended, stopped

@@ -16,9 +16,8 @@ from leeward._native.memfd import memory_file
 from leeward.dataclass import dataclass
 from leeward.errors import Busy
 from leeward.loop.reactor import WRITE, Reactor
-from leeward.run.excess import NOTE_ROOM, Ends, ends_of
-from leeward.run.placement import PLACEMENTS
-from leeward.run.report import Arena, Region
+from leeward.run.output import NOTE_ROOM, Ends, ends_of
+from leeward.run.report import PLACEMENTS, Arena, Region
 
 if TYPE_CHECKING:
     from leeward.run.process import LiveProcess

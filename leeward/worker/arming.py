@@ -1,12 +1,10 @@
 """
 Arms a worker's runners one after the other: one for the next job and `spares` more.
 
-Runs in:   the daemon.
-
-Theory of operation. A runner is ordered when the pool gives its worker a turn. Two messages come: the keeper sends the
-runner's descriptors (Armed), and the runner reports which locks it has set (its birth, run/births.py). When both have
-come the runner is put in store. If arming fails, another runner is ordered after a pause that grows. If the worker
-itself is the cause, or the failures last, the worker is given up.
+Theory of operation. A runner is ordered when the pool gives its worker a turn. The keeper sends the runner's
+descriptors (Armed), and the runner reports which locks it has set (its birth, run/runner.py). When both have come it is
+put in store. If arming fails, another one is ordered after a pause that grows. If the worker itself is the cause, or
+the failures last, the worker is given up.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ from leeward.errors import SHORT, KernelRefusal, LeewardError
 from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor, Timer
-from leeward.run.births import attend
-from leeward.run.runner import Runner
+from leeward.run.runner import Runner, attend
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.wire import control
 from leeward.worker.terms import WorkerSettings
@@ -36,41 +33,32 @@ _numbers = itertools.count(1)
 
 #: The init's pidfd, and the daemon's ends of the pipes for job, reply, stdout and stderr.
 _RUNNERS_FDS = 5
-
 #: Seconds until another runner is tried after one that couldn't be armed, because descriptors were short or its group
 #: was removed from outside; doubled with each failure up to the second figure. After a removed group up to the third:
 #: a program that removes groups again and again misses one now and then, so many tries are needed.
 _AGAIN_S, AGAIN_MOST_S, _REMOVED_MOST_S = 0.02, 1.0, 0.1
-
 #: Seconds after which a worker that couldn't arm a runner, and has none in store, is replaced. Not sooner, because a
 #: new worker has more groups that somebody could remove than a runner has.
 _STUMBLES_S = 12.0
-
 #: The longest pause before another runner is tried, by errno; errors that aren't listed are the worker's own fault.
 _PAUSES: dict[int | None, float] = {
     **dict.fromkeys(SHORT, AGAIN_MOST_S), **dict.fromkeys(REMOVED, _REMOVED_MOST_S)}
 
 
 class Arming:
-    """
-    The runners of one worker, from their order until they are in store.
-
-    Attributes:
-        runners: by number, all runners that may have processes.
-        store: the runners that wait for a job; the first one is next.
-        report: the results of the first runner's self-check.
-    """
+    """The runners of one worker, from their order until they are in store."""
 
     costs = "worker"
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce) -> None:
         self._reactor, self._worker, self._terms, self._pool = reactor, worker, terms, pool
-        self.runners: dict[int, Runner] = {}
-        self.store: deque[Runner] = deque()
-        self.report: dict[str, str] = {}
+        self.broken = worker.broken
+        self.runners: dict[int, Runner] = {}  # by number, all runners that may have processes
+        self.store: deque[Runner] = deque()  # the runners that wait for a job; the first one is next
+        self.report: dict[str, str] = {}  # the results of the first runner's self-check
         self._deadlines: dict[int, Timer] = {}  # of runners that are being armed or were killed
         self._waits = False  # for a turn
-        self._stumbles = Stumbles()
+        self._failures, self._failing_since = 0, 0.0  # to arm a runner, one after the other
         self._rests = False  # after a failure, until another runner is tried
         self._without = False  # a live sandbox has the worker, so no runner is needed
 
@@ -79,28 +67,19 @@ class Arming:
         """The number of runners that are being armed, or wait for their turn."""
         return self._waits + len([1 for runner in self.runners.values() if runner.state is RunnerState.ARMING])
 
-    # --- asking for one -------------------------------------------------------
-
     def refill(self) -> None:
-        """
-        Ask the pool for a turn to arm a runner, if one is wanted. Only one runner is asked for at a time, because a
-        keeper makes them one after the other.
-        """
+        """Ask for a turn to arm a runner, if one is wanted: only one, as a keeper makes them one after the other."""
         if self._waits or not self.wanted() or self.count:
             return
         self._waits = True
         self._pool.refill.want(self)
 
     def wanted(self) -> bool:
-        """Whether another runner is wanted."""
         return self._worker.taking and not self._rests and len(self.store) < self.kept
 
     @property
     def kept(self) -> int:
-        """
-        The number of runners that should be in store: one for the next job and `spares` more, but no more than the
-        worker has jobs left.
-        """
+        """How many runners should be in store: one, and `spares` more, but no more than the worker has jobs left."""
         if self._without:
             return 0
         wanted = 1 + self._terms.spares - self._worker.busy
@@ -108,10 +87,7 @@ class Arming:
         return wanted if left >= wanted or not self._pool.renews() else max(0, left)
 
     def go_without(self) -> None:
-        """
-        End the runners in store, and arm none until `go_with`: a live sandbox has the worker, and may keep it for
-        hours.
-        """
+        """End the runners in store, and arm none until `go_with`: a live sandbox may have the worker for hours."""
         self._without = True
         while self.store:
             runner = self.store.popleft()
@@ -122,15 +98,7 @@ class Arming:
         self._without = False
 
     def arm(self, *, patient: bool) -> int | None:
-        """
-        Arm a runner if one is still wanted: the worker's turn has come.
-
-        Args:
-            patient: no request waits for the runner.
-
-        Returns:
-            The number of the runner that is being armed, or None.
-        """
+        """Arm a runner if one is still wanted, and return its number. *patient*: no request waits for it."""
         self._waits = False
         if not self.wanted():
             return None
@@ -176,8 +144,6 @@ class Arming:
         self.set_deadline(runner, self._terms.patience.keeper, self._check_armed)
         return number
 
-    # --- its birth ------------------------------------------------------------
-
     def armed(self, number: int, pid: int, fds: list[int]) -> None:
         """Take the descriptors of this runner, which the keeper has made; this object owns *fds*."""
         runner = self.runners[number]
@@ -207,7 +173,7 @@ class Arming:
         self.move(runner, RunnerEvent.READY)
         runner.proves()
         self.store.append(runner)
-        self._stumbles.over()
+        self._failures = 0
         self._pool.runner_made()
         if self._worker.free:
             self._pool.worker_free(self._worker)
@@ -237,8 +203,6 @@ class Arming:
         if deadline is not None:
             deadline.cancel()  # the timer refers to the runner
 
-    # --- what fails -----------------------------------------------------------
-
     def failed(self, number: int, layer: str, text: str) -> None:
         """End this runner: one of its locks couldn't be set, or its arming has failed otherwise."""
         runner = self.runners.get(number)
@@ -254,53 +218,20 @@ class Arming:
         self._stumble("", "a runner ended before it was ready", pause)
 
     def _stumble(self, layer: str, text: str, pause: float | None) -> None:
-        """
-        Handle a failure to arm a runner. Another runner is tried after at most *pause* seconds; or, if *pause* is None
-        because the worker is the cause, the worker is given up.
-        """
+        """Handle a failure to arm: try again after *pause* seconds at most; None if the worker has to be given up."""
         self._pool.worker_failed(self._worker, layer, text, passing=pause is not None)
-        again = self._stumbles.next(self._reactor.now(), pause, store=bool(self.store))
-        if again is None:
+        now = self._reactor.now()
+        self._failing_since = self._failing_since if self._failures else now
+        self._failures += 1
+        if pause is None or (now - self._failing_since > _STUMBLES_S and not self.store):
             self._worker.doom(f"{layer or 'runner'}: {text}")
         elif not self._rests:
             self._rests = True
-            self._reactor.after(again, self._rested)
+            self._reactor.after(min(pause, _AGAIN_S * 2.0 ** min(self._failures, 10)), self._rested)
 
     def _rested(self) -> None:
         self._rests = False
         self._worker.go_on()
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, so the worker retires."""
-        self._worker.broken(error)
-
-
-class Stumbles:
-    """Successive failures of one worker to arm a runner: how soon another is tried, and when the worker is given up. Pure."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._since = 0.0
-
-    def over(self) -> None:
-        """Forget the failures: a runner is armed."""
-        self._count = 0
-
-    def next(self, now: float, pause: float | None, *, store: bool) -> float | None:
-        """
-        Count a failure. Returns the seconds until another runner is tried, or None if the worker has to be given up.
-
-        Args:
-            now: seconds, of the reactor's clock.
-            pause: the longest pause, or None if the worker is the cause.
-            store: there are armed runners.
-        """
-        if not self._count:
-            self._since = now
-        self._count += 1
-        if pause is None or (now - self._since > _STUMBLES_S and not store):
-            return None
-        return min(pause, _AGAIN_S * 2.0 ** min(self._count, 10))
 
 
 def pause_after(error: Exception) -> float | None:
@@ -309,10 +240,7 @@ def pause_after(error: Exception) -> float | None:
 
 
 def pause_of(runner: Runner) -> float | None:
-    """
-    Return the longest pause before another runner is tried after *runner* has failed because its descriptors were lost
-    or its group was removed from outside; None for all other causes, which are the worker's.
-    """
+    """The same after *runner* has failed, perhaps because descriptors were lost, or its group was removed."""
     try:
         if runner.cut:
             return AGAIN_MOST_S

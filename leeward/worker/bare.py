@@ -1,8 +1,6 @@
 """
 Processes that the daemon starts for itself by exec: an interpreter without site-packages and environment, which finds
 leeward where this one does.
-
-Runs in:   the daemon, and `leeward run`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 #: Seconds for a process of `is_refused`. It takes a tenth of one, and a hundred times as long on an emulated machine.
 _LONG_S = 30.0
-
 #: The exit status that says "refused".
 REFUSED = 3
 
@@ -30,10 +27,7 @@ def _command(statements: str, places: Sequence[str] = ()) -> list[str]:
 
 
 def is_refused(module: str, call: str) -> bool:
-    """
-    Whether *call*, of a function of *module*, returns true in a process of its own, which may enter namespaces without
-    effect on this one. False also if that process fails.
-    """
+    """Whether *call* returns true in a process of its own, which may enter namespaces; False also if that fails."""
     import subprocess  # most daemons never need it
 
     statements = f"from {module} import {call.partition('(')[0]}\nsys.exit({REFUSED} if {call} else 0)\n"
@@ -48,18 +42,9 @@ def is_refused(module: str, call: str) -> bool:
 def start(entry: Callable[[int], str], places: Sequence[str] = (),
           environment: Mapping[str, str] | None = None) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """
-    Start a process that serves on a channel.
-
-    Args:
-        entry: returns the statements that it runs, given the descriptor's number of its end of the channel.
-        places: further folders that it imports from.
-        environment: its environment variables; none by default.
-
-    Returns:
-        The process, and our end of its channel, which doesn't block.
-
-    Raises:
-        OSError: it can't be started.
+    Start a process that serves on a channel. *entry* returns the statements that it runs, given the number of its end
+    of the channel; it imports from *places*, too, and has only this *environment*. Returns the process, and our end of
+    its channel, which doesn't block; OSError.
     """
     import subprocess  # imported once the daemon is ready: it would take 2 ms of the start
 

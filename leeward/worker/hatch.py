@@ -1,25 +1,104 @@
 """
-The start of a zygote: a process and its channel, before the daemon waits for it.
-
-Runs in:   the daemon. Imports little: the daemon imports its other modules while the zygote warms up.
+The start of a zygote: a process backstage and its channel, before the daemon waits for it. Imports little: the daemon
+imports its other modules while the zygote warms up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import IO
 
 import _cffi_backend
 import msgpack
 
 import leeward
+from leeward._native import start
+from leeward._native.steps import Call, Cell, Gives, Step
+from leeward.isolation import backstage, descriptors
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import ZygotePlan
 from leeward.points import point
-from leeward.spec.sandbox import Bind
+from leeward.spec.sandbox import Bind, View
 from leeward.wire import records
-from leeward.worker.process import BackstageProcess
+from leeward.worker.idmaps import write_maps
+from leeward.worker.orphans import STARTED
+
+
+class BackstageProcess:
+    """
+    A process that is started backstage (isolation/backstage.py), with *control* under the number CONTROL, and *modules*
+    beside the files that jobs see. Owns the ends of its streams, and its pidfd until it is reaped. *returncode* as in
+    subprocess. Raises KernelRefusal; Unsupported if the host lacks what *view* binds; OSError.
+    """
+
+    #: The number of *control* in the process; 0 to 2 are pipes.
+    CONTROL = 3
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], control: int, view: View,
+                 modules: Sequence[Bind]) -> None:
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        made = backstage.here()
+
+        def steps(ends: Sequence[Cell]) -> list[Step]:
+            # A session of its own, so that a Ctrl-C at the daemon's terminal reaches only the daemon.
+            return [Step(Call.SETSID, (), (), gives=Gives.SOMETHING),
+                    *descriptors.steps((ends[0], ends[1], ends[1], ends[2], ends[3]), self.CONTROL + 1),
+                    *backstage.steps(made, view, modules),
+                    start.execve_step(argv[0], argv, environment)]
+
+        def map_ids(pid: int) -> None:
+            if made.uid_map:
+                write_maps(pid, made.uid_map, made.gid_map, setgroups=made.setgroups)
+
+        # Pipes, all three: sys.stdin, stdout and stderr of every job are made here, at the start
+        # of the interpreter, and one made on /dev/null would take a job's pipes for seekable.
+        ends: list[int] = []
+        try:
+            ends += os.pipe2(os.O_CLOEXEC)
+            ends += os.pipe2(os.O_CLOEXEC)
+            self.pid, self._pidfd = start.start(steps, (ends[0], ends[3], control), made.namespaces, begin=map_ids)
+            STARTED.add(self.pid)
+            self.stdin, ends[1] = os.fdopen(ends[1], "wb"), -1
+            self.stdout, ends[2] = os.fdopen(ends[2], "rb"), -1
+        finally:
+            for end in ends:
+                if end >= 0:
+                    os.close(end)
+
+    def poll(self) -> int | None:
+        """Return the exit status; None while the process runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int:
+        status = self._reap(0)
+        assert status is not None
+        return status
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless the process was reaped."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is not None:
+            return self.returncode
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # the process was reaped elsewhere; its status is lost
+            pid, status = self.pid, 0
+        if pid:
+            self.returncode = os.waitstatus_to_exitcode(status)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        return self.returncode
+
 
 #: The program of the zygote's interpreter. Its source comes by standard input, so
 #: that no path of the host stands in the command line that every job can read.
@@ -28,23 +107,13 @@ _BOOTSTRAP = "import os;exec(os.read(0,65536))"
 
 @point("zygote.entry")
 def entry(control: int) -> str:
-    """
-    Return the end of the bootstrap's source: it runs the zygote.
-
-    Args:
-        control: the descriptor's number of the channel in the zygote.
-    """
+    """Return the end of the bootstrap's source, which runs the zygote, whose channel is the descriptor *control*."""
     return ("from leeward._native.snapshot import gather_arenas\ngather_arenas()\n"
             f"from leeward.crossing import zygote\nzygote.main({control})\n")
 
 
 def _needed(backing: Sequence[str]) -> list[str]:
-    """
-    Return the folders of leeward and msgpack, and the file of cffi's backend.
-
-    Args:
-        backing: msgpack's folder and cffi's file for an interpreter of another version; empty for our own.
-    """
+    """Return the folders of leeward and msgpack, and cffi's file; *backing* has the last two of another interpreter."""
     own = [os.path.dirname(os.path.realpath(str(module.__file__))) for module in (leeward, msgpack)]
     return [own[0], *(backing or [own[1], os.path.realpath(_cffi_backend.__file__)])]
 
@@ -61,12 +130,7 @@ def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
 
 
 class Hatched:
-    """
-    A zygote that has been started and warms up by its plan, and the daemon's end of its channel.
-
-    Raises:
-        LeewardError, OSError: the zygote can't be started.
-    """
+    """A zygote that was started and warms up by its plan, and our end of its channel; LeewardError, OSError."""
 
     __slots__ = ("channel", "process")
 
@@ -99,12 +163,7 @@ class Hatched:
 
 @point("zygote.begin")
 def begin(plan: ZygotePlan, control_fd: int) -> tuple[BackstageProcess, int]:
-    """
-    Start the interpreter that becomes a zygote.
-
-    Returns:
-        The process, and the number that *control_fd* has in it.
-    """
+    """Start the interpreter that becomes a zygote. Returns it, and the number that *control_fd* has in it."""
     flags = ["-S"] if plan.bare else []
     # Jobs get it as a variable for their programs. Their own streams write each line at once, which costs a job that
     # prints much less than a write for each piece.

@@ -1,8 +1,7 @@
 """
-The id maps of a worker's user namespace.
+The id maps of a worker's user namespace, which the daemon may write, because it stands outside.
 
-Runs in:   the daemon, which stands outside of the namespace and may write them.
-Source:    user_namespaces(7), ioctl_ns(2), and systemd's list of what takes which ids (Users, Groups, UIDs and GIDs)
+Source: user_namespaces(7), ioctl_ns(2), and systemd's list of what takes which ids (Users, Groups, UIDs and GIDs)
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Table, gives, returns
 from leeward.errors import KernelRefusal, Unsupported
 
-#: A daemon run by root gives worker n the host id WORKER_UID_BASE + n. It is above all ids that login.defs, subuid and
-#: the container ranges of distributions use, and below 2^31.
+#: The host id of root's worker 0: above what login.defs, subuid and the containers of distributions use, below 2^31.
 WORKER_UID_BASE = 2_000_000_000
 
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2), Linux 4.9
@@ -27,15 +25,7 @@ CONTAINER_UID_BASE = 60_600
 
 
 def first_worker_id(maps: Iterable[str], workers: int) -> int:
-    """
-    Return the first of *workers* successive host ids that a daemon run by root can give to its workers.
-
-    Args:
-        maps: the texts of the daemon's /proc/self/uid_map and gid_map; it can't use ids outside of these maps.
-
-    Raises:
-        Unsupported: too few ids are mapped here.
-    """
+    """Return the first of *workers* successive host ids that root may give away, by the texts of its id maps."""
     spans = [[(int(first), int(first) + int(count)) for first, _, count in map(str.split, text.splitlines())]
              for text in maps]
     for base, end in ((WORKER_UID_BASE, 1 << 31), (CONTAINER_UID_BASE, 61_184)):
@@ -49,25 +39,15 @@ def first_worker_id(maps: Iterable[str], workers: int) -> int:
 
 def write_id_maps(pid: int, inside: int, host_uid: int, host_gid: int) -> None:
     """
-    Write id maps with one user and one group: *inside* in the user namespace of the process *pid* is *host_uid* and
-    *host_gid* on the host. user_namespaces(7)
-
-    Only a process in the parent of that namespace may write its maps. If the zygote has its own user namespace, that
-    one is the parent, and a child of the daemon enters it to write them; it may, because the daemon owns the namespace.
-
-    Raises:
-        KernelRefusal: a map can't be written; names the file and the errno.
+    Write id maps with one user and one group: *inside* in the user namespace of *pid* is *host_uid* and *host_gid* on
+    the host. Only a process in the parent of that namespace may write them: if the zygote has its own user namespace, a
+    child of the daemon enters it, and may, because the daemon owns it. KernelRefusal names the file and the errno.
     """
     write_maps(pid, f"{inside} {host_uid} 1", f"{inside} {host_gid} 1", setgroups=False)
 
 
 def write_maps(pid: int, uid_map: str, gid_map: str, *, setgroups: bool) -> None:
-    """
-    Write id maps as `write_id_maps` does, with the texts *uid_map* and *gid_map*.
-
-    Args:
-        setgroups: whether processes in the namespace may call setgroups(2).
-    """
+    """Write id maps as `write_id_maps` does. *setgroups*: processes in the namespace may call setgroups(2)."""
     rows = (*(() if setgroups else (("setgroups", "deny"),)), ("uid_map", uid_map), ("gid_map", gid_map))
     parent = _parent(pid)
     try:

@@ -1,10 +1,8 @@
 """
 A keeper, seen from the daemon: its channel, its process, and the sockets of its network namespace.
 
-Runs in:   the daemon.
-Owns:      the channel's ends, the keeper's pidfd, its devpts, its listeners where there is egress, a descriptor of its
-           namespace's /proc/net/sockstat, the files that tell jobs their limits, and the file of certificates that
-           jobs trust.
+Owns: the channel's ends, the keeper's pidfd, its devpts, its listeners where there is egress, a descriptor of its
+namespace's /proc/net/sockstat, the files that tell jobs their limits, and that of certificates they trust.
 """
 
 from __future__ import annotations
@@ -27,27 +25,14 @@ from leeward.worker.orphans import reap
 
 
 class Keeper:
-    """
-    One keeper.
-
-    Attributes:
-        pid: of the keeper; -1 until it was made.
-        gone: the keeper has ended, or will not be made.
-        devpts: a descriptor of the mount from which terminals are opened; -1 if sandboxes have none.
-        rested: `rest` was called.
-        proved: one of its runners has passed the whole self-check, so later ones needn't test the supervisor.
-        listeners: the sockets that the broker accepts from, in the order of `isolation.egress.steps`.
-    """
+    """One keeper. The broker accepts from its *listeners*, which are as `isolation.egress.steps` orders them."""
 
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
-        """
-        Args:
-            limits: with which the keeper makes the files that tell jobs their limits.
-        """
-        self.pid = -1
-        self.gone = False
+        """Make the channel; with *limits* the keeper makes the files that tell jobs theirs."""
+        self.pid = -1  # of the keeper; -1 until it was made
+        self.gone = False  # the keeper has ended, or will not be made
         self.listeners: list[int] = []
-        self.devpts = -1
+        self.devpts = -1  # a descriptor of the mount from which terminals are opened; -1 if sandboxes have none
         self.rested = self.proved = False
         self._reactor = reactor
         self._channel, self._far_end = Channel.pair()
@@ -60,10 +45,8 @@ class Keeper:
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
-        """Note that one of its runners is ready, and so has passed the whole self-check."""
+        """Note that one of its runners has passed the whole self-check: later ones needn't test the supervisor."""
         self.proved = True
-
-    # --- making ---------------------------------------------------------------
 
     def order(self, slot: int, entry: Entry) -> tuple[control.MakeKeeper, list[int]]:
         """Return the message that orders the keeper from the zygote, and the descriptors to send with it."""
@@ -71,48 +54,26 @@ class Keeper:
         return control.MakeKeeper(slot, entry.into >= 0, len(entry.attach)), fds
 
     def ordered(self) -> int:
-        """
-        Close the far end of the channel here: the order was sent, so the keeper has it.
-
-        Returns:
-            Our end. The worker watches it until `close`, and calls `receive` when it is readable.
-        """
+        """Close the far end of the channel: the order was sent. Returns our end, for the worker to watch."""
         self._far_end.close()
         return self._channel.fileno()
 
     def made(self, pid: int, pidfd: int) -> None:
-        """
-        Note that the keeper exists, and waits for its id maps. This object owns *pidfd* from now on, and the worker
-        watches it: when it is readable the keeper has ended, and the worker calls `collect`.
-        """
+        """Note that the keeper exists, and take *pidfd*; the worker watches it, and calls `collect` at its end."""
         self.pid, self._pidfd = pid, pidfd
 
     def map(self, inside: int, ids: tuple[int, int]) -> None:
-        """
-        Write the keeper's id maps, and let it continue.
-
-        Args:
-            inside: the uid and gid in its user namespace.
-            ids: uid and gid on the host.
-
-        Raises:
-            KernelRefusal, OSError: the maps can't be written, or the keeper is gone.
-        """
+        """Write the keeper's id maps, of *inside* to the host's *ids*, and let it continue; KernelRefusal, OSError."""
         self._sockets = os.open(f"/proc/{self.pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
         write_id_maps(self.pid, inside, *ids)
         self._channel.send(control.Mapped())
 
     def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """
-        Take the descriptors of the keeper, which serves from now on. This object owns *fds*: its devpts, if sandboxes
-        have terminals; the files of `machine.SIZED`, if jobs see them; the file of certificates, if there are
-        *certificates* that all jobs trust; and *listeners* listening sockets.
-
-        Returns:
-            Whether the listeners are there. If not, no descriptors were left for them.
-
-        Raises:
-            OSError: the certificates can't be written.
+        Take the descriptors of the keeper, which serves from now on: its devpts, if sandboxes have terminals; the files
+        of `machine.SIZED`, if jobs see them; the file of certificates, if there are *certificates* that all jobs trust;
+        and *listeners* sockets. Returns False if no descriptors were left for those; OSError if the certificates can't
+        be written.
         """
         ours = len(fds) - listeners
         if ours < 0 or self.listeners:
@@ -129,7 +90,8 @@ class Keeper:
         for fd in fds:
             os.close(fd)
         if certificates is not None:
-            self._begin_trust(certificates)
+            _write(self._trust, certificates, 0)
+            self._certificates = len(certificates)
         return True
 
     def abandon(self) -> None:
@@ -137,32 +99,19 @@ class Keeper:
         if self._pidfd < 0:
             self.gone = True
 
-    # --- messages -------------------------------------------------------------
-
     def receive(self) -> tuple[control.Message, list[int]] | None:
-        """
-        Receive the keeper's next message and its descriptors, which the caller owns; None when the keeper has ended.
-
-        Raises:
-            BlockingIOError: no message has come yet.
-            PeerError, OSError: as `Channel.receive`.
-        """
+        """The keeper's next message, with descriptors for the caller; None at its end. PeerError, OSError."""
         return self._channel.receive()
 
     def send(self, message: control.Message, fds: list[int]) -> None:
-        """
-        Send *message* and *fds* to the keeper.
-
-        Raises:
-            OSError: the channel is full, or the keeper has ended.
-        """
+        """Send *message* and *fds* to the keeper; OSError if the channel is full, or it has ended."""
         self._channel.send(message, fds)
 
     @point("worker.sockets")
     def sockets(self) -> int:
         """
-        Return the number of sockets in the keeper's network namespace, without its listeners. Counts also the ends of
-        TCP connections that the kernel keeps for a minute after they were closed. One read, 10 us.
+        Return the number of sockets in the keeper's network namespace, without its listeners, with the ends of TCP
+        connections that the kernel keeps for a minute after they were closed. One read, 10 us.
         """
         if self._sockets < 0:
             return 0
@@ -170,15 +119,8 @@ class Keeper:
         words = os.pread(self._sockets, 128, 0).split(maxsplit=11)
         return int(words[2]) + int(words[9]) - len(self.listeners)
 
-    # --- what its jobs see ----------------------------------------------------
-
     def show(self, limits: Limits) -> None:
-        """
-        Write the *limits* of the next job into the files from which programs read the machine's size.
-
-        Raises:
-            OSError: a file can't be written.
-        """
+        """Write the next job's *limits* into the files from which programs read the machine's size; OSError."""
         if limits is self._limits and self._shown:  # usual: the content needn't be made and compared
             return
         sizes = machine.sizes(limits)
@@ -191,17 +133,8 @@ class Keeper:
             os.ftruncate(fd, len(content))
         self._limits, self._shown = limits, sizes
 
-    def _begin_trust(self, certificates: bytes) -> None:
-        _write(self._trust, certificates, 0)
-        self._certificates = len(certificates)
-
     def trust(self, certificate: bytes) -> None:
-        """
-        Let the next job trust *certificate*, and no certificate of an earlier job.
-
-        Raises:
-            OSError: the certificate can't be written.
-        """
+        """Let the next job trust *certificate*, and no certificate of an earlier job; OSError."""
         os.ftruncate(self._trust, self._certificates)
         _write(self._trust, certificate, self._certificates)
 
@@ -211,8 +144,6 @@ class Keeper:
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
-
-    # --- the end --------------------------------------------------------------
 
     def close(self) -> None:
         """Close the channel. May be called repeatedly."""
@@ -241,19 +172,10 @@ class Keeper:
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 
 
-@point("worker.keeper")
-def make_keeper(reactor: Reactor, limits: Limits) -> Keeper:
-    """Return a new keeper's object, on the loop of its daemon. See `Keeper`."""
-    return Keeper(reactor, limits)
+make_keeper = point("worker.keeper")(Keeper)
 
 
 def _write(fd: int, data: bytes, at: int) -> None:
-    """
-    Write all of *data* at offset *at*.
-
-    Raises:
-        OSError: the file can't be written.
-    """
     rest = memoryview(data)
     while rest:
         count = os.pwrite(fd, rest, at)

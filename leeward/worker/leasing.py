@@ -1,11 +1,9 @@
 """
 Leases of a worker's runners to jobs, sessions and live sandboxes, one at a time.
 
-Runs in:   the daemon.
-
-Theory of operation. A worker has one job, session or live sandbox at a time. A runner is taken out of the store for it;
-the fast path may take the runner that is on offer by itself. After the answer the runner is killed. The worker is free
-again when no process of the runner is left, because two jobs of one worker share its user and network namespaces.
+Theory of operation. A runner is taken out of the store; the fast path may take the runner that is on offer by itself.
+After the answer the runner is killed. The worker is free again when no process of the runner is left, because two jobs
+of one worker share its user and network namespaces.
 """
 
 from __future__ import annotations
@@ -18,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 from leeward.errors import Bug
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import JobStart, Reactor
-from leeward.run.execution import Execution
+from leeward.run.execution import Caller, Execution
 from leeward.run.functions import execution_of
-from leeward.run.holder import Caller
 from leeward.run.lease import Lease
 from leeward.run.live import LiveRunner
-from leeward.run.placement import SHORT_OUTPUT
-from leeward.run.report import Report
+from leeward.run.report import SHORT_OUTPUT, Report
 from leeward.run.runner import Runner
 from leeward.run.states import RunnerEvent, RunnerState
 from leeward.spec.limits import Limits
@@ -34,44 +30,27 @@ from leeward.worker.orphans import reap_orphans
 from leeward.worker.terms import WorkerSettings
 
 if TYPE_CHECKING:
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
     from leeward.pool.workforce import Workforce
     from leeward.worker.worker import Worker
 
 _NO_LISTENERS = "no descriptors were left for its listeners"
-
 #: Seconds after an answer before its runner is ended, so that the client can run first; not if jobs wait.
 _COURTESY_S = 0.0005
-
 #: Seconds after which a runner that hasn't ended gets a full share of processor time, on a busy host.
 _PATIENCE_S = 0.1
 
 
 class Leasing:
-    """
-    The leases of one worker's runners.
-
-    Attributes:
-        execution: the job, session or sandbox that has a runner.
-        running: that runner, or the last one while it has processes.
-        offered: the runner that is on offer to the fast path.
-        clearing: the listeners can't be leased until the broker has cleared them.
-    """
-
     costs = "worker"
 
     def __init__(self, reactor: Reactor, worker: Worker, terms: WorkerSettings, pool: Workforce, arming: Arming) -> None:
         self._reactor, self._worker, self.terms, self._pool, self._arming = reactor, worker, terms, pool, arming
-        self.execution: Execution | Lease | LiveRunner | None = None
-        self.running: Runner | None = None
-        self.offered: Runner | None = None
-        self.clearing = False
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, which is reported to the worker."""
-        self._worker.broken(error)
-
-    # --- the fast path --------------------------------------------------------
+        self.broken = worker.broken
+        self.execution: Execution | Lease | LiveRunner | None = None  # the job, session or sandbox that has a runner
+        self.running: Runner | None = None  # that runner, or the last one while it has processes
+        self.offered: Runner | None = None  # the runner that is on offer to the fast path
+        self.clearing = False  # the listeners can't be leased until the broker has cleared them
 
     def offer(self) -> None:
         """Offer the next runner to the fast path, if the worker is free."""
@@ -94,13 +73,8 @@ class Leasing:
             if self._pool.fast_path is not None:
                 self._pool.fast_path.withdraw(runner.number)
 
-    # --- ways out -------------------------------------------------------------
-
     def stands(self, fds: list[int]) -> bool:
-        """
-        Give *fds* to the keeper, which has sent them and serves. Returns whether it has all its listeners and files; if
-        not, the worker retires.
-        """
+        """Give the keeper's *fds* to it: it serves. Returns whether it has all; if not, the worker retires."""
         ways_out = self.terms.ways_out
         try:
             why = "" if self._worker.keeper.ready(fds, ways_out.listeners, ways_out.certificates) else _NO_LISTENERS
@@ -122,8 +96,6 @@ class Leasing:
         """For the broker: no connection of the last job is left."""
         self.clearing = False
         self._reactor.soon(self._worker.go_on)
-
-    # --- leases ---------------------------------------------------------------
 
     def job_started(self, caller: Caller, start: JobStart) -> Execution:
         """Take over the job of *caller*, which the fast path has given to the runner on offer."""
@@ -151,14 +123,8 @@ class Leasing:
 
     def lease(self, limits: Limits, lost: Callable[[str], None], policy: Mapping[str, Any] | None = None) -> Lease:
         """
-        Give an armed runner to a session. Call only when `free`.
-
-        Args:
-            lost: called once, with the reason, when the session has lost the runner.
-            policy: its egress policy, if it isn't the pool's.
-
-        Raises:
-            LeewardError: the runner is gone, or can't be held to *limits*.
+        Give an armed runner to a session; call only when `free`. *lost* is called once, with the reason; *policy* is
+        its egress policy, if it isn't the pool's. LeewardError if the runner is gone, or can't be held to *limits*.
         """
         self.withdraw()
         runner = self._take(policy)
@@ -172,15 +138,7 @@ class Leasing:
         return lease
 
     def open(self, limits: Limits, lost: Callable[[str], None]) -> LiveRunner:
-        """
-        Keep an armed runner open for more processes. Call only when `free`.
-
-        Args:
-            lost: called once, with the reason, when the runner isn't open any more.
-
-        Raises:
-            LeewardError: the runner is gone, or can't be held to *limits*.
-        """
+        """Keep an armed runner open for more processes; otherwise as `lease`."""
         self.withdraw()
         runner = self._take()
         live = LiveRunner(self._reactor, runner, self.terms, self._worker.ids, self._worker.keeper,
@@ -203,10 +161,7 @@ class Leasing:
         in_any_case(self._arming.go_without, self._worker.group.rest, self._worker.keeper.rest)
 
     def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
-        """
-        Pass on a message of the keeper about a process of an open runner. If the runner isn't open any more, *fds* are
-        closed.
-        """
+        """Pass on a message of the keeper about a process of an open runner; if there is none, close *fds*."""
         if isinstance(self.execution, LiveRunner):
             self.execution.heard(message, fds)
             return
@@ -214,13 +169,11 @@ class Leasing:
             os.close(fd)
 
     def orphaned(self) -> None:
-        """Tell a live sandbox that the keeper is dead."""
         if isinstance(self.execution, LiveRunner):
             self.execution.orphaned()
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait for a worker."""
         return self._pool.crowded
 
     def _take(self, policy: Mapping[str, Any] | None = None) -> Runner:
@@ -232,8 +185,6 @@ class Leasing:
         if self._reactor.rouse is not None:
             self._reactor.rouse()
         return runner
-
-    # --- their end ------------------------------------------------------------
 
     def conclude(self, execution: Execution, report: Report) -> None:
         """For a job that is over: answer its client, and end its runner."""
@@ -249,7 +200,6 @@ class Leasing:
             self._reactor.after(_COURTESY_S, partial(self._after_job, execution.runner, patient=True))
 
     def gone(self, execution: Execution) -> None:
-        """For a job that was lost together with its runner."""
         in_any_case(partial(self.give_back, execution.runner), execution.caller.lost)
 
     def give_back(self, runner: Runner) -> None:
@@ -287,9 +237,8 @@ class Leasing:
 
     def _wait_no_longer(self, runner: Runner, reason: str) -> None:
         """
-        Answer the tenant of *runner* although processes of the runner haven't ended: they are frozen from outside
-        (cgroup version 1), or in a system call that no signal interrupts. They stay confined, and the worker stays
-        until they have ended.
+        Answer the tenant although processes of *runner* haven't ended: they are frozen from outside (cgroup version 1),
+        or in a system call that no signal interrupts. They stay confined, and the worker stays until they have ended.
         """
         if runner is self.running and self.execution is not None:
             self.execution.emptied(None, reason)

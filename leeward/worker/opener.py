@@ -1,11 +1,8 @@
 """
 The opener, seen from the daemon: started once the daemon is ready, sent orders, reaped when it has died, and started
-again for the next order.
+again for the next order. An order is answered once: by the opener's child that carries it out, or here after LATE_S.
 
-Runs in:   the daemon.
-Owns:      the process, its channel, and one socket for each order that has no answer yet.
-
-An order is answered once: by the opener's child that carries it out, or here after LATE_S seconds.
+Owns: the process, its channel, and one socket for each order that has no answer yet.
 """
 
 from __future__ import annotations
@@ -37,22 +34,12 @@ LATE_S = 10.0
 MOST_ORDERS, MOST_OF_USER = 32, 8
 
 _ROOM = 1 << 16
-
 #: Called with descriptors of the trees, which the callee owns, and device and inode of each; or with the failure.
 Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
 
 
-def _entry(control: int) -> str:
-    return f"from leeward.crossing import opener\nopener.main({control})\n"
-
-
 class Opener:
-    """
-    The opener's process, and the orders that it has.
-
-    Args:
-        own: returns the daemon's own sockets, which can't be mounted; others of leeward's are found by the opener.
-    """
+    """The opener's process, and its orders. *own* returns the daemon's own sockets, which can't be mounted."""
 
     def __init__(self, reactor: Reactor, own: Callable[[], Sequence[str]]) -> None:
         self._reactor, self._own = reactor, own
@@ -61,24 +48,15 @@ class Opener:
         self._orders: set[OpenerOrder] = set()
 
     def begin(self) -> None:
-        """
-        Start the process in advance, because a start takes as long as opening a dozen sandboxes. If that fails, the
-        first order starts it.
-        """
+        """Start the process in advance: it takes as long as opening a dozen sandboxes. Else the first order does."""
         with contextlib.suppress(OSError):
             self._there()
 
     def open(self, dock: int, folders: Sequence[Mapping[str, Any]], user: int, opened: Opened) -> OpenerOrder:
         """
-        Clone *folders*, whose descriptors a client has sent on the other end of the socket *dock*.
-
-        Args:
-            dock: stays the caller's, who may close it after the call.
-            folders: the fields of `spec.folders.Folder`.
-            user: the client's uid; its file system may never answer, and others have to get a turn.
-
-        Raises:
-            Busy: the opener can't take an order now, or no further one of this user.
+        Clone *folders* (fields of `spec.folders.Folder`), whose descriptors a client of uid *user* has sent on the
+        other end of the socket *dock*, which stays the caller's. Its file system may never answer, and others have to
+        get a turn: Busy if the opener can't take an order now, or no further one of this user.
         """
         if user and sum(order.user == user for order in self._orders) >= MOST_OF_USER:
             raise Busy(f"{MOST_OF_USER} sandboxes of user {user} are having folders opened already")
@@ -88,12 +66,7 @@ class Opener:
 
     def map(self, trees: Sequence[int], user: tuple[int, int], host: tuple[int, int],
             mapped: Opened) -> OpenerOrder:
-        """
-        Map ids in *trees*: the files of *user*, a uid and a gid, are shown as files of *host*.
-
-        Raises:
-            Busy: the opener can't take an order now.
-        """
+        """Show the files of *user*, a uid and a gid, in *trees* as files of *host*; Busy."""
         return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
 
     def _ask(self, order: Mapping[str, Any], fds: Sequence[int], done: Opened,
@@ -123,7 +96,8 @@ class Opener:
 
     def _there(self) -> socket.socket:
         if self._channel is None:
-            self._process, self._channel = bare.start(_entry)
+            self._process, self._channel = bare.start(
+                lambda control: f"from leeward.crossing import opener\nopener.main({control})\n")
             self._reactor.watch(self._channel.fileno(), READ, self._gone)
         return self._channel
 
@@ -200,5 +174,4 @@ class OpenerOrder:
             in_any_case(partial(self._reactor.forget, self._socket.fileno()), self._socket.close)
 
     def broken(self, error: Exception) -> None:
-        """For the barrier: a callback of ours has raised *error*."""
         self._finish(LeewardError(bug(error)))

@@ -1,8 +1,8 @@
 """
-Reaps processes whose parent has died, and which became the daemon's children.
+Reaps processes whose parent has died, and which became the daemon's children: it is a subreaper, and gets those of a
+dead zygote, keeper, opener, shard or command.
 
-Runs in:   the daemon, which is a subreaper: it gets the children of a dead zygote, keeper, opener, shard or command.
-Source:    prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
+Source: prctl(2) PR_SET_CHILD_SUBREAPER, waitid(2)
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from leeward.errors import SHORT
 
 #: LW_HELPER of _native/src/beside.h.
 _HELPER = "lw-helper"
-
 #: Children that we have started in sessions of their own, and that the code waits for which has started them.
 STARTED: set[int] = set()
 
@@ -32,12 +31,8 @@ def reap_orphans(alone: bool = False) -> bool:
     children of an opener, and whatever else the processes that we start have left. Code that waits for a process of
     ours has started it, in our session or in one of its own; an orphan is in the session of its dead parent, or in
     another pid namespace, or it leads a session and isn't of STARTED. So no wait of other code loses its process.
-
-    Args:
-        alone: all that this process starts in sessions of their own is in STARTED.
-
-    Returns:
-        False if there was no descriptor, or no memory, to look for all of them: call again later.
+    *alone*: all that this process starts in sessions of their own is in STARTED. Returns False if there was no
+    descriptor, or no memory, to look for all of them: call again later.
     """
     me, session = os.getpid(), os.getsid(0)
     complete, seen = True, set[int]()

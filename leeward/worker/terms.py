@@ -1,8 +1,4 @@
-"""
-The settings and objects that all workers of a pool share.
-
-Runs in:   the daemon, and `leeward run`.
-"""
+"""The settings and objects that all workers of a pool share."""
 
 from __future__ import annotations
 
@@ -10,108 +6,65 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leeward.dataclass import dataclass, field
-from leeward.protocols import Protocol
-from leeward.run.awake import Awake
+from leeward.run.live import Awake
 from leeward.run.runner import Denials
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:
     from leeward.pool.begin import Patience
-    from leeward.pool.ticket import Ticket
+    from leeward.pool.pool import Ticket
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Lent:
-    """
-    What belongs to one lease only.
-
-    Attributes:
-        variables: environment variables of its processes, beside those of all jobs.
-        certificate: of an authority that only this lease's processes trust, PEM; b"" for none.
-    """
+    """What belongs to one lease only. *variables*: environment variables of its processes, beside those of all jobs."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    certificate: bytes = b""
+    certificate: bytes = b""  # of an authority that only this lease's processes trust, PEM; b"" for none
 
 
 #: The usual value: no variables and no certificate.
 NOTHING_LENT = Lent()
 
 
-class WaysOut(Protocol):
+class WaysOut:
     """
-    The broker of a pool with egress. No call waits for it.
-
-    A worker's listeners have one lease at a time, which has the number of its runner. Connections that come without a
-    lease wait in the kernel's queue; at the end of a lease its connections are reset.
+    The broker, as the workers of a pool see it; this one is of a pool without egress. No call waits for it. A worker's
+    listeners have one lease at a time, which has the number of its runner. Connections that come without a lease wait
+    in the kernel's queue; at its end they are reset.
     """
 
-    @property
-    def listeners(self) -> int:
-        """The number of listeners of each keeper."""
-
-    @property
-    def certificates(self) -> bytes | None:
-        """The beginning of each worker's file of certificates; None if workers have no such file."""
+    listeners = 0  # of each keeper
+    certificates: bytes | None = None  # the beginning of each worker's file of certificates, if workers have one
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:
         """Pass the listeners of a worker's keeper to the broker. They stay open until `gone`."""
 
     def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
         """Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None."""
+        return NOTHING_LENT
 
     def owned(self, runner: int, owner: Ticket) -> None:
         """Note that the tenant of *runner* belongs to *owner*."""
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
-        """
-        End the lease: no process of the runner is left. Returns whether the listeners may be leased again at once; if
-        not, *cleared* is called when they may.
-        """
+        """End the lease. Returns whether the listeners are free at once; if not, *cleared* is called later."""
+        return True
 
     def gone(self, worker: object) -> None:
         """Forget the listeners of *worker*: its keeper has ended."""
 
 
-class NoWaysOut:
-    """Takes the place of the broker in a pool without egress."""
-
-    listeners = 0
-    certificates = None
-
-    def stand(self, worker: object, listeners: Sequence[int]) -> None: ...
-    def lease(self, worker: object, runner: int, policy: Mapping[str, Any] | None) -> Lent:
-        return NOTHING_LENT
-
-    def owned(self, runner: int, owner: Ticket) -> None: ...
-    def over(self, worker: object, cleared: Callable[[], None]) -> bool:
-        return True
-
-    def gone(self, worker: object) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """
-    What all workers of a pool have in common.
-
-    Attributes:
-        uid: of jobs, in their user namespace.
-        recycle_after: jobs after which a worker is replaced.
-        denials: the supervisor.
-        session_grace: seconds that a job of a session has after its time limit.
-        ways_out: the broker, where there is egress.
-        awake: live sandboxes that hold all their descriptors.
-    """
-
     limits: Limits
-    uid: int
+    uid: int  # of jobs, in their user namespace
     spares: int
-    recycle_after: int
+    recycle_after: int  # jobs after which a worker is replaced
     degraded: tuple[str, ...]
     patience: Patience
-    denials: Denials
+    denials: Denials  # the supervisor
     results: str = "auto"
-    session_grace: float = 0.0
-    ways_out: WaysOut = field(default_factory=NoWaysOut)
-    awake: Awake = field(default_factory=Awake)
+    session_grace: float = 0.0  # seconds that a job of a session has after its time limit
+    ways_out: WaysOut = field(default_factory=WaysOut)  # the broker, where there is egress
+    awake: Awake = field(default_factory=Awake)  # live sandboxes that hold all their descriptors

@@ -1,18 +1,15 @@
 """
 A worker: one keeper, its runners, and at most one job at a time.
 
-Runs in:   the daemon.
-
-Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper
-builds its template and serves. From then on the daemon keeps runners armed, one for the next
-job and `spares` more, and leases one per job, or to a session. A runner that has had a job is killed after the
-answer, and the next job's code is sent only when that runner's init is gone: two jobs of one worker share its
-user and network namespaces, so they must not overlap.
+Theory of operation. The zygote clones the keeper; the daemon writes its id maps; the keeper builds its template and
+serves. From then on the daemon keeps runners armed, one for the next job and `spares` more, and leases one per job, or
+to a session. A runner that has had a job is killed after the answer, and the next job's code is sent only when that
+runner's init is gone: two jobs of one worker share its user and network namespaces, so they must not overlap.
 
 Any failure of a keeper retires the whole worker, and its owner makes another. So does an exception in one of our own
 callbacks. The keeper is killed and its channel closed. Its runners die with it; their inits' pidfds show that, since
 the keeper can't report it any more. The worker is gone when no process and no group is left. Each step can be repeated,
-and all are repeated as long as something is left, because an exception in a callback may have come between two of them.
+and all are as long as something is left, because an exception in a callback may have come between two of them.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ from leeward.isolation.cgroup.entry import Leaf, WorkerGroup
 from leeward.loop.barrier import in_any_case
 from leeward.loop.reactor import READ, Reactor, Timer
 from leeward.points import point
-from leeward.run.births import stop_listening
-from leeward.run.runner import Runner
+from leeward.run.runner import Runner, stop_listening
 from leeward.run.states import RunnerEvent, RunnerState, after
 from leeward.run.verdict import bug
 from leeward.wire import control
@@ -43,16 +39,12 @@ if TYPE_CHECKING:
 
 #: Failed removals of groups, by errors other than EBUSY, after which a group is given up; and seconds between tries.
 _REMOVES, _REMOVE_S = 100, 0.05
-
 #: Seconds after which the steps of retiring are taken again when a callback has failed.
 _MEND_S = 0.5
-
 #: Seconds after a keeper's death until its inits, which die with it, are looked for.
 _ORPHANS_S = 0.1
 
 class WorkerState(enum.Enum):
-    """The life of a worker."""
-
     MAKING = "making"      # the zygote was asked for a keeper
     SERVING = "serving"    # the keeper is ready for orders
     RETIRING = "retiring"  # its channel is closed; its processes are ending
@@ -75,33 +67,23 @@ WORKER: Mapping[tuple[WorkerState, WorkerEvent], WorkerState] = {
 
 
 class Worker:
-    """
-    Attributes:
-        slot: its number in the pool; the cgroup and the host uid follow from it.
-        jobs: how many jobs the worker has run.
-        ids: the host's uid and gid of its processes.
-        keeper: makes its runners.
-        arming: the runners until they are in store.
-        leasing: the job, session or live sandbox that has one.
-        removal: removes the groups of runners that have ended.
-        outdated: another zygote has followed the one that made this worker's keeper.
-    """
+    """*slot*, its number in the pool, gives cgroup and host uid; *leasing* has the job, session or live sandbox."""
 
     costs = "worker"
-    outdated = False
+    outdated = False  # another zygote has followed the one that made this worker's keeper
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
                  owner: Workforce) -> None:
         self.slot, self.group = slot, group
-        self.jobs = 0
+        self.jobs = 0  # how many jobs the worker has run
         self.state = WorkerState.MAKING
-        self.keeper = make_keeper(reactor, terms.limits)
+        self.keeper = make_keeper(reactor, terms.limits)  # makes its runners
         self._reactor = reactor
-        self.ids = ids
+        self.ids = ids  # the host's uid and gid of its processes
         self._terms = terms
         self._owner = owner
-        self.removal = Removal(reactor, self._check, self._group_stays, self.broken)
-        self.arming = Arming(reactor, self, terms, owner)
+        self.removal = Removal(reactor, self._check, partial(owner.worker_failed, self, "cgroup"), self.broken)
+        self.arming = Arming(reactor, self, terms, owner)  # the runners until they are in store
         self.leasing = Leasing(reactor, self, terms, owner, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
         self._reason = ""  # to retire
@@ -126,8 +108,7 @@ class Worker:
         try:
             self.keeper.map(self._terms.uid, self.ids)
         except (KernelRefusal, OSError) as error:
-            # Reported as a failure: maps that can't be written once can't be written the next time, so the next try has
-            # to wait.
+            # Reported as a failure, so that the next try, which will fail as well, waits.
             self._owner.worker_failed(self, "namespaces", f"id maps: {error}")
             self.retire(f"id maps: {error}")
 
@@ -162,11 +143,8 @@ class Worker:
             case _:
                 self.retire(f"keeper says {type(message).__name__}")
 
-    # --- its runners ----------------------------------------------------------
-
     @property
     def armed(self) -> int:
-        """How many runners wait for a job."""
         return len(self.arming.store)
 
     # --- jobs -----------------------------------------------------------------
@@ -184,7 +162,6 @@ class Worker:
 
     @property
     def overdue(self) -> bool:
-        """Whether the worker has run `recycle_after` jobs."""
         return self.jobs >= self._terms.recycle_after
 
     @property
@@ -319,9 +296,6 @@ class Worker:
         if not reap_orphans() or self.arming.runners:
             self._reactor.after(AGAIN_MOST_S, self._reap_orphans)
 
-    def _group_stays(self, message: str) -> None:
-        self._owner.worker_failed(self, "cgroup", message)
-
     def _check(self) -> None:
         """If nothing is left, the worker is gone."""
         if self.state is WorkerState.RETIRING and self.keeper.gone and not self.arming.runners and not self.removal:
@@ -334,8 +308,6 @@ class Worker:
 
     def _happen(self, event: WorkerEvent) -> None:
         self.state = after("worker", WORKER, self.state, event)
-
-    # --- when a callback has failed -------------------------------------------
 
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""
@@ -352,26 +324,18 @@ class Worker:
 
 
 class Removal:
-    """
-    The groups of one worker's runners.
-
-    Args:
-        emptied: called when a group was removed that couldn't be removed at first.
-        failed: called with the reason why a group can't be removed.
-        broken: called with an exception that a callback has raised.
-    """
+    """The groups of a worker's runners. *emptied*: one was removed that couldn't be; *failed*: why one can't be."""
 
     costs = "worker"
 
     def __init__(self, reactor: Reactor, emptied: Callable[[], None], failed: Callable[[str], None],
                  broken: Callable[[Exception], None]) -> None:
         self._reactor, self._emptied, self._failed = reactor, emptied, failed
-        self._broken = broken
+        self.broken = broken
         self._left: list[Runner] = []
         self._refusals = 0
 
     def __bool__(self) -> bool:
-        """Whether any group is left."""
         return bool(self._left)
 
     def dispose(self, runner: Runner) -> None:
@@ -404,7 +368,3 @@ class Removal:
                 return False
             self._failed(f"a group stays: {error}")
             return True
-
-    def broken(self, error: Exception) -> None:
-        """For the barrier: a callback has raised *error*, which is reported to the worker."""
-        self._broken(error)

@@ -395,7 +395,7 @@ BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/interrupts.py", "cli/leeward_cli/
                               "leeward/approvals/agent.py"), "os.kill(os.getpid(),"),
              "leeward/_native/src/threads.c": "SYS_tgkill, getpid(),",
              "leeward/approvals/git/git_host.py": "os.killpg(child.pid,",
-             "leeward/pool/sources.py": "os.killpg(self._process.pid,"}
+             "leeward/pool/ways_out.py": "os.killpg(self._process.pid,"}
 #: Programs that `leeward selftest` runs as jobs.
 JOBS = "selftest/attacks.py"
 

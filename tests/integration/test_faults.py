@@ -33,7 +33,7 @@ from leeward.daemon.telling import exporter as exporter_module
 from leeward.daemon.telling.log import log
 from leeward.dataclass import replace
 from leeward.loop import reactor as reactor_module
-from leeward.pool import branch as branch_module
+from leeward.pool import branches as branches_module
 from leeward.pool import pool as pool_module
 from leeward.pool import workforce as workforce_module
 from leeward.pool import zygotes as zygotes_module
@@ -54,7 +54,7 @@ QUICK = [
     (reactor_module, "_PAUSE_S", 0.005), (reactor_module, "_PAUSE_MOST_S", 0.05),
     (pool_module, "_MEND_S", 0.01), (pool_module, "_AGAIN_S", 0.1), (workforce_module, "_BACKOFF_S", 0.005),
     (workforce_module, "_BACKOFF_MOST_S", 0.1),
-    (worker_module, "_MEND_S", 0.01), (branch_module, "_MEND_S", 0.01), (zygotes_module, "_BACKOFF_S", 0.01),
+    (worker_module, "_MEND_S", 0.01), (branches_module, "_MEND_S", 0.01), (zygotes_module, "_BACKOFF_S", 0.01),
     (server_module, "_PAUSE_S", 0.01), (server_module, "SWEEP_S", 0.05), (exporter_module, "LIFE_S", 0.5),
     (ending, "FLUSH_S", 0.1), (ending, "SETTLE_S", 0.1), (ending, "DRAIN_S", 0.5),
 ]

@@ -12,7 +12,7 @@ import pytest
 from kit.box import PATIENCE_S, Box
 from kit.sessions import Wire
 from leeward.loop.native import NativeReactor
-from leeward.pool.fresh import FreshZygotes
+from leeward.pool.zygotes import FreshZygotes
 from leeward.run.report import Report
 from leeward.spec.job import Job
 

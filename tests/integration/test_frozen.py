@@ -95,8 +95,8 @@ def test_a_frozen_process_of_a_sandbox_costs_one_worker_until_it_thaws() -> None
         box.engine.patience.keeper = 0.3
         process = live.start("sh", "-c", "echo started; while :; do :; done")
         process.says("started")
-        live.until(lambda: process.process._host_pid > 0)
-        pid = process.process._host_pid
+        live.until(lambda: process.process.host_pid > 0)
+        pid = process.process.host_pid
         with frozen(pid, 1):
             live.runner.end("enough")
             live.until(lambda: bool(live.lost))

@@ -19,7 +19,7 @@ from kit.box import PATIENCE_S, Box
 from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
 from leeward.outcome import Outcome, Result
 from leeward.pool import pool as pool_module
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.run.report import Report
 from leeward.run.runner import Runner, job_of
 from leeward.run.states import RunnerState

@@ -28,7 +28,7 @@ from leeward.loop.native import NativeReactor
 from leeward.outcome import Outcome
 from leeward.pool.quotas import Quota, Quotas
 from leeward.pool.sessions import SessionState
-from leeward.run import output_watch
+from leeward.run import output
 from leeward.run.runner import job_of
 from leeward.wire.frames import FrameReader, decode, encode
 
@@ -134,7 +134,7 @@ def test_the_books_of_many_short_jobs(wire: Wire, monkeypatch: pytest.MonkeyPatc
 
 def test_a_drain_while_a_session_has_a_job(monkeypatch: pytest.MonkeyPatch):
     """It is answered; the next one is not taken, not even by the fast path, on which the job stays here."""
-    monkeypatch.setattr(output_watch, "_FLOOD_LOOK_S", 3600.0)
+    monkeypatch.setattr(output, "_FLOOD_LOOK_S", 3600.0)
     drained: list[int] = []
     with Box(pool_size=2, spares=0, max_sessions=1, reactor=NativeReactor("auto", fast_path=True)) as box, \
             Wire(box) as wire:
@@ -204,7 +204,7 @@ def test_a_death_ends_one_session(wire: Wire, target: str, when: str):
     runner = worker.leasing.running
     assert runner is not None
     running = peer.send("execute", session=number, code=b"import time; time.sleep(60)") if "running" == when else 0
-    wire.until(lambda: not running or worker.leasing.execution._turn is not None)  # type: ignore[union-attr]  # it is a lease
+    wire.until(lambda: not running or worker.leasing.execution.turn is not None)  # type: ignore[union-attr]  # it is a lease
     os.kill({"job": job_of(runner.pid), "init": runner.pid, "keeper": worker.keeper.pid}[target], signal.SIGKILL)
     if running:
         got = peer.wait(running)["ok"]
@@ -279,7 +279,7 @@ except KeyboardInterrupt:
     print('caught')
 """)
     lease = next(worker.leasing.execution for worker in wire.box.engine.main.pool.workforce.workers if worker.busy)
-    wire.until(lambda: lease._turn is not None and lease._turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
+    wire.until(lambda: lease.turn is not None and lease.turn.output.out.length > 0)  # type: ignore[union-attr]  # it is a lease
     peer.ask("interrupt", session=number)
 
     got = peer.wait(job)["ok"]

@@ -18,7 +18,7 @@ from leeward.isolation import backstage, interpreter
 from leeward.spec import profiles
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import View
-from leeward.worker.process import BackstageProcess
+from leeward.worker.hatch import BackstageProcess
 
 PROGRAM = "import os; print(set(os.listdir('/proc/self/fd')) - {{'4'}}, os.getcwd(), flush=True); os.read({0}, 1)"
 

@@ -9,8 +9,8 @@ import pytest
 from kit.box import PATIENCE_S, Box
 from leeward.errors import BadRequest, Busy, QueueTimeout
 from leeward.outcome import Outcome
+from leeward.pool.pool import Ticket
 from leeward.pool.quotas import Quota, Quotas
-from leeward.pool.ticket import Ticket
 from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import MIB, Limits

@@ -11,7 +11,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.run.errand import Errand
+from leeward.run.execution import Errand
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 

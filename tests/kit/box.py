@@ -43,8 +43,8 @@ from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.worker import hatch
+from leeward.worker.hatch import BackstageProcess
 from leeward.worker.keeper import Keeper
-from leeward.worker.process import BackstageProcess
 
 TESTS = Path(__file__).resolve().parents[1]
 

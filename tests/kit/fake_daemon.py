@@ -19,8 +19,7 @@ from leeward.errors import Busy, Refused
 from leeward.loop.fast_path import ReplyAddress
 from leeward.loop.reactor import READ, JobStart, Reactor
 from leeward.outcome import Outcome, Result
-from leeward.pool.seats import Seat
-from leeward.pool.sessions import PoolSession
+from leeward.pool.sessions import PoolSession, Seat
 from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits

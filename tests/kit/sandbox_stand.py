@@ -31,7 +31,7 @@ from leeward.isolation import terminals
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Usage
 from leeward.loop.reactor import READ, Reactor
-from leeward.pool.seats import Seat
+from leeward.pool.sessions import Seat
 from leeward.run.calls import CallProcess
 from leeward.run.launch import Command, Exit, Stdio
 from leeward.run.verdict import Stop

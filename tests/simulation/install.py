@@ -11,7 +11,7 @@ from typing import Any
 
 from leeward.daemon.serving import connection, flight, inbox, operations, peers, rounds, server
 from leeward.loop import native
-from leeward.run import births, errand, execution, functions, lease, output, output_watch, reply, report, runner
+from leeward.run import execution, functions, lease, output, reply, report, runner
 from leeward.sandboxes import streams
 from leeward.worker import arming, keeper, worker
 
@@ -65,14 +65,12 @@ def installed(host: Host) -> Iterator[None]:
     os_, signal_, select_ = Os(kernel), Signal(kernel), Select(kernel)
     pairs = type("Channel", (), {"pair": staticmethod(_pairs(host))})
     places: list[tuple[Any, dict[str, Any]]] = [
-        (execution, {"os": os_}), (errand, {"os": os_, "unread": kernel.unread}), (functions, {"os": os_}),
-        (output_watch, {"unread": kernel.unread}),
+        (execution, {"os": os_, "unread": kernel.unread}), (functions, {"os": os_}),
         (reply, {"os": os_}),
         (lease, {"os": os_, "select": select_, "signal": signal_, "unread": kernel.unread}),
         (output, {"os": os_, "fcntl": Fcntl(), "unread": kernel.unread, "widen": lambda *_: None,
                   "memory_file": lambda _: kernel.open(Memory())}),
         (runner, {"os": os_, "select": select_, "signal": signal_, "job_of": lambda pid: pid + 1}),
-        (births, {"os": os_}),
         (report, {"os": os_}),
         (streams, {"os": os_, "fcntl": Fcntl(), "memory_file": lambda _: kernel.open(Memory())}),
         (keeper, {"os": os_, "signal": signal_, "Channel": pairs, "write_id_maps": _no_maps(host),

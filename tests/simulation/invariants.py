@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leeward.daemon.serving import connection
-from leeward.pool.relief import SURPLUS
+from leeward.pool.begin import SURPLUS
 from leeward.pool.sessions import SessionState
 from leeward.sandboxes.registry import State
 
@@ -88,7 +88,7 @@ def _check_sessions(world: World, one: connection.Connection) -> None:
     now = world.kernel.time
     for number, held in one._flight.sessions._held.items():
         session = held.session
-        if SessionState.RUNNING is session.state and (session._lease is None or session._lease._turn is None):
+        if SessionState.RUNNING is session.state and (session._lease is None or session._lease.turn is None):
             raise Wrong(f"session {number} runs, and has no job")
         if SessionState.IDLE is session.state and now - session.since > held.idle + _SWEEP_S:
             raise Wrong(f"session {number} had no job for {now - session.since:.1f} s, of {held.idle:g}")

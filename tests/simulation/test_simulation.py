@@ -8,10 +8,8 @@ import pytest
 
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
-from leeward.pool.pool import Pool
-from leeward.pool.seats import Seat
-from leeward.pool.sessions import PoolSession
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Pool, Ticket
+from leeward.pool.sessions import PoolSession, Seat
 from leeward.sandboxes.desk import Desk
 from leeward.sandboxes.registry import Registry
 from simulation.shrink import shrunk

@@ -19,7 +19,7 @@ ROOT = Path(leeward.__file__).parent
 
 #: Where bytes of sandboxes, of hosts and of models' clients are read.
 PLACES = ("egress", "approvals", "audit", "faces", "integrations", "wire", "pool/broker.py", "pool/egress_record.py",
-          "pool/fetches.py", "pool/seals.py", "pool/sources.py", "client/egress_asks.py", "client/fetching.py")
+          "pool/seals.py", "pool/ways_out.py", "client/egress_asks.py", "client/fetching.py")
 
 #: Functions that may show the text of an exception that isn't ours, and why.
 ALLOWED = {

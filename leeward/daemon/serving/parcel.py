@@ -16,8 +16,7 @@ from leeward.dataclass import dataclass, field
 from leeward.errors import SHORT, BadRequest
 from leeward.loop.reactor import Stream
 from leeward.outcome import Result
-from leeward.run.placement import LARGE_REPLY, PLACEMENTS
-from leeward.run.report import Arena, Report
+from leeward.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
 from leeward.wire.answers import Place, encode_result
 from leeward.wire.bundles import size_of
 from leeward.wire.fields import MAX_PIECE

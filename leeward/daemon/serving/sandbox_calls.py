@@ -26,10 +26,9 @@ from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, R
 from leeward.loop.barrier import in_any_case, nothing
 from leeward.loop.closing import guarded
 from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.fetches import failed
-from leeward.run.placement import INLINE
+from leeward.pool.broker import failed
 from leeward.run.porter import PorterRefusal
-from leeward.run.report import Arena
+from leeward.run.report import INLINE, Arena
 from leeward.run.verdict import bug
 from leeward.sandboxes.desk import Desk, SandboxEntry
 from leeward.sandboxes.mounting import LayerChange, Mounts, hide_names, keep

@@ -22,8 +22,8 @@ from leeward.daemon.telling.observer import Observer
 from leeward.errors import BadRequest, Busy
 from leeward.loop.reactor import Reactor, Repeating
 from leeward.pool.asks import AskBook
+from leeward.pool.broker import Answered
 from leeward.pool.egress_record import EgressRecord
-from leeward.pool.fetches import Answered
 from leeward.pool.quotas import NONE, Quotas
 from leeward.run.report import Arena
 from leeward.sandboxes.desk import Desk
@@ -32,7 +32,7 @@ from leeward.spec.peers import credentials, is_outside, said_of_peer
 from leeward.spec.pool_key import PoolKey
 
 if TYPE_CHECKING:
-    from leeward.pool.branch import Branch
+    from leeward.pool.branches import Branch
     from leeward.pool.pool import Pool
 
 #: Seconds between sweeps, and so the precision of the connections' deadlines.

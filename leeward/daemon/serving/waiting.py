@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.protocols import Protocol
 from leeward.run.output import Output
 from leeward.spec.job import Functions

@@ -33,10 +33,10 @@ from leeward.errors import LeewardError, PeerError
 from leeward.loop.barrier import nothing
 from leeward.loop.native import NativeReactor
 from leeward.loop.reactor import Repeating
-from leeward.pool import ticket
 from leeward.pool.begin import begin
+from leeward.pool.branches import memory_of
 from leeward.pool.engine import Engine
-from leeward.pool.memory import memory_of
+from leeward.pool.pool import interleave
 from leeward.pool.quotas import Quotas
 from leeward.pool.watchdog import Watchdog
 
@@ -75,7 +75,7 @@ class ShardProcess:
     def run(self) -> None:
         """Serve until the daemon says otherwise, or is gone; LeewardError if it can't start, and nothing of it is left."""
         config = self._config
-        ticket.interleave(self._number, config.shards, self._lives)
+        interleave(self._number, config.shards, self._lives)
         bootstrap = begin(early.settings(own_part(config, self._number)))
         try:
             settings = early.settings(own_part(config, self._number))

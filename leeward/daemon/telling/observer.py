@@ -23,7 +23,7 @@ from leeward.daemon.telling.metrics import Metrics
 from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, quoted
 from leeward.loop.reactor import Reactor
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.run.report import Report
 from leeward.spec.writers import cure, others_write
 from leeward.supervisor import Denied

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from leeward.pool.backlog import JOBS, REMEMBERED, Backlog
+from leeward.pool.admission import JOBS, REMEMBERED, Backlog
 from leeward.pool.line import FairQueue
 
 DELAY = 0.1

@@ -13,8 +13,7 @@ import pytest
 from leeward.isolation.egress import EgressPlan
 from leeward.pool import egress_record, seals
 from leeward.pool.egress_record import EVERYBODY, EgressRecord
-from leeward.pool.sources import OpenSeal
-from leeward.pool.ways_out import LeaseSeals, PoolWays
+from leeward.pool.ways_out import LeaseSeals, OpenSeal, PoolWays
 from leeward.spec.egress_tls import Seal
 from leeward.wire.egress_control import VERDICTS, Decided
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leeward.errors import Busy, PeerError
-from leeward.pool.fetches import MOST_OF_USER, Fetches
+from leeward.pool.broker import MOST_OF_USER, Fetches
 from leeward.wire.egress_control import FetchAnswer
 
 FAILED = {"failed": "dns", "message": "no", "url": "", "sent": False}

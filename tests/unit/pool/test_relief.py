@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from leeward.pool.relief import SURPLUS, may_go, superfluous, vacancy
+from leeward.pool.begin import SURPLUS
+from leeward.pool.workforce import may_go, superfluous, vacancy
 from leeward.worker.worker import WorkerState
 
 

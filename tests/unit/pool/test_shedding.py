@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from leeward.errors import Busy
-from leeward.pool.shedding import LAPSE_S, MOST, Shedding
+from leeward.pool.admission import LAPSE_S, MOST, Shedding
 
 WHY = Busy("all workers are busy", retry_after=0.01)
 OWNER, GUEST = 1000, 1001

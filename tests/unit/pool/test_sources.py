@@ -10,8 +10,8 @@ import pytest
 
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
-from leeward.pool import seals, sources
-from leeward.pool.sources import OpenSeal
+from leeward.pool import seals, ways_out
+from leeward.pool.ways_out import OpenSeal
 from leeward.spec.egress import Secret, parse_policy
 from leeward.spec.egress_tls import Seal
 from leeward.spec.sandbox import TRUST, Bind, SandboxSpec, Scratch, Symlink, Text, View, has_trust
@@ -67,7 +67,7 @@ def test_a_failed_source_is_logged_without_its_value(source: str, lines: int) ->
 
 
 def test_a_command_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "COMMAND_S", 0.05)
+    monkeypatch.setattr(ways_out, "COMMAND_S", 0.05)
     log = Log()
 
     assert b"" == told("command:sleep 3600", log, 2)

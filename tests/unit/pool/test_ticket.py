@@ -7,7 +7,7 @@ import os
 import pytest
 
 from leeward.outcome import Outcome, Result
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.run.report import Arena, Report
 from leeward.spec.job import Job
 

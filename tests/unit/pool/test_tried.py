@@ -10,16 +10,16 @@ import pytest
 
 from leeward.dataclass import replace
 from leeward.isolation import interpreter
-from leeward.pool import tried
+from leeward.pool import begin
 from leeward.pool.begin import Settings, spec_of
 from leeward.worker import bare
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    tried.is_coverable.cache_clear()
+    begin.is_coverable.cache_clear()
     yield
-    tried.is_coverable.cache_clear()
+    begin.is_coverable.cache_clear()
 
 
 def on(monkeypatch: pytest.MonkeyPatch, release: str, status: int | Exception) -> list[bool]:
@@ -32,7 +32,7 @@ def on(monkeypatch: pytest.MonkeyPatch, release: str, status: int | Exception) -
             raise status
         return subprocess.CompletedProcess([], status)
 
-    monkeypatch.setattr(tried.os, "uname", lambda: replaced(release))
+    monkeypatch.setattr(begin.os, "uname", lambda: replaced(release))
     monkeypatch.setattr(subprocess, "run", run)
     return tries
 
@@ -45,7 +45,7 @@ class replaced:
 @pytest.mark.parametrize("release", ["5.10.0-33-amd64", "6.1.0", "6.18.44-fc-v669"])
 def test_no_cover_is_tried_on_kernels_known_to_work(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     tries = on(monkeypatch, release, bare.REFUSED)
-    assert tried.is_coverable()
+    assert begin.is_coverable()
     assert not tries
 
 
@@ -55,13 +55,13 @@ def test_no_cover_is_tried_on_kernels_known_to_work(monkeypatch: pytest.MonkeyPa
 def test_a_newer_kernel_is_asked_once(monkeypatch: pytest.MonkeyPatch, status: int | Exception, answer: bool) -> None:
     """A try that says nothing leaves the answer to the first runner, which fails aloud."""
     tries = on(monkeypatch, "7.3.4+deb13-amd64", status)
-    assert [answer] * 2 == [tried.is_coverable(), tried.is_coverable()]
+    assert [answer] * 2 == [begin.is_coverable(), begin.is_coverable()]
     assert [True] == tries
 
 
 def test_a_release_without_numbers_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     tries = on(monkeypatch, "next", bare.REFUSED)
-    assert not tried.is_coverable()
+    assert not begin.is_coverable()
     assert tries
 
 
@@ -69,7 +69,7 @@ def test_a_sandbox_has_processes_alone_there(monkeypatch: pytest.MonkeyPatch) ->
     """And everything else that it would have."""
     on(monkeypatch, "7.3.4+deb13-amd64", bare.REFUSED)
     spec = spec_of(Settings(), interpreter.find(), memory_counted=True, pinned=False)
-    without = tried.with_what_can_be_covered(spec)
+    without = begin.with_what_can_be_covered(spec)
     assert spec.view.proc
     assert ((), ()) == (without.view.proc, without.view.proc_live)
     assert spec == replace(without, view=replace(without.view, proc=spec.view.proc, proc_live=spec.view.proc_live))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leeward.run.awake import QUIET_S, Awake
+from leeward.run.live import QUIET_S, Awake
 
 
 class Clock:

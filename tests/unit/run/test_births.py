@@ -11,7 +11,7 @@ import pytest
 from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
 from leeward.loop.reactor import Reactor
-from leeward.run import births
+from leeward.run import runner as births
 from leeward.run.runner import Runner
 from leeward.wire import control
 

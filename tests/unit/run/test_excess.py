@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from leeward.run.excess import EXCESS_CHUNK, NOTE_ROOM, Ends, ends_of, pause
+from leeward.run.output import EXCESS_CHUNK, NOTE_ROOM, Ends, ends_of, pause
 
 
 @pytest.mark.parametrize(("limit", "most"), [(0, 0), (1, 0), (10, 5), (1 << 20, 1 << 19), (1 << 30, 1 << 20)])

@@ -14,7 +14,7 @@ from leeward.client.arena import SEALS
 from leeward.daemon.serving.parcel import pack
 from leeward.errors import PeerError
 from leeward.outcome import Outcome, Result
-from leeward.run import files_behind
+from leeward.run import reply
 from leeward.run.reply import REPLY_CHUNK, ReplyReader
 from leeward.run.report import Report
 from leeward.spec.job import Job
@@ -85,13 +85,13 @@ def test_files_stay_in_memory_where_no_memory_file_can_be_made(pipe: tuple[int, 
     def none(_name: str) -> int:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(files_behind, "memory_file", none)
+    monkeypatch.setattr(reply, "memory_file", none)
     reader = ReplyReader(JOB)
 
     assert read(reader, pipe, b"".join(wire.reply_pieces(0, None, None, FILES)))
     assert (FILES, None) == (reader.parsed().files, reader.give_files())
     with pytest.raises(OSError, match=os.strerror(error)):
-        files_behind.FilesBehind({"a": MAX_REPLY + 1})
+        reply.FilesBehind({"a": MAX_REPLY + 1})
 
 
 def test_more_than_a_job_may_bring_is_refused_before_any_of_it_comes(pipe: tuple[int, int]) -> None:

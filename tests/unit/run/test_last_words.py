@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from leeward.run.last_words import read
+from leeward.run.verdict import read
 
 PACKAGE = "/opt/leeward"
 

@@ -32,7 +32,7 @@ def test_a_runner_on_offer_and_a_job_that_runs_are_taken_back() -> None:
     lease.take_back()
     assert [RUNNER] == told
     turn: Any = SimpleNamespace(take_back=lambda: told.append("the job"))
-    lease._turn = turn
+    lease.turn = turn
     lease.take_back()
     assert [RUNNER, "the job"] == told
 

@@ -14,7 +14,7 @@ import pytest
 import leeward
 from kit import features
 from leeward.run.output import Output, unread
-from leeward.run.placement import PLACEMENTS, inline_bytes
+from leeward.run.report import PLACEMENTS, inline_bytes
 from leeward.wire.frames import MAX_REPLY
 
 INLINE = PLACEMENTS["auto"].output

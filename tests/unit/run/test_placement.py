@@ -9,9 +9,9 @@ import pytest
 
 from kit.features import ROOT
 from leeward.daemon.serving import sandbox_calls
-from leeward.run import output, placement
+from leeward.run import output, report
 from leeward.run.output import Output
-from leeward.run.placement import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
+from leeward.run.report import INLINE, LARGE_REPLY, PLACEMENTS, SHORT_OUTPUT, inline_bytes
 from leeward.sandboxes.streams import KeptOutput
 from leeward_cli.options import DAEMON
 
@@ -29,14 +29,14 @@ def test_the_default_is_one_number() -> None:
     assert output._READ >= INLINE  # all of a short job's by one
     [option] = [option for option in DAEMON if "--results" == option.name]
     assert isinstance(option.kind, tuple)
-    assert set(PLACEMENTS) == set(placement.RESULTS) == set(option.kind)
+    assert set(PLACEMENTS) == set(report.RESULTS) == set(option.kind)
 
 
 def test_no_other_module_decides_the_placement() -> None:
     """No other module has a constant of one of these names."""
     for source in (ROOT / "leeward").rglob("*.py"):
         defined = set(re.findall(r"^_?([A-Z_]+)\b[^=\n]*=(?!=)", source.read_text(), re.MULTILINE)) & NAMES
-        assert not defined or "placement.py" == source.name, source
+        assert not defined or "report.py" == source.name, source
 
 
 def test_the_fast_path_sends_less_than_that_in_its_answer() -> None:

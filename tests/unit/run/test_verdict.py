@@ -7,8 +7,7 @@ import signal
 import pytest
 
 from leeward.outcome import EXIT_TIMED_OUT, JobError, Limit, Outcome
-from leeward.run.last_words import Fault
-from leeward.run.verdict import Stop, Verdict, ended, may_be_fault, overdue, stopped
+from leeward.run.verdict import Fault, Stop, Verdict, ended, may_be_fault, overdue, stopped
 
 
 @pytest.mark.parametrize(("number", "traced"), [(signal.SIGSEGV, True), (signal.SIGABRT, True), (signal.SIGKILL, False),

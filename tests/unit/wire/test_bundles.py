@@ -124,7 +124,7 @@ def test_only_a_job_that_may_show_results_has_the_larger_bound() -> None:
 
 def test_the_largest_answer_fits_into_a_reply() -> None:
     """With the output that goes with it, whatever the operator has chosen."""
-    from leeward.run.placement import PLACEMENTS
+    from leeward.run.report import PLACEMENTS
 
     most = max(each.output_beside_files for each in PLACEMENTS.values())
     half = bytes(bundles.MAX_TOTAL // 2)

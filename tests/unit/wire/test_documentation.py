@@ -15,7 +15,7 @@ from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
 from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
-from leeward.run.placement import LARGE_REPLY, PLACEMENTS
+from leeward.run.report import LARGE_REPLY, PLACEMENTS
 from leeward.sandboxes import files as sandbox_files
 from leeward.sandboxes import kernel, program, registry, sandbox, streams
 from leeward.sandboxes.registry import Reason

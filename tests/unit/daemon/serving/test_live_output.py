@@ -11,8 +11,8 @@ import pytest
 
 from leeward.daemon.serving.waiting import LiveOutput
 from leeward.errors import BadRequest
+from leeward.pool.pool import Ticket
 from leeward.pool.sessions import Cancellable
-from leeward.pool.ticket import Ticket
 from leeward.run.execution import Execution
 from leeward.run.output import Output
 from leeward.spec.job import Job

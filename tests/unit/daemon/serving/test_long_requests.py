@@ -19,7 +19,7 @@ from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
-from leeward.run.errand import MOST, Errand
+from leeward.run.execution import MOST, Errand
 from leeward.spec.job import Job
 from leeward.wire.frames import encode
 from leeward.wire.job import job_frame, job_pieces

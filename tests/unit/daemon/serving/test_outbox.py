@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leeward.daemon.serving.parcel import Outbox, Parcel
-from leeward.run.placement import LARGE_REPLY as LARGE
+from leeward.run.report import LARGE_REPLY as LARGE
 
 
 class Stream:

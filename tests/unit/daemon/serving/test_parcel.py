@@ -10,9 +10,8 @@ import pytest
 from leeward.daemon.serving import parcel as parcels
 from leeward.daemon.serving.parcel import Parcel, pack
 from leeward.outcome import Outcome, Result
-from leeward.run.placement import LARGE_REPLY as LARGE
-from leeward.run.placement import PLACEMENTS
-from leeward.run.report import Report
+from leeward.run.report import LARGE_REPLY as LARGE
+from leeward.run.report import PLACEMENTS, Report
 from leeward.wire import bundles
 from leeward.wire.frames import MAX_REPLY, decode
 

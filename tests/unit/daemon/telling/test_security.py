@@ -26,7 +26,7 @@ from leeward.daemon.telling.observer import (
 from leeward.errors import BadRequest
 from leeward.loop.reactor import Reactor
 from leeward.outcome import Limit, Outcome, Result
-from leeward.pool.ticket import Ticket
+from leeward.pool.pool import Ticket
 from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.supervisor import Denied
