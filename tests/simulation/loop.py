@@ -287,7 +287,7 @@ class Loop:
         """For the fast path: a job's reply."""
         self._use(Slot(fd, reply=True))
 
-    def stream(self, fd: int, number: int, *, reading: bool = True) -> None:
+    def stream(self, fd: int, number: int, *, guarded: bool, reading: bool = True) -> None:
         stream = Stream(fd, number, self._kernel.file(fd))
         stream.reading = stream.asked = reading
         self._use(Slot(fd, stream=stream))

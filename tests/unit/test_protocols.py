@@ -19,7 +19,7 @@ class Members:
     def read(self, source: str) -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef):
-                bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
+                bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
                 table = self.protocols if "Protocol" in bases else self.classes
                 table[node.name] = (_names(node), bases)
 
@@ -36,7 +36,8 @@ class Members:
     def implementers(self, protocol: str) -> list[str]:
         """Without those that inherit all of it from another one."""
         asked = self.asked(protocol)
-        found = [name for name in self.classes if asked <= self.has(name)]
+        # A class that is based on the protocol has the methods that the protocol defines.
+        found = [name for name in self.classes if protocol in self.classes[name][1] or asked <= self.has(name)]
         return [name for name in found if not set(self.classes[name][1]) & set(found)]
 
 
@@ -88,6 +89,9 @@ class File:
 
 class Deaf:
     size = 0
+
+class Pipe(Reader):
+    size = 0
 ''')
 
-    assert ["File"] == members.implementers("Reader")
+    assert ["File", "Pipe"] == members.implementers("Reader")
