@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CAPI = HERE / "leeward" / "capi"
+CAPI = HERE / "leeward" / "clients" / "c"
 
 #: Where the package has header and libraries for `leeward config`: below it as below a prefix.
 SDK = Path("leeward/_native/sdk")

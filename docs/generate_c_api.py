@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HEADER = HERE.parent / "leeward" / "capi" / "leeward.h"
+HEADER = HERE.parent / "leeward" / "clients" / "c" / "leeward.h"
 PAGE = HERE / "c-api.md"
 
 #: What is above it is written by hand.

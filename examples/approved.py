@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import leeward
-from leeward.approvals.link import OperatorLink
+from leeward.apps.approvals.link import OperatorLink
 
 #: Runs in the sandbox. It can ask, and nothing in it can decide.
 AGENT = """

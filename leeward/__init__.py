@@ -11,6 +11,8 @@ Each name is imported on first use, because the daemon's processes import parts 
 
 from __future__ import annotations
 
+import sys
+
 __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # see wire/frames.py
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
         Stale,
         VersionMismatch,
     )
-    from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
+    from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 
 __all__ = [
     "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
@@ -83,7 +85,7 @@ __all__ = [
     "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
-#: The modules of leeward.client that have the names; all others are in leeward.outcome or leeward.errors.
+#: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
 _IN_CLIENT = {
     "AsyncClient": "aio", "AsyncFiles": "aio_files", "AsyncKernel": "aio_process", "AsyncProcess": "aio_process",
     "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncWorkdirSandbox": "aio_workdir",
@@ -99,11 +101,42 @@ _IN_CLIENT = {
 _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 
 
+class _Known:
+    """Finds `leeward.approvals` and `leeward.integrations`, names that programs have, in `leeward.apps`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> object:
+        if not name.startswith(("leeward.approvals", "leeward.integrations")):
+            return None
+        from importlib.util import find_spec, spec_from_loader
+
+        name_now = name.replace("leeward.", "leeward.apps.", 1)
+        return None if find_spec(name_now) is None else spec_from_loader(name, cls(name_now))  # type: ignore[arg-type]
+
+    def create_module(self, spec: object) -> object:
+        """The one module, which is imported by its own name."""
+        from importlib import import_module
+
+        module = import_module(self._name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: object) -> None:
+        """It has been; the import system has just replaced its spec."""
+        module.__spec__ = self._spec  # type: ignore[attr-defined]
+
+
+sys.meta_path.insert(0, _Known)  # type: ignore[arg-type]
+
+
 def __getattr__(name: str) -> object:
     if name in _IN_CLIENT:
         home = f"leeward.client.{_IN_CLIENT[name]}"
     elif name in __all__:
-        home = "leeward.outcome" if name in _IN_OUTCOME else "leeward.errors"
+        home = "leeward.spec.outcome" if name in _IN_OUTCOME else "leeward.errors"
     else:
         raise AttributeError(f"module 'leeward' has no attribute {name!r}")
     from importlib import import_module  # 0.5 ms that a job needn't wait for

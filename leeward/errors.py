@@ -34,7 +34,7 @@ def brief(value: object, most: int = 40) -> str:
 
 #: Characters that are invisible, or reorder the text around them, so that it reads as another text; first and last of
 #: each range: soft hyphen, fillers, zero-width characters, marks and overrides of direction, line and paragraph
-#: separators, tags, variants. leeward/capi/text.c has the same list.
+#: separators, tags, variants. leeward/clients/c/text.c has the same list.
 HIDING = ((0xad, 0xad), (0x61c, 0x61c), (0x115f, 0x1160), (0x180e, 0x180e), (0x200b, 0x200f), (0x2028, 0x202e),
           (0x2060, 0x206f), (0x3164, 0x3164), (0xfeff, 0xfeff), (0xffa0, 0xffa0), (0xfff9, 0xfffb), (0xe0000, 0xe0fff))
 
@@ -42,7 +42,7 @@ HIDING = ((0xad, 0xad), (0x61c, 0x61c), (0x115f, 0x1160), (0x180e, 0x180e), (0x2
 def quoted(name: str | bytes | os.PathLike[str]) -> str:
     r"""
     *name* in quotes, with escapes for control characters and those in HIDING, and \xNN for bytes that aren't UTF-8, as
-    leeward/capi/text.c has it.
+    leeward/clients/c/text.c has it.
     """
     text = os.fsencode(name).decode("utf-8", "surrogateescape")
     quote = '"' if "'" in text and '"' not in text else "'"

@@ -1,11 +1,11 @@
-"""The table of routes in docs/approvals.md, from their declarations in leeward/approvals/web."""
+"""The table of routes in docs/approvals.md, from their declarations in leeward/apps/approvals/web."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from leeward.approvals.web.application import ROUTES
-from leeward.approvals.web.routes import WebField, WebRoute
+from leeward.apps.approvals.web.application import ROUTES
+from leeward.apps.approvals.web.routes import WebField, WebRoute
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "approvals.md"
 

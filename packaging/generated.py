@@ -17,19 +17,19 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The function that makes a file's text, or the texts of all files of a folder by name.
 WHOLE = {
     "docs/seccomp.md": "leeward.isolation.seccomp.compiler.texts:listing",
-    "leeward/capi/command/options.h": "command_files:c_options",
-    "leeward/capi/operations.h": "wire_files:c_header",
-    "leeward/_generated_initialisers.py": "initialisers:made",
+    "leeward/clients/c/command/options.h": "command_files:c_options",
+    "leeward/clients/c/operations.h": "wire_files:c_header",
+    "leeward/base/_generated_initialisers.py": "initialisers:made",
     "leeward/client/blocking.py": "blocking_client:client",
     "leeward/client/files.py": "blocking_client:files",
     "leeward/client/process.py": "blocking_client:process",
     "leeward/client/sandbox.py": "blocking_client:sandbox",
-    "leeward/host/profiles/seccomp.json": "leeward.host.profiles:seccomp",
+    "leeward/apps/host/profiles/seccomp.json": "leeward.apps.host.profiles:seccomp",
     "leeward/isolation/seccomp/programs/": "leeward.isolation.seccomp.compiler.texts:programs",
     "packaging/completions/": "command_files:completions",
     "packaging/man/": "command_files:pages",
-    "packaging/node/lib/wire.d.ts": "wire_files:declarations",
-    "packaging/node/lib/wire.js": "wire_files:script",
+    "leeward/clients/node/lib/wire.d.ts": "wire_files:declarations",
+    "leeward/clients/node/lib/wire.js": "wire_files:script",
     "tests/conformance/frames.json": "conformance.texts:text",
 }
 #: The function that makes a part of a page anew, and returns the page.

@@ -1,7 +1,7 @@
 """
-What is in leeward/_generated_initialisers.py: the `__init__` of dataclasses.
+What is in leeward/base/_generated_initialisers.py: the `__init__` of dataclasses.
 
-A class gets the code of one with as many fields and the same of them with a factory: leeward/dataclass.py. Compiling
+A class gets the code of one with as many fields and the same of them with a factory: leeward/base/dataclass.py. Compiling
 them at a daemon's start took 7 ms of processor time; reading Python's compiled file of them takes less than one.
 """
 
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from leeward.dataclass import MISSING, factory, source
+from leeward.base.dataclass import MISSING, factory, source
 from leeward.wire import requests as _  # noqa: F401  # makes the classes
 from leeward.wire.schema import ClientRequest
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from leeward.dataclass import MISSING
+from leeward.base.dataclass import MISSING
 from leeward.wire import fields
 from leeward.wire.answers import RESULT
 from leeward.wire.file_answers import FAILURE
@@ -163,7 +163,7 @@ C_HEAD = '''\
 
 
 def c_header() -> str:
-    """leeward/capi/operations.h."""
+    """leeward/clients/c/operations.h."""
     answers = [c_struct(f"{one.name}_answer", "", [
         (name.rstrip("?"), C_ANSWERS.get(kind.split(" of ")[0], ("struct lw_value", "LW_ANYTHING")),
          "?" not in name and " or " not in kind, "")

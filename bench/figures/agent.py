@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.figures.row import FigureSettings, Row, compared, missing
-from leeward.agents.programs import AgentProgram, find
+from leeward.apps.agents.programs import AgentProgram, find
 from leeward.errors import LeewardError
 from leeward.spec.limits import Limits
 from leeward.spec.profiles import HostPython, python

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from bench.figures.row import FigureSettings, Row, compared, in_turn, missing, quotient, times
 from leeward.client.blocking import Client
+from leeward.daemon.pool.broker import check
 from leeward.errors import LeewardError
-from leeward.pool.broker import check
 from leeward_cli.bench.figures import percentile
 from leeward_cli.bench.ours import daemon, daemon_pid, fresh, good, rate
 from leeward_cli.bench.rounds import CALLERS

@@ -12,19 +12,19 @@ from typing import Any
 
 import click
 
-from leeward.agents.definition import AgentDefinition, load_definition
-from leeward.agents.entries import parse_entry
-from leeward.agents.instances import Instance, InstanceRegistry
-from leeward.agents.places import config_home, state_home
-from leeward.agents.programs import AgentProgram
-from leeward.agents.request import AgentOptions, request_of
-from leeward.agents.running import sandboxes_of
-from leeward.agents.settings import AgentSettings
+from leeward.apps.agents.definition import AgentDefinition, load_definition
+from leeward.apps.agents.entries import parse_entry
+from leeward.apps.agents.instances import Instance, InstanceRegistry
+from leeward.apps.agents.programs import AgentProgram
+from leeward.apps.agents.request import AgentOptions, request_of
+from leeward.apps.agents.running import sandboxes_of
+from leeward.apps.agents.settings import AgentSettings
+from leeward.apps.agents.settings_paths import config_home, state_home
 from leeward.client.sandbox import Sandbox
 from leeward.daemon.config_sources import load
 from leeward.errors import BadRequest, DaemonError, LeewardError
-from leeward.outcome import Outcome
-from leeward.spec.egress import AGENT
+from leeward.spec.egress_policy import AGENT
+from leeward.spec.outcome import Outcome
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward_cli import agent_start, egress_log
@@ -34,8 +34,8 @@ from leeward_cli.agent_start_command import known_agents, start
 from leeward_cli.click_options import FOLLOW, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.egress import verdict
 from leeward_cli.messages import complain
-from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import attached, in_sandbox
+from leeward_cli.terminal_rows import plain
 
 #: Seconds that an agent has to end after a signal. Then its sandbox is ended.
 _STOP_S = 20.0

@@ -12,13 +12,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from leeward.errors import BadRequest
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import complain
 
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.agents.instances import InstanceRegistry
+    from leeward.apps.agents.instances import InstanceRegistry
 
 #: Exit statuses: no agent was started; the agent's time limit was reached.
 FAILED, TIMED_OUT = 1, 124
@@ -26,9 +26,9 @@ FAILED, TIMED_OUT = 1, 124
 
 def registry() -> InstanceRegistry:
     """The registry of this user's agents, after a clean-up after starts that were killed."""
-    from leeward.agents.instances import InstanceRegistry
-    from leeward.agents.places import state_home
-    from leeward.agents.running import reap
+    from leeward.apps.agents.instances import InstanceRegistry
+    from leeward.apps.agents.running import reap
+    from leeward.apps.agents.settings_paths import state_home
 
     found = InstanceRegistry(state_home(os.environ))
     for name in reap(found, complain):
@@ -60,11 +60,11 @@ def set_home() -> None:
 @contextmanager
 def ending_by_signals(*numbers: int) -> Iterator[Callable[[], None]]:
     """
-    A context in which *numbers*, by default all signals that ask this process to end, raise `AskedToEnd`, unless they
+    A context in which *numbers*, by default all signals that ask this process to end, raise `EndRequested`, unless they
     are ignored, as by nohup. Its value is a function: once it was called, the signals are ignored.
     """
     def end(number: int, _frame: FrameType | None) -> None:
-        raise AskedToEnd(number)
+        raise EndRequested(number)
 
     before: dict[int, Any] = {}
     for number in numbers or (SIGINT, SIGTERM, SIGHUP, SIGQUIT):

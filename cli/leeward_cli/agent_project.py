@@ -7,10 +7,10 @@ import os
 import sys
 from collections.abc import Iterator
 
-from leeward.agents.hiding import rules_of
-from leeward.agents.places import config_home, state_home
-from leeward.agents.project_tree import HidingPlan, hiding_plan
-from leeward.agents.settings import AgentSettings, load_settings
+from leeward.apps.agents.hiding import rules_of
+from leeward.apps.agents.project_tree import HidingPlan, hiding_plan
+from leeward.apps.agents.settings import AgentSettings, load_settings
+from leeward.apps.agents.settings_paths import config_home, state_home
 from leeward.client.host_paths import open_own
 from leeward.errors import BadRequest
 from leeward_cli.messages import complain
@@ -51,8 +51,8 @@ def settings_of(fd: int, project: str, trusted: bool) -> AgentSettings:
     """The settings for *project*, whose folder is *fd*; BadRequest if the user doesn't accept them."""
     settings = load_settings(fd, project, config_home(os.environ), os.environ)
     if settings.widening:
-        from leeward.agents.state_files import own_folder
-        from leeward.agents.trust import NotTrusted, TrustStore, require_trust
+        from leeward.apps.agents.state_files import own_folder
+        from leeward.apps.agents.trust import NotTrusted, TrustStore, require_trust
 
         # The state folder is made first, with its mode, since this may be the first run of leeward.
         store = TrustStore(os.path.join(own_folder(state_home(os.environ)), "trust"))

@@ -18,15 +18,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leeward.agents.definition import AgentDefinition, load_definition
-from leeward.agents.hiding import rules_of
-from leeward.agents.places import cache_home, config_home
-from leeward.agents.programs import AgentProgram, find
-from leeward.agents.settings import AgentSettings, LibraryFolder, parse_library
+from leeward.apps.agents.definition import AgentDefinition, load_definition
+from leeward.apps.agents.hiding import rules_of
+from leeward.apps.agents.programs import AgentProgram, find
+from leeward.apps.agents.settings import AgentSettings, LibraryFolder, parse_library
+from leeward.apps.agents.settings_paths import cache_home, config_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, Stale, quoted
 from leeward.spec.sizes import parse_size
 from leeward_cli import agent_ends, agent_project
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import complain
 from leeward_cli.options import UsageError
 from leeward_cli.terminal_size import size
@@ -34,9 +34,9 @@ from leeward_cli.terminal_size import size
 # Imported in functions: what not every start needs; 110 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.agents.layers import Layer
-    from leeward.agents.request import AgentOptions
-    from leeward.agents.running import AgentRun
+    from leeward.apps.agents.layers import Layer
+    from leeward.apps.agents.request import AgentOptions
+    from leeward.apps.agents.running import AgentRun
     from leeward.client.changes import Changes
     from leeward.client.process import Process
 
@@ -86,7 +86,7 @@ def start(name: str, path: str, arguments: tuple[str, ...], *, socket: str | Non
                     _warn_of_files(run)
                     if dump is not None:
                         dump.write(run, socket)
-        except AskedToEnd as ended:
+        except EndRequested as ended:
             return 128 + int(ended.args[0])
 
 
@@ -102,7 +102,7 @@ def program_of(definition: AgentDefinition, written: Sequence[str] = ()) -> Agen
     """The agent's program on this host, if it has one; BadRequest if it is missing, or where agents have *written*."""
     if not definition.command:
         return None
-    from leeward.agents.request import shown_programs
+    from leeward.apps.agents.request import shown_programs
 
     found = find(os.path.expanduser(definition.command[0]), os.environ, written,
                  shown_programs(definition, written, os.environ))
@@ -118,8 +118,8 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
     """Prepare the run, without a start; *asked* are values of AgentOptions, *ignore* is called before the run is undone."""
     definition = load_definition(name, config_home(os.environ))
     settings = agent_project.settings_of(folder, project, trust_project)
-    from leeward.agents.request import AgentOptions, check_home, request_of, written_by
-    from leeward.agents.running import AgentRun
+    from leeward.apps.agents.request import AgentOptions, check_home, request_of, written_by
+    from leeward.apps.agents.running import AgentRun
 
     options, registry = AgentOptions(*asked), agent_ends.registry()
     check_home(project, os.environ)  # before what a look at all of it finds
@@ -151,7 +151,7 @@ def _layer(settings: AgentSettings, options: AgentOptions, rebuild: bool, socket
         if rebuild:
             raise UsageError("--rebuild: the settings have no `dependencies`")
         return None
-    from leeward.agents.layers import Layers
+    from leeward.apps.agents.layers import Layers
 
     layers = Layers(os.path.join(cache_home(os.environ), "layers"), os.path.join(config_home(os.environ), "apt"),
                     socket, options.egress, [rule.text for rule in settings.allow if rule.network is not None])
@@ -183,7 +183,7 @@ def _attended(run: AgentRun, debug: bool, on_terminal: bool, raw: bool, timeout:
         timer.start()
     try:
         status = attend(process) if on_terminal else pass_on(process, raw)
-    except (AskedToEnd, KeyboardInterrupt):
+    except (EndRequested, KeyboardInterrupt):
         if keep:
             with contextlib.suppress(LeewardError):  # the sandbox has ended
                 run.undoing()  # a second signal doesn't interrupt this
@@ -205,7 +205,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
     """Show the changes in an overlay, and apply them if wanted. Returns 1 if they can't be: then the copy stays."""
     try:
         status = _shown_and_applied(run, applied)
-    except (LeewardError, OSError, AskedToEnd, KeyboardInterrupt):
+    except (LeewardError, OSError, EndRequested, KeyboardInterrupt):
         _keep_copy(run)
         raise
     if status:
@@ -216,7 +216,7 @@ def _changes(run: AgentRun, applied: bool | None) -> int:
 def _keep_copy(run: AgentRun) -> None:
     kept = run.keep_copy()
     if kept:
-        from leeward.agents.running import KEPT_S
+        from leeward.apps.agents.running import KEPT_S
 
         complain(f"the agent's copy stays for {KEPT_S / 60:.0f} minutes: `leeward diff {kept}`, `leeward apply {kept}"
                  f" PATH`, `leeward sandbox attach {kept}`, `leeward sandbox kill {kept}`")
@@ -225,7 +225,7 @@ def _keep_copy(run: AgentRun) -> None:
 def _save(run: AgentRun, found: Changes | None = None) -> None:
     """Save the agent's changes to a folder of the user's state, since nobody is there to decide about them."""
     from leeward.client.overlay import Overlay
-    from leeward_cli.kept import save_changes
+    from leeward_cli.saved_work import save_changes
 
     assert run.box is not None
     run.end_processes()

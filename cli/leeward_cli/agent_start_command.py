@@ -25,8 +25,8 @@ class _Start(click.Command):
 
 
 def known_agents(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    from leeward.agents.definition import definition_names
-    from leeward.agents.places import config_home
+    from leeward.apps.agents.definition import definition_names
+    from leeward.apps.agents.settings_paths import config_home
 
     return [name for name in definition_names(config_home(os.environ)) if name.startswith(begun)]
 

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from leeward.agents.tool_hook import MAX_CALL
+from leeward.apps.agents.tool_hook import MAX_CALL
 from leeward_cli import shell_prefix as outside
 
 #: The program that agents run for each line. It is installed beside `leeward`.

@@ -14,18 +14,18 @@ from typing import Any
 
 import click
 
-from leeward.approvals.durations import duration_text, parse_duration
-from leeward.approvals.link import OperatorLink
-from leeward.approvals.places import state_folder
-from leeward.approvals.queue.rules import CATEGORIES, MODES
-from leeward.approvals.queue.store import recover as recovered
+from leeward.apps.approvals.durations import duration_text, parse_duration
+from leeward.apps.approvals.link import OperatorLink
+from leeward.apps.approvals.queue.rules import CATEGORIES, MODES
+from leeward.apps.approvals.queue.store import recover as recovered
+from leeward.apps.approvals.service_paths import state_folder
 from leeward.errors import BadRequest
 from leeward_cli.approvals_watch import attend, line_of, lines_of
 from leeward_cli.approved_sandboxes import ask_at_end, close_asked, note_lines, tell_notes
 from leeward_cli.click_options import JSON_LINES, socket_option
 from leeward_cli.messages import complain
-from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import in_sandbox, split_words
+from leeward_cli.terminal_rows import plain
 
 SOCKET = socket_option("The operator's socket; else LEEWARD_APPROVALS_SOCKET, else the default.")
 #: Requests that the service returns in one answer at most.
@@ -67,8 +67,8 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
     PROJECT is the folder that requests without a sandbox of their own are about.
     """
     try:
-        from leeward.approvals.serving import ServeOptions  # of the extra `web`
-        from leeward.approvals.serving import serve as run
+        from leeward.apps.approvals.serving import ServeOptions  # of the extra `web`
+        from leeward.apps.approvals.serving import serve as run
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[web]'")
         return 1

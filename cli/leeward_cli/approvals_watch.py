@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.approvals.link import ApprovalsAway, OperatorLink
+from leeward.apps.approvals.link import ApprovalsAway, OperatorLink
 from leeward.errors import LeewardError
-from leeward_cli.rows import plain
 from leeward_cli.screen import alternate_screen, draw
+from leeward_cli.terminal_rows import plain
 
 _RED, _GREEN, _CYAN, _YELLOW, _BOLD, _OFF = ("\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[33m", "\x1b[1m", "\x1b[0m")
 
@@ -194,7 +194,7 @@ class WatchState:
         return f"{_REVERSE}{text}{_OFF}" if row["id"] == self.selected else text
 
 
-class WatchDesk:
+class WatchKeys:
     def __init__(self, link: OperatorLink) -> None:
         self._link, self.state = link, WatchState()
 
@@ -253,7 +253,7 @@ _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d
 
 
 def attend(link: OperatorLink) -> int:
-    desk = WatchDesk(link)
+    desk = WatchKeys(link)
     desk.reload()
     if not (os.isatty(0) and os.isatty(1)):
         for row in desk.state.rows:
@@ -279,7 +279,7 @@ def _listen(path: str, wake: int) -> None:
     os.close(wake)
 
 
-def _loop(desk: WatchDesk, woken: int) -> int:
+def _loop(desk: WatchKeys, woken: int) -> int:
     while True:
         _draw(desk.state)
         ready = select.select([0, woken], [], [], _DRAW_S)[0]
@@ -300,7 +300,7 @@ def _loop(desk: WatchDesk, woken: int) -> int:
             desk.reload()
 
 
-def _keys(desk: WatchDesk) -> bool:
+def _keys(desk: WatchKeys) -> bool:
     data = os.read(0, 64)
     if not data:
         return False

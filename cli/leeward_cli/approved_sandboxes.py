@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from leeward.approvals.bridge.boxes import LEFT_S, environment_of
-from leeward.approvals.link import OperatorLink
+from leeward.apps.approvals.bridge.boxes import LEFT_S, environment_of
+from leeward.apps.approvals.link import OperatorLink
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError, SandboxOver
 from leeward_cli.messages import complain
-from leeward_cli.rows import plain
+from leeward_cli.terminal_rows import plain
 
 #: Ids of requests that are printed in one line.
 _SHOWN_IDS = 100

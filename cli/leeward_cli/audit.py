@@ -16,14 +16,14 @@ from typing import Any
 
 import click
 
-from leeward.audit.journal import default_folder
-from leeward.audit.record import mend_record, read_record, verify_record
-from leeward.audit.rows import ReadLine
+from leeward.apps.audit.journal import default_folder
+from leeward.apps.audit.record import mend_record, read_record, verify_record
+from leeward.apps.audit.record_lines import ReadLine
 from leeward.errors import BadRequest, quoted
 from leeward_cli.click_options import JSON_LINES
-from leeward_cli.rows import plain
+from leeward_cli.terminal_rows import plain
 
-_FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
+_FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/apps/audit of the state folder.")
 
 
 @click.group()

@@ -8,8 +8,8 @@ from typing import Any
 from leeward.client.arena import map_arenas
 from leeward.daemon import early
 from leeward.daemon.config_sources import load
+from leeward.daemon.pool.begin import Settings
 from leeward.daemon.serving.intake import job_of
-from leeward.pool.begin import Settings
 from leeward.wire.frames import HEADER, VERSION, decode
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import Execute, parse_request
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         # Imported while the zygote starts.
         from leeward.daemon.serving.parcel import pack
-        from leeward_cli.live import ShownOutput
+        from leeward_cli.live_output import ShownOutput
         from leeward_cli.once import EndedBySignal, perform
 
         shown = None if parsed.flag("--json") else ShownOutput(parsed.flag("--raw"))

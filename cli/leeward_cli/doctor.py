@@ -1,4 +1,4 @@
-"""`leeward doctor`: the host's features, which leeward.host examines, as text and JSON; and causes of a failed start."""
+"""`leeward doctor`: the host's features, which leeward.apps.host examines, as text and JSON; and causes of a failed start."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
+from leeward.apps.host import features
+from leeward.apps.host.facts import Record
+from leeward.apps.host.findings import Feature
+from leeward.apps.host.probe import look
+from leeward.apps.host.profiles import NAMES
+from leeward.apps.host.profiles import text as profile_text
 from leeward.errors import BadRequest, DaemonError, LeewardError
-from leeward.host import features
-from leeward.host.facts import Record
-from leeward.host.findings import Feature
-from leeward.host.probe import look
-from leeward.host.profiles import NAMES
-from leeward.host.profiles import text as profile_text
 from leeward_cli.install import executable
 from leeward_cli.messages import complain, escape
 

@@ -10,7 +10,7 @@ from leeward.daemon.config_sources import load
 from leeward.egress.addresses import parse_url
 from leeward.egress.policy import PROTOCOLS, Request, decide, rule_for
 from leeward.errors import BadRequest
-from leeward.spec.egress import Policy
+from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.spec.paths import client_socket
 from leeward_cli import egress_log

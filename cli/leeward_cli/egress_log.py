@@ -15,8 +15,8 @@ from typing import Any
 from leeward.errors import BadRequest, quoted
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain
-from leeward_cli.rows import RowLog, matches, plain
-from leeward_cli.rows import show as show_rows
+from leeward_cli.terminal_rows import RowLog, matches, plain
+from leeward_cli.terminal_rows import show as show_rows
 
 _TEXTS = ("kind", "policy", "name", "address", "verdict", "rule", "reason")
 _NUMBERS = ("number", "user", "lease", "try", "port", "sent", "received")

@@ -18,7 +18,7 @@ from leeward.errors import BadRequest, LeewardError
 from leeward.spec.stored import Named, default_folder, unencrypted_host
 from leeward_cli.click_options import socket_option
 from leeward_cli.messages import EscapedStream, complain
-from leeward_cli.rows import fields
+from leeward_cli.terminal_rows import fields
 
 _CONFIG = click.option("--config", "config_file", metavar="FILE", help="Read this configuration as well.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -16,7 +16,7 @@ from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
 from leeward_cli.interrupts import INTERRUPTED, CtrlC
-from leeward_cli.live import LiveJob, ShownOutput
+from leeward_cli.live_output import LiveJob, ShownOutput
 from leeward_cli.messages import escape, write
 from leeward_cli.options import UsageError, parse
 

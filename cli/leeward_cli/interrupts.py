@@ -24,7 +24,7 @@ INTERRUPTED = 130
 _HOW = ("interrupt", "kill")
 
 
-class AskedToEnd(BaseException):
+class EndRequested(BaseException):
     """A signal has asked this process to end. The argument is the signal's number."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from leeward.base.hints import hint
 from leeward.client.arena import piece
 from leeward.errors import quoted
-from leeward.hints import hint
 from leeward.spec.sizes import size_text
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.options import UsageError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from leeward_cli.live import ShownOutput
+    from leeward_cli.live_output import ShownOutput
     from leeward_cli.options import Parsed
 
 #: Messages for jobs that were ended by a limit, a signal or a fault; printed to standard error after the job's output.
@@ -93,7 +93,7 @@ def request(parsed: Parsed) -> dict[str, Any]:
         fields["code"] = os.fsencode(word)
     fields |= common_fields(parsed)
     if parsed.values("--put"):
-        from leeward_cli.files import put
+        from leeward_cli.job_files import put
 
         fields["files"] = put(parsed.values("--put"))
     if parsed.values("--collect"):
@@ -152,7 +152,7 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
         print_end(result)
     code: int = result["exit_code"]
     if parsed.values("--collect"):
-        from leeward_cli.files import bring, left_out
+        from leeward_cli.job_files import bring, left_out
 
         into = parsed.value("--into")
         files = {name: piece(content, arenas) for name, content in result["files"].items()}

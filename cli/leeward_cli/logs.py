@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
+from leeward.base.hints import LIMITS
 from leeward.errors import BadRequest
-from leeward.hints import LIMITS
 from leeward.isolation.seccomp.rules import NOTIFY, Needs, Rule
 from leeward.isolation.seccomp.syscalls import NUMBERS
 from leeward.isolation.seccomp.table import RULES
@@ -24,8 +24,8 @@ from leeward.spec.sizes import size_text
 from leeward.wire.sandbox_ids import ID_ALPHABET, ID_LENGTH
 from leeward_cli.click_options import FOLLOW, JSON_LINES, SOCKET
 from leeward_cli.egress_log import explained
-from leeward_cli.rows import RowLog, matches, plain
-from leeward_cli.rows import show as show_rows
+from leeward_cli.terminal_rows import RowLog, matches, plain
+from leeward_cli.terminal_rows import show as show_rows
 
 _TEXTS = ("kind", "outcome", "reason", "detail", "limit", "error", "title", "sandbox")
 _NUMBERS = ("number", "time", "job", "process", "exit_code", "seconds", "memory_peak")

@@ -7,13 +7,13 @@ import os
 import click
 
 from leeward import __version__
+from leeward.apps.faces.mcp.tools import SandboxTools
 from leeward.client.mounts import WORKDIR
 from leeward.client.protecting import FolderGuard
 from leeward.client.sandbox import Sandbox
-from leeward.faces.mcp.tools import SandboxTools
 from leeward_cli.click_options import socket_option
-from leeward_cli.kept import close_keeping
 from leeward_cli.messages import complain
+from leeward_cli.saved_work import close_keeping
 
 _HELP = """\
 Serve the Model Context Protocol on standard input and output: an agent outside gets a sandbox as its tools.
@@ -45,7 +45,7 @@ def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memo
     try:
         import anyio  # of the extra `mcp`
 
-        from leeward.faces.mcp.server import serve
+        from leeward.apps.faces.mcp.server import serve
     except ImportError as missing:
         complain(f"{missing.name} is missing: pip install 'leeward[mcp]'")
         return 1

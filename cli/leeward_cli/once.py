@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from leeward.daemon.ending import Signals
-from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
-from leeward.pool.begin import Bootstrap, Settings
-from leeward.pool.engine import Engine
-from leeward.pool.pool import Ticket
-from leeward.run.report import Report
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.begin import Bootstrap, Settings
+from leeward.daemon.pool.engine import Engine
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
-from leeward_cli.live import LOOK_S, ShownOutput
+from leeward_cli.live_output import LOOK_S, ShownOutput
 
 #: Seconds until the worker must be ready for the job.
 WORKER_S = 30.0

@@ -2,7 +2,7 @@
 The options of `exec`, `run`, `ping`, `status` and of the commands that start a daemon, and their parser.
 
 It doesn't use click, whose import takes longer than a whole `leeward exec` and a third of a daemon's imports.
-`leeward_cli.click_options` prints the help from this table, and `./dev generate` makes `leeward/capi/command/options.h`
+`leeward_cli.click_options` prints the help from this table, and `./dev generate` makes `leeward/clients/c/command/options.h`
 of it. tests/unit/cli/test_option_tables.py compares it with the configuration's keys and the clients' options.
 """
 
@@ -24,7 +24,7 @@ class UsageError(Exception):
     """A mistake in the command line. The exit status is 2."""
 
 
-# Kinds of values. Each function reads one, or raises a ValueError. `leeward/capi/command/line.c` reads them as well, under
+# Kinds of values. Each function reads one, or raises a ValueError. `clients/c/command/line.c` reads them as well, under
 # the same names in capitals: what it can't read, and every mistake, it leaves to these.
 
 

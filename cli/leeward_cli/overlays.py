@@ -13,8 +13,8 @@ from leeward.errors import Stale
 from leeward_cli.click_options import JSON_LINES, SOCKET
 from leeward_cli.messages import complain
 from leeward_cli.progress import Progress
-from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import attached
+from leeward_cli.terminal_rows import plain
 
 _TARGET = click.option("--target", metavar="FOLDER", default="", help="The mount, if the sandbox has several overlays.")
 #: The greatest number of paths in one message.

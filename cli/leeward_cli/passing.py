@@ -19,7 +19,7 @@ from typing import Any
 
 from leeward.client.process import Process
 from leeward.errors import DaemonError
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 from leeward_cli.interrupts import INTERRUPTED
 from leeward_cli.messages import EscapedStream
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import click
 
+from leeward.base.dataclass import names
 from leeward.daemon.config_sources import load
 from leeward.daemon.early import settings as first
 from leeward.daemon.plans import Plans
-from leeward.dataclass import names
+from leeward.daemon.pool.begin import spec_of
 from leeward.errors import LeewardError
 from leeward.isolation import interpreter
-from leeward.pool.begin import spec_of
 from leeward.spec.pool_key import PoolKey
 from leeward.spec.profiles import OURS
 from leeward_cli.click_options import JSON
-from leeward_cli.rows import fields
+from leeward_cli.terminal_rows import fields
 
 
 @click.command()

@@ -21,7 +21,7 @@ from pathlib import Path
 from leeward.client.process import Kernel
 from leeward.client.sandbox import Sandbox
 from leeward.errors import SessionOver
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 from leeward_cli.messages import complain, escape, write
 from leeward_cli.passing import on_ctrl_c
 

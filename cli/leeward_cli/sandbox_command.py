@@ -12,7 +12,7 @@ import click
 
 from leeward.client.sandbox import Sandbox
 from leeward_cli import terminal as ours
-from leeward_cli.interrupts import AskedToEnd, die_by
+from leeward_cli.interrupts import EndRequested, die_by
 from leeward_cli.passing import pass_on
 from leeward_cli.progress import Progress
 
@@ -26,7 +26,7 @@ def in_sandbox(name: str | None, socket: str | None, given: Mapping[str, Any], a
             if ours.is_ours() if terminal is None else terminal:
                 return ours.attend(ours.start(box, argv, cwd))
             return pass_on(box.start(argv or ["/bin/sh"], cwd=cwd, stdin=None), raw)
-    except AskedToEnd as asked:
+    except EndRequested as asked:
         return die_by(signal.Signals(int(asked.args[0])).name)
 
 
@@ -57,7 +57,7 @@ def ended(box: Sandbox, given: Mapping[str, Any]) -> AbstractContextManager[obje
     """A context at whose end *box* ends, which this command has opened with the options *given*."""
     if given.get("workdir") is None and not given.get("mounts"):
         return contextlib.closing(box)
-    from leeward_cli.kept import has_copies, keeping  # few sandboxes have a copy of a folder
+    from leeward_cli.saved_work import has_copies, keeping  # few sandboxes have a copy of a folder
 
     return keeping(box) if has_copies(given) else contextlib.closing(box)
 

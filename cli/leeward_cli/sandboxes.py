@@ -22,8 +22,8 @@ from leeward.spec.sizes import size_text
 from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
 from leeward_cli.prompt import main
-from leeward_cli.rows import plain
 from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
+from leeward_cli.terminal_rows import plain
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

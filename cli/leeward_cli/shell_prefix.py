@@ -27,20 +27,20 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.agents.definition import load_definition
-from leeward.agents.hiding import rules_of
-from leeward.agents.places import config_home, state_home
+from leeward.apps.agents.definition import load_definition
+from leeward.apps.agents.hiding import rules_of
+from leeward.apps.agents.settings_paths import config_home, state_home
 from leeward.errors import BadRequest, DaemonError, LeewardError, SandboxOver
 from leeward_cli import agent_ends, agent_project
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import complain, keep_standard_descriptors, write
 from leeward_cli.passing import feed
 
 # Imported in functions: what not every start needs; 17 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.agents.hiding_watch import HidingWatch
-    from leeward.agents.settings import AgentSettings
+    from leeward.apps.agents.hiding_watch import HidingWatch
+    from leeward.apps.agents.settings import AgentSettings
 
 #: The exit status of a command that can't be run, as in a shell, and of one that was killed.
 FAILED, KILLED = 126, 137
@@ -74,7 +74,7 @@ def run_line(line: str) -> int:
     try:
         with agent_ends.ending_by_signals(signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             return _run(line)
-    except AskedToEnd as signalled:
+    except EndRequested as signalled:
         return 128 + int(signalled.args[0])
     except _Unfinished as unfinished:
         (error,) = unfinished.args
@@ -88,7 +88,7 @@ def run_line(line: str) -> int:
 
 
 def _run(line: str) -> int:
-    from leeward.agents import prefix
+    from leeward.apps.agents import prefix
 
     agent_ends.set_home()
     try:
@@ -139,7 +139,7 @@ def _run_line(box: Any, line: str, cwd: str, title: str, watch: HidingWatch) -> 
 def _hiding(box: Any, title: str, settings: AgentSettings, folder: int, project: str,
             inside: str) -> Iterator[HidingWatch]:
     """A context in which names to hide are covered, new ones since `HidingWatch.start`; else the process *title* is ended."""
-    from leeward.agents.hiding_watch import HidingWatch
+    from leeward.apps.agents.hiding_watch import HidingWatch
 
     def end(why: str) -> None:
         complain(why)
@@ -197,7 +197,7 @@ def _stat(pid: int) -> str:
 
 def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
     """The agent's sandbox, opened unless it exists, and the project's path in it. Those of ended agents are ended."""
-    from leeward.agents.state_files import own_folder
+    from leeward.apps.agents.state_files import own_folder
     from leeward.client.sandbox import Sandbox
 
     state = own_folder(state_home(os.environ))
@@ -214,7 +214,7 @@ def _sandbox(session: Any, project: str, folder: int, settings: AgentSettings) -
 
 def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
     """Whether the sandbox of *row* belongs to *session* and has *project*. One of an agent that has ended is ended."""
-    from leeward.agents import prefix
+    from leeward.apps.agents import prefix
     from leeward.client.sandbox import Sandbox
 
     owner = prefix.parse_key(row.get("metadata", {}).get(_AGENT, ""))
@@ -229,7 +229,7 @@ def _is_of(row: Mapping[str, Any], session: Any, project: str) -> bool:
 
 
 def _opened(session: Any, project: str, folder: int, settings: AgentSettings) -> tuple[Any, str]:
-    from leeward.agents.request import AgentOptions, OpenedMounts, check_home, request_of
+    from leeward.apps.agents.request import AgentOptions, OpenedMounts, check_home, request_of
     from leeward.client.protecting import FolderGuard
     from leeward.client.sandbox import Sandbox
 
@@ -275,7 +275,7 @@ def _end_line(sandbox: str, title: str) -> None:
 
 def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
     """Write the folder in which the line has ended to a file for the agent, if *line* contains such a file."""
-    from leeward.agents import prefix
+    from leeward.apps.agents import prefix
 
     file = prefix.folder_file(line, tuple(dict.fromkeys((tempfile.gettempdir(), "/tmp"))))
     if not file:
@@ -298,7 +298,7 @@ def _write_folder(box: Any, line: str, project: str, inside: str) -> None:
 
 
 def hook(content: bytes, prefix_path: str, approve: bool) -> int:
-    from leeward.agents import tool_hook
+    from leeward.apps.agents import tool_hook
 
     try:
         project = os.path.realpath(os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd())

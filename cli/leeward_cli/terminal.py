@@ -142,7 +142,7 @@ def start(box: Sandbox, argv: list[str], cwd: str | None) -> Process:
 
 
 def attend(process: Process) -> int:
-    """Connect the user's terminal with *process*, to its exit status; AskedToEnd, and it is killed, for a signal."""
+    """Connect the user's terminal with *process*, to its exit status; EndRequested, and it is killed, for a signal."""
     changed = threading.Event()
     with _Modes() as modes, _Keys(process):
         before = signal.signal(signal.SIGWINCH, lambda _number, _frame: changed.set())

@@ -21,7 +21,7 @@ from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
 from leeward_cli.agent_ends import ending_by_signals
 from leeward_cli.click_options import JSON_LINES, SOCKET
-from leeward_cli.interrupts import AskedToEnd
+from leeward_cli.interrupts import EndRequested
 from leeward_cli.messages import escape, write
 from leeward_cli.screen import alternate_screen, draw
 
@@ -94,7 +94,7 @@ def follow(path: str, seconds: float, as_json: bool) -> int:
                     return 0
     except KeyboardInterrupt:
         return 0
-    except AskedToEnd as asked:
+    except EndRequested as asked:
         return 128 + int(asked.args[0])
 
 

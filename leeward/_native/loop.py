@@ -10,7 +10,7 @@ from typing import Any
 
 from leeward._native._shim import ffi, lib
 from leeward._native.steps import Call, result_of
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal
 
 EPOLL: int = lib.LW_IO_EPOLL

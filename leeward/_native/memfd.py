@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 
-from leeward.points import point
+from leeward.base.points import point
 
 #: Linux 6.3, <linux/memfd.h>; Python has it from 3.14 on.
 _NOEXEC_SEAL = 0x8

@@ -8,8 +8,8 @@ import struct
 
 from leeward._native._shim import lib
 from leeward._native.steps import Block, Call, Step, returns
+from leeward.base.points import point
 from leeward.errors import KernelRefusal
-from leeward.points import point
 
 #: struct __user_cap_header_struct: _LINUX_CAPABILITY_VERSION_3, this thread; and two struct __user_cap_data_struct.
 _HEADER, _NONE = Block(struct.pack("Ii", 0x20080522, 0)), Block(bytes(24))

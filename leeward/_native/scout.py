@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
-from leeward._native.keeper import Kept
+from leeward._native.keeper_loop import Kept
 from leeward.errors import KernelRefusal
 
 #: Memory that C reads after `scout` has returned in the clone.

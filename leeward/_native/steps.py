@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from leeward._native._shim import ffi, lib
-from leeward.dataclass import dataclass, field
+from leeward.base.dataclass import dataclass, field
 from leeward.errors import KernelRefusal
 
 AT_FDCWD = -100

@@ -6,7 +6,7 @@ import errno
 from typing import Any
 
 from leeward._native._shim import ffi, lib
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import Bug, KernelRefusal
 
 #: The number under which a job's refusals are counted when it has tried too many different calls.

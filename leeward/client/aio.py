@@ -9,7 +9,7 @@ from leeward.client.aio_calls import AsyncCalls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, awaited_by, fields_of
 from leeward.client.results import result_of
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 
 class AsyncClient(AsyncCalls):

@@ -6,13 +6,13 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, BinaryIO
 
+from leeward.base.protocols import Protocol
 from leeward.client import file_calls, file_trees
 from leeward.client.aio_waiting import in_thread, sleep
 from leeward.client.conversation import checked
 from leeward.client.file_calls import Call, Content, FileChange, FileInfo, FileMatch, Found, Path, T, raw, shown
 from leeward.client.file_trees import MOST_BYTES, Transfer
 from leeward.errors import EditError
-from leeward.protocols import Protocol
 from leeward.wire.file_answers import MAX_ROWS
 from leeward.wire.replies import Reply
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.client.functions import answered, calls_of, raised, returned
 from leeward.client.options import Given
 from leeward.errors import DaemonError, PeerError
-from leeward.wire import functions as wire
+from leeward.wire import function_frames as wire
 
 if TYPE_CHECKING:
     from leeward.wire.replies import Reply

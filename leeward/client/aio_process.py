@@ -20,7 +20,7 @@ from leeward.wire.sandbox_replies import flag, whole
 
 if TYPE_CHECKING:
     from leeward.client.aio_sandbox import AsyncSandbox
-    from leeward.outcome import Result
+    from leeward.spec.outcome import Result
 
 
 class AsyncProcess:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leeward.client.aio_files import AsyncFiles
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
-    from leeward.outcome import Result
+    from leeward.spec.outcome import Result
 
 
 class AsyncSandbox(AsyncOverlayCalls):

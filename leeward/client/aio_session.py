@@ -9,7 +9,7 @@ from leeward.client.conversation import refusal
 from leeward.client.options import TurnOptions, awaited_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer, quoted
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.client.aio_connection import AsyncConnection

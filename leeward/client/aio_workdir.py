@@ -13,7 +13,7 @@ from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import Mount
 from leeward.client.workdir import WorkdirSandbox
 from leeward.client.workdir_files import WorkdirEntry
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 if TYPE_CHECKING:
     from leeward.client.changes import Changes

@@ -17,12 +17,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from leeward._native.beneath import open_beneath
+from leeward.base.dataclass import dataclass, replace
 from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state_folder
 from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
 from leeward.client.file_trees import stays_below
 from leeward.client.host_paths import beneath
 from leeward.client.placing import NewFile, put_link
-from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected, Stale
 from leeward.spec.folders import HOLES
 

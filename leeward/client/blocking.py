@@ -10,7 +10,7 @@ from leeward.client.calls import Calls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
 from leeward.client.options import Options, fields_of, served_by
 from leeward.client.results import result_of
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 
 class Client(Calls):

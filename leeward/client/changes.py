@@ -19,8 +19,8 @@ from typing import Any
 
 from msgpack import Unpacker
 
+from leeward.base.dataclass import dataclass
 from leeward.client.host_paths import beneath
-from leeward.dataclass import dataclass
 from leeward.errors import BadReply, Stale
 
 #: Files above this many bytes are called large.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from leeward.base.dataclass import dataclass
 from leeward.client.conversation import checked
-from leeward.dataclass import dataclass
 from leeward.errors import BadReply, PeerError
 from leeward.wire.egress_asks import check_ask
 

@@ -30,9 +30,9 @@ from leeward.client.link import Link
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted
-from leeward.outcome import Result
 from leeward.spec import stored
 from leeward.spec.folders import within
+from leeward.spec.outcome import Result
 from leeward.spec.paths import client_socket
 from leeward.spec.stored import Manifest, Named, Recipe
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from leeward.base.dataclass import dataclass
 from leeward.client.arena import map_arenas, piece
 from leeward.client.conversation import checked
-from leeward.dataclass import dataclass
 from leeward.errors import FetchFailed, PeerError, RequestRejected
 from leeward.wire.fetches import check_answer
 from leeward.wire.replies import Reply

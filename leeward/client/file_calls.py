@@ -16,9 +16,9 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.base.protocols import Protocol
 from leeward.errors import PeerError
-from leeward.protocols import Protocol
 from leeward.wire.file_answers import CHUNK, MAX_PATH, check_answer
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import answer

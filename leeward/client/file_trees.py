@@ -17,10 +17,10 @@ import stat as kinds
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from leeward.base.dataclass import dataclass, field
 from leeward.client.file_calls import Call, Path, Sink, fetch, page, raw, shown, write
 from leeward.client.host_paths import end_sparse, is_folder, open_folder, write_sparse
 from leeward.client.placing import put_link, temporary_name
-from leeward.dataclass import dataclass, field
 from leeward.wire.file_answers import CHUNK
 
 #: Bounds of a download or an export: bytes, unless the caller sets another limit, and entries.

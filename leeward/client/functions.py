@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.client.options import Given
 from leeward.errors import BadReply, DaemonError, PeerError, RequestRejected
-from leeward.wire import functions as wire
+from leeward.wire import function_frames as wire
 
 if TYPE_CHECKING:
     from leeward.client.link import Link

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from leeward.protocols import Protocol
+    from leeward.base.protocols import Protocol
     from leeward.wire.replies import Reply
 
 #: Bytes of one read: a small result fits, and malloc still serves it without mmap(2).

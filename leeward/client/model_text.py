@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 
 #: The greatest number of characters of an answer, which takes room in the model's context.
 MOST = 20_000

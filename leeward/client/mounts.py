@@ -13,10 +13,10 @@ from _socket import socket as Socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.dataclass import dataclass
 from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.retry import Retry
-from leeward.dataclass import dataclass
 from leeward.errors import BadReply, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole

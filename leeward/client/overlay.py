@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.dataclass import replace
 from leeward.client.applying import Applying, chosen, finish_interrupted
 from leeward.client.arena import map_arena
 from leeward.client.changes import Changes, FolderChange, HostFolder, UpperRow, changes, entries
 from leeward.client.conversation import checked
 from leeward.client.host_paths import end_sparse, write_sparse
-from leeward.dataclass import replace
 from leeward.errors import BadReply, RequestRejected, Stale
 from leeward.spec.folders import FILE_CLOCK
 from leeward.wire.sandbox_replies import answer

@@ -21,7 +21,7 @@ from leeward.wire.sandbox_replies import flag, whole
 
 if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
-    from leeward.outcome import Result
+    from leeward.spec.outcome import Result
 
 
 class Process:

@@ -27,11 +27,11 @@ from leeward._native.beneath import open_beneath
 from leeward.client.changes import FOLDER
 from leeward.client.host_paths import beneath
 from leeward.errors import LeewardError, RequestRejected, quoted
-from leeward.obeyed.names import plain
-from leeward.obeyed.repositories import INSIDE, NAMES, named_in
-from leeward.obeyed.search import ObeyedPaths, search
-from leeward.obeyed.table import AT_ONCE, ROWS
 from leeward.spec.folders import within
+from leeward.spec.obeyed.lookup import plain
+from leeward.spec.obeyed.repositories import INSIDE, NAMES, named_in
+from leeward.spec.obeyed.search import ObeyedPaths, search
+from leeward.spec.obeyed.table import AT_ONCE, ROWS
 
 #: Folders of packages that others have made, which is run when the project's own code is.
 NOT_SEARCHED = ("node_modules",)

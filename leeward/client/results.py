@@ -7,7 +7,7 @@ from typing import Any
 
 from leeward.client.arena import map_arenas, piece
 from leeward.client.conversation import checked
-from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
+from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.replies import Reply, parse_result
 
 

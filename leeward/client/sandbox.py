@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
-    from leeward.outcome import Result
+    from leeward.spec.outcome import Result
 
 
 class Sandbox(OverlayCalls):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from leeward.base.dataclass import dataclass, replace
 from leeward.client.characters import begun, text_of_piece
 from leeward.client.conversation import checked
 from leeward.client.options import (
@@ -16,14 +17,13 @@ from leeward.client.options import (
     check_names,
     execute_fields,
 )
-from leeward.dataclass import dataclass, replace
 from leeward.errors import RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward.wire.sandbox_replies import chunks, flag, page
 
 if TYPE_CHECKING:
-    from leeward.outcome import Result
+    from leeward.spec.outcome import Result
 
 #: The rows of a list from the daemon: a dict for each sandbox or process.
 Rows = list[dict[str, Any]]

@@ -20,7 +20,7 @@ from leeward.client.link import Link
 from leeward.client.options import TurnOptions, served_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonAway, DaemonError
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from leeward.base.dataclass import replace
 from leeward.client.fetching import Fetched, Headers
 from leeward.client.mounts import WORKDIR, Mount
 from leeward.client.sandbox import Sandbox
@@ -32,9 +33,8 @@ from leeward.client.workdir_errors import (
     WorkdirRuntimeError,
 )
 from leeward.client.workdir_files import WorkdirEntry, WorkdirFiles, inside, io_error
-from leeward.dataclass import replace
 from leeward.errors import DaemonError, FetchFailed, RequestRejected, SandboxOver, Stale
-from leeward.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
+from leeward.spec.outcome import EXIT_OUT_OF_MEMORY, Limit, Outcome, Result
 from leeward.spec.sizes import parse_size
 from leeward.spec.stand_ins import FETCH, FETCH_SYNC, WARM
 from leeward.spec.tools import TOOLS

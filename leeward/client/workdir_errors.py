@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from leeward.errors import LeewardError
-from leeward.outcome import Limit, Result
+from leeward.spec.outcome import Limit, Result
 from leeward.spec.stand_ins import DISABLED
 
 

@@ -111,9 +111,9 @@ class WorkdirFiles:
 
     def _check_obeyed(self, name: str) -> None:
         """Raise WorkdirIoError if programs on the host run *name* at once, or the setting of a repository."""
-        from leeward.obeyed.names import obeyed_by
-        from leeward.obeyed.repositories import makes_repository
-        from leeward.obeyed.table import AT_ONCE
+        from leeward.spec.obeyed.lookup import obeyed_by
+        from leeward.spec.obeyed.repositories import makes_repository
+        from leeward.spec.obeyed.table import AT_ONCE
 
         row = obeyed_by(name)
         refused = (row is not None and row.kind == AT_ONCE) or any(within(name, each) for each in self._known)

@@ -14,12 +14,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 
-from leeward._native.keeper import Way
+from leeward._native.keeper_loop import Way
 from leeward._native.steps import Call, Cell, Step, Table, fails, returns
+from leeward.base.points import point
 from leeward.crossing import birth, handlers
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.plan import WorkerPlan
-from leeward.points import point
 from leeward.wire import control
 from leeward.wire.control import Kind
 

@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable, Sequence
 
 from leeward._native.steps import Call, Cell, Step, Table, fails, gives, returns
+from leeward.base.dataclass import dataclass
+from leeward.base.points import point
 from leeward.crossing import handlers
-from leeward.dataclass import dataclass
 from leeward.isolation import descriptors, landlock, mounts, namespaces, privileges, rlimits, seccomp
 from leeward.isolation.channel import send_step
 from leeward.isolation.plan import WorkerPlan
-from leeward.points import point
 from leeward.wire import control
 
 #: A runner's descriptors after the last step. 0 to 2 are the job's own; the rest are close-on-exec.

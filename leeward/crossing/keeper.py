@@ -15,20 +15,20 @@ import contextlib
 import os
 from collections.abc import Sequence
 
-from leeward._native.job import Pipes
-from leeward._native.keeper import Kept, keep
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Kept, keep
 from leeward._native.spawn import Clone
 from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
+from leeward.base.dataclass import dataclass
+from leeward.base.points import point
 from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
-from leeward.dataclass import dataclass
 from leeward.errors import LeewardError
 from leeward.inside import main as inside
-from leeward.isolation import backstage, egress, landlock, namespaces, privileges, terminals
+from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, terminals
 from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.template import Template, written_by_daemon
-from leeward.points import point
 from leeward.wire import control
 from leeward.wire.control import Kind
 
@@ -130,7 +130,7 @@ def settling(plan: WorkerPlan) -> Template:
     """
     mapped = control.encode(control.Mapped())
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
-    ways_out, listeners = egress.steps(plan.egress) if plan.egress is not None else ([], [])
+    ways_out, listeners = egress_route.steps(plan.egress) if plan.egress is not None else ([], [])
     written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps these descriptors
     sent = [*([_DEVPTS] if plan.enterable else []), *written]
     return _template(

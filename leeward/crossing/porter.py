@@ -23,11 +23,11 @@ import msgpack
 
 from leeward._native import landlock as rights
 from leeward._native import mounts as native
-from leeward._native.keeper import Born, Way
+from leeward._native.keeper_loop import Born, Way
 from leeward._native.mounts import MountAttr
 from leeward._native.steps import Block, Call, Cell, Table, returns
-from leeward.crossing import birth, home, kept, layers, veil, walk
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.crossing import birth, home_folder, layers, overlay_states, veil, walk
 from leeward.errors import LeewardError
 from leeward.isolation import descriptors, landlock
 from leeward.isolation.plan import WorkerPlan
@@ -97,7 +97,7 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     if deep:
         _new_root(deep, carried.handled)
     if own is not None and has_home:
-        made = home.AgentHome(next(trees), own["path"])
+        made = home_folder.AgentHome(next(trees), own["path"])
         _allow(own["path"], int(landlock.SCRATCH) & carried.handled)
         made.put(own["texts"])
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
@@ -111,9 +111,9 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:
-        home.guard(own["protect"], own["pin"], [row["target"] for row in rows])
+        home_folder.guard(own["protect"], own["pin"], [row["target"] for row in rows])
         if has_home:
-            home.hide_all(made.scratch, own["hide"])
+            home_folder.hide_all(made.scratch, own["hide"])
             given.append(made.scratch)
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):
@@ -179,7 +179,7 @@ def _take_along(folder: str, targets: list[str], rows: list[tuple[str, int, str]
 def _cover(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     """Hide names by descriptors, opened without following links: a client's processes may have put links there."""
     _bare(_MOUNTS)
-    return {"ok": True, "made": home.hide_all(fds[0], order["hide"])}
+    return {"ok": True, "made": home_folder.hide_all(fds[0], order["hide"])}
 
 
 def _bare(held: int = _READ_SEARCH) -> None:
@@ -201,19 +201,19 @@ def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare(_FILES)
-    kept.keep(fds[0], order["number"], order["name"], order["most"])
+    overlay_states.keep(fds[0], order["number"], order["name"], order["most"])
     return {"ok": True}
 
 
 def _restore(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare(_MOUNTS)
-    kept.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
+    overlay_states.restore(fds[0], order["number"], order["target"], order["name"], order["most"])
     return _covered(carried, order)
 
 
 def _discard(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare(_MOUNTS)
-    kept.discard(fds[0], order["number"], order["target"], order["paths"])
+    overlay_states.discard(fds[0], order["number"], order["target"], order["paths"])
     return _covered(carried, order)
 
 
@@ -222,7 +222,7 @@ def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     try:
         _allow(order["target"], int(landlock.SCRATCH) & carried.handled)
     except LeewardError as error:
-        raise kept.Lost(str(error)) from None
+        raise overlay_states.Lost(str(error)) from None
     return {"ok": True}
 
 

@@ -12,15 +12,15 @@ import os
 from typing import NoReturn
 
 from leeward._native import privileges
-from leeward._native.job import Pipes
-from leeward._native.keeper import Born
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Born
 from leeward._native.steps import refusal
+from leeward.base.points import point
 from leeward.crossing.birth import BIRTH, ENDS, JOB, REPLY, Birth
 from leeward.errors import KernelRefusal, LeewardError
-from leeward.inside import fresh
 from leeward.inside import main as inside
+from leeward.inside import reseeding
 from leeward.isolation.channel import Channel
-from leeward.points import point
 from leeward.wire import control
 
 _pipes = point("job-pipe.pipes")(Pipes)
@@ -37,7 +37,7 @@ def main(birth: Birth, born: Born, *, rehearse: bool) -> NoReturn:
         if privileges.capabilities_left():
             raise LeewardError("capabilities are left")
         layer = "randomness"
-        fresh.freshen()
+        reseeding.freshen()
         if born.beside:
             inside.renumber()
         if rehearse:

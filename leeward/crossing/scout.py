@@ -20,13 +20,13 @@ import resource
 from collections.abc import Iterable
 
 from leeward._native import scout as native
-from leeward._native.job import Pipes
-from leeward._native.keeper import Kept
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Kept
 from leeward._native.spawn import twin
 from leeward.errors import KernelRefusal
-from leeward.inside import files, fresh
 from leeward.inside import main as inside
-from leeward.wire import job as wire
+from leeward.inside import reseeding, workspace_files
+from leeward.wire import job_frames as wire
 
 _PRESENT, _FILE, _EXCLUSIVE = 1 << 63, 1 << 61, 1 << 56
 _PAGE = resource.getpagesize()
@@ -47,7 +47,7 @@ def written() -> tuple[Range, ...]:
     pid, pidfd = twin()
     if pid == 0:
         with contextlib.suppress(BaseException):  # its result isn't needed, and no exception may leave the clone
-            files.WORKSPACE = "/"  # there is none yet
+            workspace_files.WORKSPACE = "/"  # there is none yet
             inside.rehearse(Pipes)
             ranges = array.array("Q", (number for each in _own() for number in each))
             with open(write, "wb") as pipe:
@@ -79,7 +79,7 @@ def hurried(kept: Kept, job: int, reply: int) -> tuple[Range, ...]:
             try:
                 if kept.beginning is not None:
                     inside.serve_started(job, reply)
-                fresh.freshen()  # as runner.py
+                reseeding.freshen()  # as runner.py
                 inside.serve(Pipes, job, reply)
             finally:
                 os._exit(1)

@@ -10,8 +10,8 @@ import signal
 import sys
 from collections.abc import Iterator
 
+from leeward.base.points import point
 from leeward.isolation.plan import ZygotePlan
-from leeward.points import point
 
 #: Top-level modules that leeward brings along; a job must not get these in place of its own versions.
 _OURS = ("leeward", "msgpack", "_cffi_backend", "cffi")

@@ -17,7 +17,7 @@ import resource
 from collections.abc import Iterable, Iterator, Sequence
 
 from leeward._native import snapshot as native
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 
 #: Switches for tests: whether a snapshot is taken, and whether it is in huge pages.
 TAKE = True

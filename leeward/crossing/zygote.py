@@ -20,14 +20,14 @@ from collections.abc import Sequence
 
 from leeward._native import privileges
 from leeward._native.spawn import Clone, twin
-from leeward.crossing import handlers, keeper, scout, setup, snapshot, threads
+from leeward.base.points import point
+from leeward.crossing import handlers, keeper, left_threads, scout, setup, snapshot
 from leeward.errors import LeewardError, PeerError
-from leeward.inside import fresh
 from leeward.inside import main as inside
+from leeward.inside import reseeding
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
-from leeward.points import point
 from leeward.spec.sandbox import TRUST
 from leeward.wire import control, records
 
@@ -85,7 +85,7 @@ def warm_up(plan: ZygotePlan) -> None:
         for name in plan.preload:
             preload(name, plan.idle_threads)
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
-        fresh.find_contexts(TRUST)
+        reseeding.find_contexts(TRUST)
     setup.keep_ours_apart()
     if plan.warm:
         gc.collect()
@@ -97,7 +97,7 @@ def warm_up(plan: ZygotePlan) -> None:
 def preload(name: str, idle: Sequence[str]) -> None:
     """Import one module; ImportError also if it left a thread that isn't in *idle*: a clone would lack it."""
     try:
-        with fresh.recorded():
+        with reseeding.recorded():
             importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise ImportError(f"preload: module {name}: {type(error).__name__}: {error}{_hint(error)}") from error
@@ -105,7 +105,7 @@ def preload(name: str, idle: Sequence[str]) -> None:
         # Otherwise every job would inherit the content of these buffers.
         sys.stdout.flush()
         sys.stderr.flush()
-    left = threads.leave_one(idle)
+    left = left_threads.leave_one(idle)
     if left:
         raise ImportError(f"preload: module {name} starts a thread ({', '.join(left)}); "
                           "jobs have to import it themselves")

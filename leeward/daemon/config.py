@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from leeward.base.dataclass import dataclass, field, replace
 from leeward.daemon.config_keys import ENVIRONMENTS, KEYS, PROFILES, TABLES, group_number
-from leeward.dataclass import dataclass, field, replace
+from leeward.daemon.pool.quotas import Quota, Quotas
 from leeward.errors import BadRequest
-from leeward.isolation.egress import MOST_PORTS, ports_beside
-from leeward.pool.quotas import Quota, Quotas
+from leeward.isolation.egress_route import MOST_PORTS, ports_beside
 from leeward.spec.limits import CEILINGS, Limits
 from leeward.spec.profiles import Profile
 from leeward.wire.egress_control import MAX_MESSAGE, Leased, encode
@@ -168,7 +168,7 @@ EGRESS_KEYS = {
 
 def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any]:
     """Return the policies *before* with a file's tables added, each in place of one of its name; BadRequest names *place*."""
-    from leeward.spec.egress import parse_policy
+    from leeward.spec.egress_policy import parse_policy
 
     if not isinstance(value, Mapping):
         raise BadRequest(f"{place}: must hold tables, [egress.NAME]")
@@ -187,14 +187,14 @@ def policies(before: Mapping[str, Any], value: Any, place: str) -> dict[str, Any
 
 def with_network(policies: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return *policies* with the policy `network` added, which `allow_network` stands for, unless they have it."""
-    from leeward.spec.egress import NETWORK
+    from leeward.spec.egress_policy import NETWORK
 
     return {NETWORK.name: NETWORK, **policies}
 
 
 def _fitting(policy: Any, place: str) -> Any:
     """Return *policy*; BadRequest if it has more ports than a sandbox's listeners, or is too long for a message."""
-    from leeward.spec.egress import policy_map, ports_of
+    from leeward.spec.egress_policy import policy_map, ports_of
 
     if (count := len(ports_beside(ports_of(policy)))) > MOST_PORTS:
         raise BadRequest(f"{place}: its rules are for {count} ports, {MOST_PORTS} are the most")
@@ -208,7 +208,7 @@ def most_listeners(policies: Mapping[str, Any]) -> int:
     """Return the largest number of listening sockets that a worker with one of *policies* has, on a host with IPv6."""
     if not policies:
         return 0
-    from leeward.spec.egress import ports_of
+    from leeward.spec.egress_policy import ports_of
 
     # For IPv4 and IPv6 each: one for each port, with those of DNS and the proxy, and one for DNS over UDP.
     return max(2 * (len(ports_beside(ports_of(policy))) + 3) for policy in policies.values())

@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.daemon.run.report import RESULTS
 from leeward.errors import BadRequest
-from leeward.run.report import RESULTS
 from leeward.spec import folders
 from leeward.spec.folders import Folder
 from leeward.spec.limits import ADJUSTABLE, FLOORS

@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leeward.base.dataclass import replace
 from leeward.daemon import config_keys as known
 from leeward.daemon.config import (
     EGRESS,
@@ -28,7 +29,6 @@ from leeward.daemon.config import (
     quotas,
     with_network,
 )
-from leeward.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec.folders import within
 from leeward.spec.limits import ADJUSTABLE
@@ -271,7 +271,7 @@ def print_config(config: Config) -> str:
         lines += [f"[{known.PROFILES}.{name}]", "", *_entries(known.PROFILE_KEYS, profile, Profile())]
     lines += [EGRESS_COMMENT, f"[{EGRESS}]", ""]
     for name, policy in config.egress.items():
-        from leeward.spec.egress import policy_map  # only where there are policies
+        from leeward.spec.egress_policy import policy_map  # only where there are policies
 
         values = policy_map(policy)
         lines += [f'[{EGRESS}."{name}"]', ""]  # a point in a bare key would make a table in a table

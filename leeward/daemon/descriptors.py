@@ -11,11 +11,11 @@ import resource
 from functools import partial
 from typing import TypeAlias
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.daemon.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.v1 import V1Driver
-from leeward.pool.begin import NO_BOUNDS, SURPLUS, SeatBounds
 from leeward.spec.machine import SIZED
 
 #: The daemon's own descriptors: standard streams, socket and its folder, groups, signals, loop, supervisor, zygote, log

@@ -7,11 +7,11 @@ import os
 import resource
 import signal
 
+from leeward.base.points import point
 from leeward.daemon.config import Config, quotas
 from leeward.daemon.descriptors import limit
+from leeward.daemon.pool.begin import Bootstrap, Settings, begin
 from leeward.errors import Unsupported
-from leeward.points import point
-from leeward.pool.begin import Bootstrap, Settings, begin
 from leeward.spec.limits import LEAST_DESCRIPTORS
 
 #: Signals that end the daemon.

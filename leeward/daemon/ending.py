@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from leeward.base.points import point
 from leeward.daemon.early import ENDING
+from leeward.daemon.loop.barrier import nothing
+from leeward.daemon.loop.reactor import READ, Reactor, Repeating, Timer
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.log import log
-from leeward.loop.barrier import nothing
-from leeward.loop.reactor import READ, Reactor, Repeating, Timer
-from leeward.points import point
-from leeward.worker.orphans import reap_orphans
+from leeward.daemon.worker.orphans import reap_orphans
 
 #: Seconds that running jobs have after a SIGTERM. Together with the rest the daemon ends within 5.
 DRAIN_S = 4.0

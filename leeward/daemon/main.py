@@ -23,12 +23,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from leeward import __version__, dataclass
+from leeward import __version__
 from leeward._native import heap
+from leeward.base import dataclass
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, group_id, live, most_listeners, quotas, room
 from leeward.daemon.ending import OVERDUE_S, Idle, Signals, drain_s, see_off
+from leeward.daemon.loop.barrier import nothing
+from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.plans import Plans, environments
+from leeward.daemon.pool.begin import Bootstrap, begin
+from leeward.daemon.pool.branches import memory_of
+from leeward.daemon.pool.engine import Engine
+from leeward.daemon.pool.pool import interleave
+from leeward.daemon.pool.watchdog import Standstill, Watchdog
+from leeward.daemon.sandboxes.terms import SandboxTerms, terms_of
 from leeward.daemon.serving.listener import Inherited, Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
@@ -40,19 +49,11 @@ from leeward.daemon.telling.exporter import Exporter, bind
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.daemon.telling.observer import Observer
+from leeward.daemon.worker.worker import Worker
 from leeward.errors import SHORT, BadRequest, LeewardError, PeerError
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
-from leeward.loop.barrier import nothing
-from leeward.loop.native import NativeReactor
-from leeward.pool.begin import Bootstrap, begin
-from leeward.pool.branches import memory_of
-from leeward.pool.engine import Engine
-from leeward.pool.pool import interleave
-from leeward.pool.watchdog import Standstill, Watchdog
-from leeward.sandboxes.terms import SandboxTerms, terms_of
 from leeward.spec.paths import default_socket
-from leeward.worker.worker import Worker
 
 #: Freed blocks of at least this many bytes are returned to the kernel: contents of jobs, not the daemon's own objects.
 _LARGE_BLOCK = 1 << 20

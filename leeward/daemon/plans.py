@@ -15,12 +15,12 @@ import os
 import sys
 from collections.abc import Callable
 
+from leeward.base.dataclass import replace
 from leeward.daemon.config import Config, Environment, quotas
+from leeward.daemon.pool.begin import Settings, is_routed
 from leeward.daemon.serving.profiles import owners_home
-from leeward.dataclass import replace
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
-from leeward.pool.begin import Settings, is_routed
 from leeward.spec import stored
 from leeward.spec.limits import ADJUSTABLE
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name
@@ -48,7 +48,7 @@ class Plans:
 
     @staticmethod
     def _warm_up_tls(config: Config) -> None:
-        from leeward.pool.seals import cryptography
+        from leeward.daemon.pool.seals import cryptography
         from leeward.spec.egress_tls import needs_seal
 
         if any(map(needs_seal, config.egress.values())):
@@ -106,7 +106,7 @@ class Plans:
     def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
         policy = config.egress.get(key.egress)
         if policy is None and key.egress == AGENT and may_have_home(key.profile, config.profiles):
-            from leeward.spec.egress import AGENT as policy
+            from leeward.spec.egress_policy import AGENT as policy
         if policy is None:
             known = ", ".join(config.egress) or "none"
             if key.egress == NETWORK_NAME:

@@ -18,7 +18,7 @@ from itertools import count
 
 from leeward.egress.policy import ASK, DENY, Decision, Request, decide
 from leeward.egress.tenancy import ANSWERED, NotAllowed, unanswered
-from leeward.spec.egress import Policy
+from leeward.spec.egress_policy import Policy
 from leeward.wire.egress_asks import MAX_ASKED, MAX_PATH
 from leeward.wire.egress_control import Ask, AskAnswer, Unask
 

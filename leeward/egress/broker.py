@@ -24,7 +24,7 @@ from leeward.egress.fetch import TEXTS, Fetching, failure
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
 from leeward.errors import PeerError, told_with_place
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.wire import egress_control as control
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from itertools import zip_longest
 from leeward.egress.faults import of_connection, of_resolver
 from leeward.egress.policy import ALLOW, NEED_ADDRESS, Decision, Request, decide
 from leeward.egress.tenancy import NotAllowed, refusal, unanswered
-from leeward.spec.egress import Policy
+from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import Address
 
 #: Queries to the resolver at once, at most. Further ones wait, and the time for their connection runs meanwhile.

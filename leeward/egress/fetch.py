@@ -37,7 +37,7 @@ from leeward.egress.pipes import ROOM, SEARCHED, Pipe, TlsPipe
 from leeward.egress.policy import CAUSES, Decision, Request
 from leeward.egress.tenancy import ANSWERED, NotAllowed, Tenancy
 from leeward.errors import LeewardError, PeerError
-from leeward.spec.egress import Policy, parse_policy
+from leeward.spec.egress_policy import Policy, parse_policy
 from leeward.spec.hosts import Address, InvalidHost
 from leeward.wire import egress_control as control
 from leeward.wire.egress_control import MAX_MESSAGE, FetchAnswer

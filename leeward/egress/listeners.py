@@ -20,7 +20,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from leeward.egress.dialling import Lookup, SharedLookup
-from leeward.egress.names import Messages, framed, parse_query, respond
+from leeward.egress.dns import Messages, framed, parse_query, respond
 from leeward.egress.pipes import Pipe
 from leeward.egress.relay import goal_of, relay, serve_proxy
 from leeward.egress.tenancy import NotAllowed, Tenancy, refusal

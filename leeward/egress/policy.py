@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from leeward.egress.addresses import Range, opened, range_of
-from leeward.spec.egress import EgressRule, Policy
+from leeward.spec.egress_policy import EgressRule, Policy
 from leeward.spec.egress_rules import SCHEMES, compared_path
 from leeward.spec.hosts import Address, unmapped
 

@@ -24,10 +24,10 @@ from contextlib import suppress
 from leeward.egress.dialling import Lookup, dial
 from leeward.egress.faults import of_connection
 from leeward.egress.hello import Hello, HelloError, HelloReader
+from leeward.egress.http_requests import Goal, Opened, Served, Upstream, serve_requests
 from leeward.egress.opening import FirstLine
 from leeward.egress.pipes import Pipe, join
 from leeward.egress.policy import DENY, PROTOCOLS, Request, decide
-from leeward.egress.requests import Goal, Opened, Served, Upstream, serve_requests
 from leeward.egress.tenancy import NotAllowed, Tenancy, cancelled, refusal, unanswered
 from leeward.spec.egress_rules import NAMES_V4, NAMES_V6
 from leeward.spec.egress_tls import ends

@@ -29,7 +29,7 @@ from leeward.egress.heads import Head
 from leeward.egress.injection import Injection, Known, Searched
 from leeward.egress.pipes import Pipe, TlsPipe
 from leeward.egress.tenancy import refusal
-from leeward.spec.egress import Policy
+from leeward.spec.egress_policy import Policy
 from leeward.spec.egress_tls import is_for
 from leeward.wire.egress_control import Leased, Sealed
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.egress.addresses import RANGES
-from leeward.spec.egress import Policy, PolicyError, parse_policy
+from leeward.spec.egress_policy import Policy, PolicyError, parse_policy
 
 #: The ranges that `deny_private_ips = false` permits. Metadata services have separate ranges, which none of these
 #: includes.

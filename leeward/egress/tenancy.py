@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from leeward.egress.names import NameTable
+from leeward.egress.dns import NameTable
 from leeward.egress.policy import ALLOW, ASK, DENY, NEED_ADDRESS, Decision, Request, decide
 from leeward.errors import PeerError
-from leeward.spec.egress import Policy
+from leeward.spec.egress_policy import Policy
 from leeward.spec.hosts import Address
 from leeward.wire.egress_control import MAX_TEXT, Decided
 

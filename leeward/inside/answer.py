@@ -14,9 +14,9 @@ import types
 from collections.abc import Iterable
 from functools import partial
 
-from leeward.inside import files, functions, program
+from leeward.inside import function_stubs, program, workspace_files
 from leeward.inside.showing import Showing
-from leeward.wire import job as wire
+from leeward.wire import job_frames as wire
 
 #: A signal that Linux itself never sends, and hardly any program does.
 LATE = wire.LATE
@@ -25,9 +25,9 @@ LATE = wire.LATE
 _EXIT_LATE = 124
 
 
-def reply(end: program.End, wanted: files.Wanted, showing: Showing | None = None) -> list[bytes]:
+def reply(end: program.End, wanted: workspace_files.Wanted, showing: Showing | None = None) -> list[bytes]:
     """The reply of a job: a frame with its results, and the collected files in the frame or after it."""
-    brought, left_out, full = files.collect(*wanted)
+    brought, left_out, full = workspace_files.collect(*wanted)
     results, value, more = ([], None, []) if showing is None else showing.end()
     if program.IN_ORDER is end and not (brought or left_out or full or more or results or value is not None):
         return [wire.NOTHING_FRAME]
@@ -48,8 +48,8 @@ def write(fd: int, pieces: Iterable[bytes]) -> None:
             view = view[os.write(fd, view):]
 
 
-def collect_when_late(reply_fd: int, wanted: files.Wanted,
-                      channel: functions.FunctionChannel | None = None) -> None:
+def collect_when_late(reply_fd: int, wanted: workspace_files.Wanted,
+                      channel: function_stubs.FunctionChannel | None = None) -> None:
     """From now on, collect the files and reply on LATE. Until then *channel* makes calls by the same pipe."""
     signal.signal(LATE, partial(_late, os.getpid(), reply_fd, wanted, channel))
 
@@ -69,8 +69,8 @@ def deafen() -> None:
         return
 
 
-def _late(job: int, reply_fd: int, wanted: files.Wanted, channel: functions.FunctionChannel | None, number: int,
-          frame: types.FrameType | None) -> None:
+def _late(job: int, reply_fd: int, wanted: workspace_files.Wanted, channel: function_stubs.FunctionChannel | None,
+          number: int, frame: types.FrameType | None) -> None:
     if os.getpid() != job:  # a child of the job, which has inherited the handler; the daemon didn't send this signal
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -81,7 +81,7 @@ def _late(job: int, reply_fd: int, wanted: files.Wanted, channel: functions.Func
     except BaseException:  # for instance, the main thread is writing
         pass
     try:
-        if channel is None or channel.close(functions.LATE_S):  # otherwise a call is partly written
+        if channel is None or channel.close(function_stubs.LATE_S):  # otherwise a call is partly written
             write(reply_fd, reply(program.End(_EXIT_LATE), wanted))
     except BaseException:  # no memory left, say; the daemon doesn't wait for long
         pass

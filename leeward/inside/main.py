@@ -24,12 +24,22 @@ import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from leeward.inside import answer, file_calls, files, fresh, functions, program, session, showing, tracebacks
-from leeward.points import point
-from leeward.wire import job as wire
+from leeward.base.points import point
+from leeward.inside import (
+    answer,
+    file_calls,
+    function_stubs,
+    program,
+    reseeding,
+    session,
+    showing,
+    tracebacks,
+    workspace_files,
+)
+from leeward.wire import job_frames as wire
 
 if TYPE_CHECKING:
-    from leeward._native.job import Pipes
+    from leeward._native.job_pipes import Pipes
 
 #: Makes the pipes.
 Lay = Callable[..., "Pipes"]
@@ -71,11 +81,11 @@ def prepare() -> None:
 
 def begin_early(lay: Lay, job_fd: int, reply_fd: int) -> Callable[[], object] | None:
     """
-    In the zygote, once: prepare for jobs that begin in C. Returns the function that C calls instead of `fresh.freshen`;
+    In the zygote, once: prepare for jobs that begin in C. Returns the function that C calls instead of `reseeding.freshen`;
     None if there is none, so that no job begins in C.
     """
     global _laid
-    renew = fresh.in_one_call()
+    renew = reseeding.in_one_call()
     if renew is not None:
         _laid = _pipes(lay, job_fd, reply_fd, last=True)
     return renew
@@ -96,7 +106,7 @@ def renumber() -> None:
 
 
 def _pipes(lay: Lay, job_fd: int, reply_fd: int, *, last: bool) -> Pipes:
-    return lay(job_fd, reply_fd, lone=wire.CODE, workspace=files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
+    return lay(job_fd, reply_fd, lone=wire.CODE, workspace=workspace_files.WORKSPACE, nothing=wire.NOTHING_FRAME, last=last)
 
 
 def serve(lay: Lay, job_fd: int, reply_fd: int, door: int = -1) -> NoReturn:
@@ -119,7 +129,7 @@ def serve_started(job_fd: int, reply_fd: int) -> NoReturn:
 def serve_interrupted(reply_fd: int, error: KeyboardInterrupt) -> NoReturn:
     """Reply for a job that was interrupted after C had taken its frame, before `serve_started`."""
     answer.deafen()
-    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), files.NOTHING, None)
+    _reply(_PID, reply_fd, program.raised(error.with_traceback(None)), workspace_files.NOTHING, None)
 
 
 def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int, reply_fd: int,
@@ -130,17 +140,17 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         if body is None:
             os._exit(0)
         main = _main or program.set_up()
-        fresh.tell_contexts()
+        reseeding.tell_contexts()
         code = wire.code_of(body)
         if body.startswith(wire.LENT):
             variables, code = wire.read_lent(body)
             program.take_environment(variables)
             os.close(job_fd)
-        doorway = session.Doorway(door)
+        doorway = session.BranchSocket(door)
         if body != wire.SESSION:
             doorway.shut()
         if code is not None:
-            end, wanted = program.wind_up(program.run_code(code, main)), files.NOTHING
+            end, wanted = program.wind_up(program.run_code(code, main)), workspace_files.NOTHING
             if program.IN_ORDER is end:
                 pipes.finish()
         elif body == wire.SESSION:
@@ -152,11 +162,11 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         answer.deafen()
     except KeyboardInterrupt as error:  # in leeward's code, before the job's first line or after its last
         answer.deafen()
-        end, wanted = program.raised(error.with_traceback(None)), files.NOTHING
+        end, wanted = program.raised(error.with_traceback(None)), workspace_files.NOTHING
     _reply(me, reply_fd, end, wanted, shown)
 
 
-def _reply(me: int, reply_fd: int, end: program.End, wanted: files.Wanted,
+def _reply(me: int, reply_fd: int, end: program.End, wanted: workspace_files.Wanted,
            shown: showing.Showing | None) -> NoReturn:
     if os.getpid() != me:
         os._exit(end.exit_code)  # a child that the job has forked, and that has reached the end of the code
@@ -171,18 +181,18 @@ def _reply(me: int, reply_fd: int, end: program.End, wanted: files.Wanted,
 
 
 def _run(body: bytes, main: types.ModuleType, job_fd: int,
-         reply_fd: int) -> tuple[program.End, files.Wanted, showing.Showing | None]:
+         reply_fd: int) -> tuple[program.End, workspace_files.Wanted, showing.Showing | None]:
     """Run the job in *body*, which has more than code. Returns how it ended, the files to collect, and what it showed."""
     fields = wire.read_job(body)
-    wanted = files.wanted(fields)
-    channel = functions.wanted(fields, job_fd, reply_fd)
+    wanted = workspace_files.wanted(fields)
+    channel = function_stubs.wanted(fields, job_fd, reply_fd)
     if channel is None:
         _close_job_pipe(job_fd)
     try:
-        files.lay(fields["files"])
-        files.give_stdin(fields["stdin"])
+        workspace_files.lay(fields["files"])
+        workspace_files.give_stdin(fields["stdin"])
     except OSError as error:  # for instance, the file system is full; reported like an error of the job's own
-        return program.wind_up(program.unprepared(error)), files.NOTHING, None
+        return program.wind_up(program.unprepared(error)), workspace_files.NOTHING, None
     if wanted.patterns:
         answer.collect_when_late(reply_fd, wanted, channel)
     shown = showing.Showing() if fields["display"] else None

@@ -15,8 +15,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass
-from leeward.inside import awaiting, files, tracebacks
+from leeward.base.dataclass import dataclass
+from leeward.inside import awaiting, tracebacks, workspace_files
 
 #: The file name in tracebacks for code without a name.
 NAME = "<string>"
@@ -46,7 +46,7 @@ IN_ORDER = End(0)
 def set_up() -> types.ModuleType:
     """Prepare for every job, before one comes. Returns the main module."""
     sys.argv[:] = ["-c"]
-    sys.path.insert(0, files.WORKSPACE)
+    sys.path.insert(0, workspace_files.WORKSPACE)
     return _fresh_main()
 
 

@@ -33,8 +33,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from leeward.inside import answer, awaiting, files, functions, program, showing, tracebacks
-from leeward.wire import job as wire
+from leeward.inside import answer, awaiting, function_stubs, program, showing, tracebacks, workspace_files
+from leeward.wire import job_frames as wire
 
 #: Reads exactly so many bytes; None if the writer has closed the pipe.
 Read = Callable[[int, int], bytes | None]
@@ -48,7 +48,7 @@ _OUT, _ERR = 1, 2
 
 
 def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
-          doorway: Doorway) -> NoReturn:
+          doorway: BranchSocket) -> NoReturn:
     """Run job after job, until the daemon closes the pipe. Never returns."""
     interrupts = program.Interrupts()
     sources = tracebacks.Sources()
@@ -80,7 +80,7 @@ def serve(main: types.ModuleType, read: Read, job_fd: int, reply_fd: int,
     os._exit(0)
 
 
-def _reply(reply_fd: int, end: program.End, wanted: files.Wanted = files.NOTHING,
+def _reply(reply_fd: int, end: program.End, wanted: workspace_files.Wanted = workspace_files.NOTHING,
            shown: showing.Showing | None = None) -> None:
     try:
         answer.write(reply_fd, answer.reply(end, wanted, shown))
@@ -88,7 +88,7 @@ def _reply(reply_fd: int, end: program.End, wanted: files.Wanted = files.NOTHING
         os._exit(end.exit_code or _LOST)
 
 
-def _branch(doorway: Doorway, job_fd: int, reply_fd: int) -> program.End | None:
+def _branch(doorway: BranchSocket, job_fd: int, reply_fd: int) -> program.End | None:
     """Fork a branch. Returns None in the branch; here, the result."""
     me = os.getpid()
     try:
@@ -125,19 +125,19 @@ def _leave_stdin_open() -> None:
 
 def _run(body: bytes, name: str, main: types.ModuleType,
          interrupts: program.Interrupts, sources: tracebacks.Sources,
-         pipes: tuple[int, int]) -> tuple[program.End, files.Wanted, showing.Showing | None]:
+         pipes: tuple[int, int]) -> tuple[program.End, workspace_files.Wanted, showing.Showing | None]:
     """Run a job. Returns how it ended, the files to collect, and what it showed."""
     code = wire.code_of(body)
     shown: showing.Showing | None = None
-    wanted = files.NOTHING
-    channel: functions.FunctionChannel | None = None
+    wanted = workspace_files.NOTHING
+    channel: function_stubs.FunctionChannel | None = None
     try:
         if code is None:
             fields = wire.read_job(body)
-            files.lay(fields["files"], files.WORKSPACE)
+            workspace_files.lay(fields["files"], workspace_files.WORKSPACE)
             code, name, wanted = _prepare(fields, name)
             shown = showing.Showing(goes_on=True) if fields["display"] else None
-            channel = functions.wanted(fields, *pipes)
+            channel = function_stubs.wanted(fields, *pipes)
             if channel is not None:
                 main.__dict__.update(channel.functions)
         elif wire.shows(body):
@@ -158,7 +158,7 @@ def _run(body: bytes, name: str, main: types.ModuleType,
     return end, wanted, shown
 
 
-def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> None:
+def _take_away(channel: function_stubs.FunctionChannel, main: types.ModuleType) -> None:
     """Remove the names of this job's functions, unless the job has assigned other values to them."""
     for name, function in channel.functions.items():
         if main.__dict__.get(name) is function:
@@ -170,12 +170,12 @@ def _take_away(channel: functions.FunctionChannel, main: types.ModuleType) -> No
             os._exit(_LOST)
 
 
-def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, files.Wanted]:
+def _prepare(fields: Mapping[str, Any], name: str) -> tuple[bytes, str, workspace_files.Wanted]:
     """Apply the other fields of a job. Returns its code, its name in tracebacks, and the files to collect."""
     program.take_environment(fields["env"])
     if fields["args"]:
         sys.argv[1:] = fields["args"]
-    return fields["code"], name if fields["name"] == program.NAME else fields["name"], files.wanted(fields)
+    return fields["code"], name if fields["name"] == program.NAME else fields["name"], workspace_files.wanted(fields)
 
 
 def _next(read: Read, job_fd: int, interrupts: program.Interrupts) -> bytes | None:
@@ -202,7 +202,7 @@ def _let_tasks_go_on(job_fd: int) -> None:
         program.raised(error)
 
 
-class Doorway:
+class BranchSocket:
     """The socket *door*, or -1, on which the daemon sends the descriptors of a branch."""
 
     def __init__(self, door: int) -> None:

@@ -29,7 +29,7 @@ from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Gives, Step, gives, returns
-from leeward.dataclass import dataclass, replace
+from leeward.base.dataclass import dataclass, replace
 from leeward.isolation import privileges, template
 from leeward.isolation.template import folder_steps
 from leeward.spec.folders import within

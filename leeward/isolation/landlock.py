@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from leeward._native import landlock as native
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
 from leeward._native.steps import Call, Cell, Step, fails, gives, returns
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.base.points import point
 from leeward.errors import Bug, Unsupported
-from leeward.points import point
 from leeward.spec.sandbox import View
 
 #: A world-readable file in the root of every sandbox that no rule covers: if opening it

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from leeward._native.spawn import Clone
 from leeward._native.steps import AT_FDCWD, Block, Call, Cell, Gives, Step, gives, returns
-from leeward.dataclass import replace
-from leeward.points import point
+from leeward.base.dataclass import replace
+from leeward.base.points import point
 
 #: A new uts namespace starts with the host's NIS domain, which uname(2) shows. This is the kernel's default.
 _NO_DOMAIN = "(none)"

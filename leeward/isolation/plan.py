@@ -10,8 +10,8 @@ part: filter, view, rules. No keeper is made before the zygote has both.
 
 from __future__ import annotations
 
-from leeward.dataclass import dataclass
-from leeward.isolation.egress import EgressPlan
+from leeward.base.dataclass import dataclass
+from leeward.isolation.egress_route import EgressPlan
 from leeward.isolation.landlock import LandlockPlan
 from leeward.spec.sandbox import Bind, Scratch, View
 

@@ -8,7 +8,7 @@ import signal
 from leeward._native.privileges import Prctl, bounding_steps, dropping_steps
 from leeward._native.privileges import prctl_step as _prctl
 from leeward._native.steps import Call, Step, fails, returns
-from leeward.points import point
+from leeward.base.points import point
 
 
 @point("privileges.keeper")

@@ -18,7 +18,7 @@ import resource
 import struct
 
 from leeward._native.steps import Block, Call, Step, returns
-from leeward.points import point
+from leeward.base.points import point
 from leeward.spec.limits import MIB, Limits
 
 #: RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_STACK, RLIMIT_SIGPENDING. A job needs little of each.

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from leeward._native import mounts as native
 from leeward._native.mounts import AT_FDCWD, MountAttr
 from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
-from leeward.dataclass import dataclass, replace
+from leeward.base.dataclass import dataclass, replace
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE

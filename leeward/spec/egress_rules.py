@@ -16,7 +16,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 from unicodedata import normalize
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import BadRequest, brief
 from leeward.spec.hosts import Address, Host, InvalidHost, is_below, parse_host, parse_port
 

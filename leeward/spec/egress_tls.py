@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leeward.spec.egress import Policy, Secret
+from leeward.spec.egress_policy import Policy, Secret
 from leeward.spec.egress_rules import EgressRule
 from leeward.spec.hosts import is_below
 

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import BadRequest
 
 if TYPE_CHECKING:

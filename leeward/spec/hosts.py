@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 
 Address = IPv4Address | IPv6Address
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.dataclass import dataclass, field
+from leeward.base.dataclass import dataclass, field
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:

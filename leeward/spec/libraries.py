@@ -9,7 +9,7 @@ the import (crossing/threads.py).
 
 from __future__ import annotations
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

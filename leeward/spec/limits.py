@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass, replace
+from leeward.base.dataclass import dataclass, replace
 from leeward.errors import BadRequest, brief
 
 KIB = 1 << 10

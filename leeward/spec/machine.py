@@ -11,7 +11,7 @@ whose request has others, and after it.
 
 from __future__ import annotations
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.spec.limits import KIB, Limits
 from leeward.spec.sandbox import Text
 

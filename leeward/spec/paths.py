@@ -2,7 +2,7 @@
 The path of the daemon's socket, for daemon and clients.
 
 Of the configuration files clients read one line of TOML, without a parser: importing tomllib would take longer than a
-job. leeward/capi/place.c is the same in C; a test compares both with tomllib. The CLI's fast path imports this.
+job. leeward/clients/c/place.c is the same in C; a test compares both with tomllib. The CLI's fast path imports this.
 Trust:     a file that another user owns or can write is refused, as the daemon refuses it.
 """
 

@@ -8,7 +8,7 @@ here, the wire's fields that fill it in, and what that function makes of it.
 
 from __future__ import annotations
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 
 #: The profile of a request that names none; and names of profiles that clients know by themselves.
 DEFAULT_PROFILE = "python"

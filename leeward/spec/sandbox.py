@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leeward.dataclass import dataclass, field
+from leeward.base.dataclass import dataclass, field
 from leeward.spec.limits import Limits
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from leeward.dataclass import dataclass, field, names
+from leeward.base.dataclass import dataclass, field, names
 from leeward.errors import BadRequest
 from leeward.spec.pool_key import is_name
 

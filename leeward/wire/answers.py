@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.errors import LeewardError, Refused, SandboxOver
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 from leeward.wire.fields import MAX_NAME
 from leeward.wire.frames import MAX_REPLY, encode
 

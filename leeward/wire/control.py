@@ -32,7 +32,7 @@ import struct
 
 import msgpack
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import KernelRefusal, PeerError, told
 from leeward.wire.records import build, learn, to_values
 

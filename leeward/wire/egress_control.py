@@ -22,7 +22,7 @@ import math
 
 import msgpack
 
-from leeward.dataclass import dataclass, field, names
+from leeward.base.dataclass import dataclass, field, names
 from leeward.errors import PeerError, told
 
 #: Bytes of a message, at most, and of each text in a record.

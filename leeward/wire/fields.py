@@ -13,9 +13,9 @@ from typing import Any
 from leeward.errors import BadRequest, brief
 from leeward.spec.job import MAX_WAIT_S, WAIT_S
 from leeward.spec.pool_key import MOST_NAME, is_name
-from leeward.wire.functions import MAX_BODY, MAX_CALLS, MAX_NAMES
-from leeward.wire.functions import MAX_NAME as MAX_FUNCTION_NAME
-from leeward.wire.job import is_plain_name
+from leeward.wire.function_frames import MAX_BODY, MAX_CALLS, MAX_NAMES
+from leeward.wire.function_frames import MAX_NAME as MAX_FUNCTION_NAME
+from leeward.wire.job_frames import is_plain_name
 from leeward.wire.patterns import MOST_ALTERNATIVES, alternatives, below_workspace
 from leeward.wire.schema import MAX_ID, Check, is_id
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from leeward.dataclass import names
+from leeward.base.dataclass import names
 from leeward.errors import PeerError, brief, told
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ MAX_ID = 2**53 - 1
 #: The largest number of a result, and what its times are below.
 MAX_WHOLE, MAX_SECONDS = 2**63 - 1, 1e12
 
-#: Values of leeward.outcome's enumerations, which cost too much to import here; a test compares.
+#: Values of leeward.spec.outcome's enumerations, which cost too much to import here; a test compares.
 OUTCOMES = frozenset({"finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal"})
 LIMITS = frozenset({"memory", "processes", "files", "output", "time", "cpu"})
 LEFT_OUT = frozenset({"no_match", "hidden", "folder", "link", "special", "unreadable", "name", "too_large", "too_many",
@@ -145,7 +145,7 @@ def _shown(ok: dict[str, Any]) -> dict[str, Any]:
 
 def parse_result(reply: Reply) -> dict[str, Any]:
     """
-    The checked fields of a result, as plain values of those of leeward.outcome.Result, with places for stdout, stderr
+    The checked fields of a result, as plain values of those of leeward.spec.outcome.Result, with places for stdout, stderr
     and files that are in a memory file. PeerError if the reply isn't a result.
     """
     if reply.fields is not None:
@@ -164,7 +164,7 @@ def parse_result(reply: Reply) -> dict[str, Any]:
             or not all(type(layer) is str for layer in degraded):
         raise PeerError("a result: files, denied or degraded holds something else")
     if files:
-        from leeward.wire.job import is_plain_name  # dataclasses and all: only who collects files pays
+        from leeward.wire.job_frames import is_plain_name  # dataclasses and all: only who collects files pays
 
         for name in files:
             if not is_plain_name(name):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
-from leeward.dataclass import MISSING, dataclass, factory, methods_of
+from leeward.base.dataclass import MISSING, dataclass, factory, methods_of
 from leeward.errors import PeerError, brief
 
 T = TypeVar("T")

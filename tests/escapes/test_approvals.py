@@ -21,7 +21,7 @@ from kit.approvals import ServedApprovals
 from kit.box import control
 from kit.live_daemon import PATIENCE, LiveDaemon, first_line
 from kit.waiting import poll_until
-from leeward.approvals.bridge.bridge import BridgeEnd, BridgeRequest
+from leeward.apps.approvals.bridge.bridge import BridgeEnd, BridgeRequest
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, Stale
 
@@ -155,7 +155,7 @@ def test_c306_cannot_decide_by_the_bridge(service: ServedApprovals, box: Sandbox
         assert [own["id"]] == [row["id"] for row in service.decide(own["id"])["decided"]]
 
     number = asked["id"]
-    from leeward.approvals.web.application import ROUTES  # of the extra `web`
+    from leeward.apps.approvals.web.application import ROUTES  # of the extra `web`
 
     body = {"id": number, "ids": [number], "approved": True, "by": "cli", "category": "sandbox", "upto": number,
             "rule": "sandbox", "effect": "allow", "leeward.credential": {"by": "cli"}, "sandbox": ""}

@@ -16,7 +16,7 @@ import pytest
 from kit.attack import PRELUDE, within
 from kit.box import Box, control
 from kit.running import running
-from leeward.pool import confinement
+from leeward.daemon.pool import confinement
 
 #: Watches that all jobs of a test together get; a host's are millions.
 GRANTED = 1000

@@ -18,10 +18,10 @@ import pytest
 
 from kit.box import RUNS, Box, Run, control, run_outside
 from kit.locks import LOCKS as ALL
-from leeward.outcome import Outcome
-from leeward.run.report import Report
+from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
-from leeward.wire.job import job_frame
+from leeward.spec.outcome import Outcome
+from leeward.wire.job_frames import job_frame
 
 #: Jobs after which the descriptors are looked at again.
 ROUNDS = 1000 if os.environ.get("LEEWARD_LONG") else 20

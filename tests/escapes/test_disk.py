@@ -16,10 +16,10 @@ import pytest
 from kit.attack import serves, within, without
 from kit.box import Box, control
 from kit.running import status
-from leeward.outcome import Limit, Outcome
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Limit, Outcome
 from leeward.spec.sandbox import Scratch
-from leeward.wire.job import MAX_BARE_REPLY, MAX_FILES, MAX_TEXT, MAX_TYPE
+from leeward.wire.job_frames import MAX_BARE_REPLY, MAX_FILES, MAX_TEXT, MAX_TYPE
 
 Only = Callable[..., Box]
 

@@ -19,7 +19,7 @@ import leeward
 from kit.box import control, run_outside
 from kit.egress_secrets import NAME, VALUE, Mirrors, live_sealed, mirrors
 from kit.live_daemon import LiveDaemon
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 BROKER = pytest.mark.no_single_lock("the broker knows each lease by its own placeholders and its own authority")
 

@@ -15,12 +15,12 @@ import pytest
 from kit.box import Box, control
 from kit.features import ROOT
 from kit.promises import table
-from leeward import host
+from leeward.apps import host
+from leeward.apps.host.findings import Feature, Support
 from leeward.errors import Unsupported
-from leeward.host.findings import Feature, Support
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.hierarchy import Hierarchy
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 Hosts = tuple[Hierarchy, ...]
 

@@ -18,9 +18,9 @@ import pytest
 from kit import reactors
 from kit.box import Box, control
 from kit.sessions import Peer, Wire
+from leeward.base.dataclass import replace
 from leeward.client.functions import _Serving
-from leeward.dataclass import replace
-from leeward.wire import functions as calls
+from leeward.wire import function_frames as calls
 
 CHANNEL = pytest.mark.no_single_lock("it is the daemon's reading of the reply pipe, and no call arrives without that")
 VALUES = pytest.mark.no_single_lock("it is how a client reads a call, in no process of a sandbox")

@@ -26,10 +26,10 @@ from kit.landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_
 from kit.running import status
 from leeward._native.landlock import FsAccess
 from leeward._native.steps import Table
+from leeward.daemon.run.runner import Runner, job_of
 from leeward.errors import KernelRefusal
 from leeward.isolation import landlock
 from leeward.isolation.landlock import LandlockPlan, PathRule
-from leeward.run.runner import Runner, job_of
 from leeward.spec.sandbox import Scratch, View
 
 pytestmark = pytest.mark.needs("landlock")

@@ -19,7 +19,7 @@ import pytest
 from kit.box import PATIENCE_S, RUNS, Box, Run, control, run_outside
 from kit.live_daemon import descendants, watched
 from kit.sessions import Wire
-from leeward.sandboxes import registry
+from leeward.daemon.sandboxes import registry
 from leeward.wire.sandbox_ids import ID_ALPHABET
 
 BY_THE_DAEMON = pytest.mark.no_single_lock("the daemon's books say whose a sandbox is, and no lock of a job could")

@@ -21,8 +21,8 @@ from kit.drivers import BorrowedDriver
 from kit.memory_attacks import AROUND, BESIDE, BEYOND, HIDDEN, KERNEL, TOUCH
 from kit.promises import promised
 from kit.running import running, status
-from leeward.outcome import Limit, Outcome, Result
 from leeward.spec.limits import MIB
+from leeward.spec.outcome import Limit, Outcome, Result
 
 Only = Callable[..., Box]
 

@@ -21,8 +21,8 @@ import leeward
 from kit.box import control
 from kit.live_daemon import LiveDaemon
 from leeward.client.protecting import AWAY
-from leeward.obeyed.names import obeyed_by
-from leeward.obeyed.table import AT_ONCE, ROWS
+from leeward.spec.obeyed.lookup import obeyed_by
+from leeward.spec.obeyed.table import AT_ONCE, ROWS
 
 BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
 BY_CLIENT = pytest.mark.no_single_lock("the client's own process renames and refuses, and no lock of a job is about it")

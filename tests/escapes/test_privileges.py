@@ -275,7 +275,7 @@ from kit import points
 points.build()
 from kit.attack import PRELUDE
 from kit.box import Box
-from leeward.run.runner import job_of
+from leeward.daemon.run.runner import job_of
 attack = PRELUDE + '''
 call("prctl", 1, 0, 0, 0, 0)
 for number in range(1, 32):

@@ -22,10 +22,10 @@ from kit.locks import LOCKS
 from kit.promises import promised
 from kit.running import running
 from kit.skip_policy import require
+from leeward.daemon.run.runner import Runner, job_of
 from leeward.isolation.cgroup import hierarchy
-from leeward.outcome import Limit, Outcome
-from leeward.run.runner import Runner, job_of
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit, Outcome
 
 Only = Callable[..., Box]
 

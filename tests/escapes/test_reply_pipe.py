@@ -17,7 +17,7 @@ from kit import reactors
 from kit.box import Box, control
 from kit.live_daemon import open_files
 from kit.sessions import Wire
-from leeward.wire.job import LATE
+from leeward.wire.job_frames import LATE
 
 PROTOCOL = pytest.mark.no_single_lock("it is the daemon's reading of a reply, and there is no reading without that")
 

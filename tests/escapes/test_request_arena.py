@@ -27,7 +27,7 @@ from kit.waiting import poll_until
 from leeward.daemon.serving import inbox
 from leeward.spec.job import Job
 from leeward.wire.frames import FrameReader, decode, encode
-from leeward.wire.job import is_plain_name
+from leeward.wire.job_frames import is_plain_name
 
 #: Why these are about no lock of a job's.
 pytestmark = pytest.mark.no_single_lock("it is a client's, and the daemon's own reading")

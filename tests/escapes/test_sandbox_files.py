@@ -28,7 +28,7 @@ from leeward.client.file_trees import download
 from leeward.errors import PeerError
 from leeward.spec.job import Job
 from leeward.wire.file_answers import MAX_ANSWER, MAX_ROWS
-from leeward.wire.job import SESSION_BEGINS, session_frame
+from leeward.wire.job_frames import SESSION_BEGINS, session_frame
 from leeward.wire.replies import Reply
 
 BY_CARE = pytest.mark.no_single_lock("the client's own care holds it: its host is outside all locks")
@@ -362,7 +362,7 @@ def _in_its_place(files: Files, forged: str, monkeypatch: pytest.MonkeyPatch) ->
     calls._give_up("the test takes its place")
     begins = SESSION_BEGINS + session_frame(Job(code=IN_ITS_PLACE.replace("{forged}", forged).encode()))
     with monkeypatch.context() as patch:
-        patch.setattr("leeward.sandboxes.files.FILE_CALLS_BEGIN", begins)
+        patch.setattr("leeward.daemon.sandboxes.file_process.FILE_CALLS_BEGIN", begins)
         told = files.ask("file_write", path=b"f", data=b"x")
     calls._give_up("the test has seen enough")
     return told

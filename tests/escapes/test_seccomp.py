@@ -27,11 +27,11 @@ from kit.confined import HERE
 from kit.live_daemon import LiveDaemon, command, descendants, environment, watched
 from kit.running import running
 from leeward._native import seccomp as native
+from leeward.daemon.run.report import Report
 from leeward.isolation.seccomp.rules import NOTIFY
-from leeward.outcome import EXIT_SIGNAL_BASE, Outcome
-from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import EXIT_SIGNAL_BASE, Outcome
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 

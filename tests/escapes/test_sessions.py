@@ -240,7 +240,7 @@ os.write(4, FRAME)
 
 
 def nothing_to_tell() -> bytes:
-    from leeward.wire.job import NOTHING_FRAME
+    from leeward.wire.job_frames import NOTHING_FRAME
 
     return NOTHING_FRAME
 

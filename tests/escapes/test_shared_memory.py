@@ -32,10 +32,10 @@ from kit.attack import within
 from kit.box import RUNS, Box, Run, control, run_outside
 from kit.live_daemon import held
 from kit.locks import LOCKS as ALL
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
+from leeward.daemon.run.report import Report
+from leeward.daemon.worker.idmaps import WORKER_UID_BASE
 from leeward.spec.job import Job
-from leeward.worker.idmaps import WORKER_UID_BASE
+from leeward.spec.outcome import Outcome, Result
 
 #: Why some of these are about no lock of a job's.
 PROTOCOL = "it is the daemon's reading of a reply, and there is no reading without that"

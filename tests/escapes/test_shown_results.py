@@ -17,8 +17,8 @@ import pytest
 from kit import reactors
 from kit.box import Box, control
 from kit.sessions import Wire
-from leeward.notebook import bundle
-from leeward.outcome import Outcome, Result
+from leeward.spec.notebook import bundle
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire import bundles
 
 PROTOCOL = pytest.mark.no_single_lock("it is the daemon's reading of a reply, and there is no reading without that")

@@ -20,11 +20,11 @@ from kit.features import ROOT
 from kit.locks import LOCKS as ALL
 from kit.running import Running, named, running, status
 from leeward._native import privileges
-from leeward.outcome import Outcome
-from leeward.run.report import Report
-from leeward.run.verdict import Stop
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.verdict import Stop
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome
 
 
 @pytest.fixture
@@ -392,10 +392,10 @@ def _leave_orphans(locks: set[str] | None, end: str) -> None:
 #: Where a process is signalled by its number, and by what: itself, a thread of its own, or the group of a child that
 #: wasn't collected yet, whose number nobody else can have.
 BY_NUMBER = {**dict.fromkeys(("cli/leeward_cli/interrupts.py", "cli/leeward_cli/terminal.py", "leeward/inside/answer.py",
-                              "leeward/approvals/agent.py"), "os.kill(os.getpid(),"),
+                              "leeward/apps/approvals/requester.py"), "os.kill(os.getpid(),"),
              "leeward/_native/src/threads.c": "SYS_tgkill, getpid(),",
-             "leeward/approvals/git/git_host.py": "os.killpg(child.pid,",
-             "leeward/pool/ways_out.py": "os.killpg(self._process.pid,"}
+             "leeward/apps/approvals/git/git_host.py": "os.killpg(child.pid,",
+             "leeward/daemon/pool/ways_out.py": "os.killpg(self._process.pid,"}
 #: Programs that `leeward selftest` runs as jobs.
 JOBS = "selftest/attacks.py"
 

@@ -23,11 +23,11 @@ from kit.attack import make_environment, within
 from kit.box import Box, control, run_outside
 from kit.locks import LOCKS as ALL
 from kit.running import named
-from leeward.outcome import Outcome
-from leeward.run.execution import Execution
-from leeward.run.report import Report
-from leeward.run.runner import Runner
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner import Runner
 from leeward.spec.job import Job
+from leeward.spec.outcome import Outcome
 
 Only = Callable[..., Box]
 

@@ -16,7 +16,7 @@ from kit.box import Box, control, settle_all
 from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon, descendants
 from kit.sessions import Wire
-from leeward.outcome import Limit, Outcome
+from leeward.spec.outcome import Limit, Outcome
 
 LIMIT_S = 0.1
 LONGER_S = 0.3
@@ -189,12 +189,14 @@ def test_c058_limits_do_not_depend_on_the_wall_clock() -> None:
                       r"|\btime\(NULL\)|TFD_TIMER_ABSTIME|pthread_cond_timedwait|sem_timedwait")
     may = {ROOT / "leeward" / name for name in (
         "daemon/telling/log.py", "spec/folders.py", "daemon/serving/sandbox_calls.py", "client/overlay.py",
-        "egress/tenancy.py", "egress/sealing.py", "pool/seals.py", "pool/asks.py",
-        "client/environments.py", "audit/journal.py", "audit/record.py",
+        "egress/tenancy.py", "egress/sealing.py", "daemon/pool/seals.py", "daemon/pool/asks.py",
+        "client/environments.py", "apps/audit/journal.py", "apps/audit/record.py",
         # Programs of the operator's.
-        "agents/running.py", "approvals/box_rows.py", "approvals/bridge/boxes.py", "approvals/git/git_host.py",
-        "approvals/carrying/carrying.py", "approvals/sync/live_sync.py",
-        "approvals/service.py", "approvals/serving.py", "approvals/web/feed.py", "approvals/web/pages.py")} | {
+        "apps/agents/running.py", "apps/approvals/box_rows.py", "apps/approvals/bridge/boxes.py",
+        "apps/approvals/git/git_host.py",
+        "apps/approvals/carrying/carrying.py", "apps/approvals/sync/live_sync.py",
+        "apps/approvals/service.py", "apps/approvals/serving.py", "apps/approvals/web/feed.py",
+        "apps/approvals/web/pages.py")} | {
         ROOT / "cli/leeward_cli" / name for name in ("agent.py", "approvals_watch.py")}
     log = (ROOT / "leeward/daemon/telling/log.py").read_text()
     # The table of calls that a job may make names some of them.

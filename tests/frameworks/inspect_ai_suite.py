@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
-from leeward.integrations.inspect_ai import LeewardConfig, LeewardSandboxEnvironment
+from leeward.apps.integrations.inspect_ai import LeewardConfig, LeewardSandboxEnvironment
 
 #: What it can't satisfy, and why.
 EXPECTED = {"test_exec_as_user": "a sandbox has one user, and no program in it makes another"}

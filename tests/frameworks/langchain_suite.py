@@ -8,7 +8,7 @@ import pytest
 from langchain_tests.integration_tests import SandboxIntegrationTests
 
 import leeward
-from leeward.integrations.langchain import LeewardSandbox
+from leeward.apps.integrations.langchain import LeewardSandbox
 
 
 class TestLeeward(SandboxIntegrationTests):

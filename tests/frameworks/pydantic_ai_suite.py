@@ -12,7 +12,7 @@ from pydantic_ai.workspaces import WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 import leeward
-from leeward.integrations.pydantic_ai import LeewardWorkspace
+from leeward.apps.integrations.pydantic_ai import LeewardWorkspace
 
 Destroy = Callable[[LeewardWorkspace], Awaitable[None]]
 

@@ -31,7 +31,7 @@ import web_decoders
 SIDES, ONLY = {"--python", "--egress", "--web", "--c"}, "--only="
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
-CLIENT = HERE.parent.parent / "leeward" / "capi"
+CLIENT = HERE.parent.parent / "leeward" / "clients" / "c"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", '-DLEEWARD_LIBRARY_VERSION="fuzz"', "-O1", "-g",
          "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra")
 
@@ -72,7 +72,7 @@ def build(name: str, target: Path) -> bool:
 
 def frames(first: int = 1) -> list[bytes]:
     """Frames as a daemon sends them in session.c, to the requests *first* and those after it."""
-    from leeward.outcome import JobError, Limit, Outcome, Result
+    from leeward.spec.outcome import JobError, Limit, Outcome, Result
     from leeward.wire.answers import encode_ok, encode_refusal, encode_result
 
     full = Result(b"out", b"err", 1, Outcome.RAISED, Limit.MEMORY, 0.5, 0.25, 1 << 20, {"mount": 2}, True,
@@ -89,7 +89,7 @@ def frames(first: int = 1) -> list[bytes]:
 
 def sandbox_frames() -> list[bytes]:
     """Frames to the requests that session.c sends of a live sandbox, in their order."""
-    from leeward.outcome import Outcome, Result
+    from leeward.spec.outcome import Outcome, Result
     from leeward.wire.answers import encode_ok, encode_refusal, encode_result
     from leeward.wire.frames import HEADER, decode
 

@@ -38,13 +38,13 @@ from leeward.daemon.shards.messages import added
 from leeward.daemon.telling import exporter
 from leeward.errors import BadReply, BadRequest, PeerError, Refused, SandboxOver
 from leeward.isolation.plan import ZygotePlan
-from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.spec.job import Job
-from leeward.wire import control, functions, outline, records, sandbox_replies
-from leeward.wire import job as wire_job
+from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
+from leeward.wire import control, function_frames, outline, records, sandbox_replies
+from leeward.wire import job_frames as wire_job
 from leeward.wire.answers import details_of, encode_ok, encode_refusal, encode_result, result_fields
 from leeward.wire.frames import FrameReader, decode, decode_in_place, frame
-from leeward.wire.job import MAX_FILES, read_reply, reply_pieces
+from leeward.wire.job_frames import MAX_FILES, read_reply, reply_pieces
 from leeward.wire.outline import code_alone
 from leeward.wire.replies import parse_reply, parse_result
 from leeward.wire.requests import (
@@ -381,7 +381,7 @@ class Shards(Target):
         shard_messages.ShardStart(Config(shards=2, preload=("json",)), 1, 0, "8:9"),
         shard_messages.ShardGovern(Config()), shard_messages.PassConnection(1000, b"\x00\x01", True),
         shard_messages.ShardDrain(4.0, False), shard_messages.ShardCut(), shard_messages.ShardMakeRoom(),
-        shard_messages.AskCounts(3), shard_messages.ShardReady(1024), shard_messages.ConnectionClosed(0),
+        shard_messages.SendCounts(3), shard_messages.ShardReady(1024), shard_messages.ConnectionClosed(0),
         shard_messages.ShardActivity(7, True), shard_messages.ShardFailed("no"),
         shard_messages.ShardCounts(3, shard_messages.pack_map(counters), shard_messages.pack_map({})),
         shard_messages.ShardEnds(0, shard_messages.pack_map({"rows": []})),
@@ -534,15 +534,15 @@ class SandboxTalk(Target):
 class Calls(Target):
     """What a job writes to its reply pipe as calls of functions, and a client reads."""
 
-    starts = tuple(functions.call_frame(number, place, functions.pack_arguments(args, named))[HEADER:]
+    starts = tuple(function_frames.call_frame(number, place, function_frames.pack_arguments(args, named))[HEADER:]
                    for number, place, args, named in (
                        (1, 0, (), {}), (2, 1, ("x", b"\0", 0.5, None, True, -7), {"a": [1, [2]], "b": {"c": {}}}),
                        (10_000, 63, ("é" * 40, list(range(20))), {})))
 
     def feed(self, data: bytes) -> bool:
         try:
-            call = functions.read_call(data)
-            args, named = functions.unpack_arguments(call.body)
+            call = function_frames.read_call(data)
+            args, named = function_frames.unpack_arguments(call.body)
         except PeerError:
             return False
         assert 0 <= call.number < 1 << 32

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from math import isfinite
 
-from leeward.dataclass import names as names_of
-from leeward.egress import hello, names
+from leeward.base.dataclass import names as names_of
+from leeward.egress import dns, hello
 from leeward.egress.addresses import parse_url, range_of
+from leeward.egress.dns import Messages, NameTable, Query, framed, parse_query, respond
 from leeward.egress.exchanges import END, Requests
 from leeward.egress.heads import Head, HeadError, parse_head
 from leeward.egress.hello import Hello, HelloError, HelloReader
 from leeward.egress.masks import LONGEST, MaskedStream, Masks
-from leeward.egress.names import Messages, NameTable, Query, framed, parse_query, respond
 from leeward.egress.opening import FirstLine
 from leeward.egress.policy import CAUSES, VERDICTS, Request, decide
 from leeward.egress.short_form import parse_short_form
 from leeward.errors import BadRequest, PeerError
-from leeward.spec.egress import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
+from leeward.spec.egress_policy import KEYS, Policy, PolicyError, narrow, parse_policy, policy_map, ports_of
 from leeward.spec.egress_rules import compared_path
 from leeward.spec.hosts import InvalidHost, parse_host
 from leeward.wire import egress_asks, fetches
@@ -208,7 +208,7 @@ class Queries:
         if reply[7]:
             assert query.name.endswith("org")
             packed = reply[-27:-11] if query.extended else reply[-16:]
-            address = ip_address(packed if query.kind == names.AAAA else packed[-4:])
+            address = ip_address(packed if query.kind == dns.AAAA else packed[-4:])
             assert self._table.name(address) == query.name
         return True
 
@@ -219,7 +219,7 @@ class Queries:
             try:
                 for piece in pieces:
                     read += list(messages.feed(piece))
-                    assert messages.held <= names.MAX_QUERY + 1
+                    assert messages.held <= dns.MAX_QUERY + 1
             except PeerError as error:
                 read.append(str(error).encode())
             found.append(read)

@@ -30,12 +30,12 @@ class Bodies:
              b'{"category": "filesystem", "action": "write", "path": "a/b", "content": "x\\n", "reason": "because"}')
 
     def __init__(self) -> None:
-        from leeward.approvals.web import bodies, live
-        from leeward.approvals.web import routes as fields
-        from leeward.approvals.web.application import ROUTES
-        from leeward.approvals.web.problems import WebProblem
+        from leeward.apps.approvals.web import bodies, websocket
+        from leeward.apps.approvals.web import routes as fields
+        from leeward.apps.approvals.web.application import ROUTES
+        from leeward.apps.approvals.web.problems import WebProblem
 
-        self._bodies, self._message, self._problem = bodies, live.message_fields, WebProblem
+        self._bodies, self._message, self._problem = bodies, websocket.message_fields, WebProblem
         self._routes = ROUTES
         self._checks = ((fields.text(), str), (fields.number(), (int, float)), (fields.whole(), int),
                         (fields.SWITCH, bool), (fields.COMMAND, (str, list)), (fields.PROJECT, str),
@@ -83,8 +83,8 @@ class Forms:
               b"\0")
 
     def __init__(self) -> None:
-        from leeward.approvals.web.bodies import form_fields
-        from leeward.approvals.web.problems import WebProblem
+        from leeward.apps.approvals.web.bodies import form_fields
+        from leeward.apps.approvals.web.problems import WebProblem
 
         self._read, self._problem = form_fields, WebProblem
 
@@ -115,7 +115,7 @@ class WebHeads:
               b"", b";", b"=", b",", b"\0", b"x" * 300, b"x" * 20000, b'"', b"POST", b"GET", b"WS")
 
     def __init__(self) -> None:
-        from leeward.approvals.web.gate import SCOPE_KEY, PageAccess, WebGate
+        from leeward.apps.approvals.web.gate import SCOPE_KEY, PageAccess, WebGate
 
         access = PageAccess()
         self._key, self._cookie = SCOPE_KEY, (access.log_in(access.login_token()) or "").encode()
@@ -179,7 +179,7 @@ class Frames:
               b"\xff", b"[" * 300, b"9" * 5000)
 
     def __init__(self) -> None:
-        from leeward.approvals.bridge.bridge import BridgeFrames, BridgeRequest
+        from leeward.apps.approvals.bridge.bridge import BridgeFrames, BridgeRequest
         from leeward.errors import PeerError
 
         self._reader, self._kind, self._error = BridgeFrames, BridgeRequest, PeerError

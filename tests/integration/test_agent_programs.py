@@ -210,7 +210,7 @@ def test_gemini_works_in_a_sandbox(home: AgentHome, tmp_path: Path) -> None:
 
 def home_definition(name: str) -> str:
     """Our own definition, as it is."""
-    from leeward.agents import definition
+    from leeward.apps.agents import definition
 
     return (Path(definition.__file__).parent / "definitions" / name / "agent.toml").read_text()
 

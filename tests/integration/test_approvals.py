@@ -11,11 +11,11 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from leeward.approvals.carrying.apply import Project, carry_out
-from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest
-from leeward.approvals.queue.subjects import ProjectPath
-from leeward.approvals.sync.changes import request_changes
+from leeward.apps.approvals.carrying.apply import Project, carry_out
+from leeward.apps.approvals.queue.approval_request import ApprovalRequest
+from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.apps.approvals.queue.subjects import ProjectPath
+from leeward.apps.approvals.sync.changes import request_changes
 from leeward.errors import BadRequest
 
 

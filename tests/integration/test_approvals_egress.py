@@ -13,7 +13,7 @@ from kit.approvals import ServedApprovals
 from kit.egress import Servers
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 pytestmark = pytest.mark.needs("extra-web")
 

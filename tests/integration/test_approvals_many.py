@@ -16,11 +16,11 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.waiting import poll_until
-from leeward.approvals.bridge.bridge import BridgeRequest
-from leeward.approvals.queue import queue as queues
-from leeward.approvals.queue.requests import IntakeBounds
-from leeward.approvals.service import ApprovalService
-from leeward.audit.record import AuditRecord
+from leeward.apps.approvals.bridge.bridge import BridgeRequest
+from leeward.apps.approvals.queue import queue as queues
+from leeward.apps.approvals.queue.approval_request import IntakeBounds
+from leeward.apps.approvals.service import ApprovalService
+from leeward.apps.audit.record import AuditRecord
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver
 

@@ -17,8 +17,8 @@ from urllib.error import HTTPError
 import pytest
 
 from kit.waiting import poll_until
-from leeward.approvals.queue.requests import ApprovalRequest, NewRequest
-from leeward.approvals.queue.subjects import branch, endpoint, invocation
+from leeward.apps.approvals.queue.approval_request import ApprovalRequest, NewRequest
+from leeward.apps.approvals.queue.subjects import branch, endpoint, invocation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -21,8 +21,8 @@ import pytest
 from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
 from kit.waiting import poll_until
-from leeward.approvals.box_rows import LOOK_S, last_counts
-from leeward.approvals.link import ApprovalsAway
+from leeward.apps.approvals.box_rows import LOOK_S, last_counts
+from leeward.apps.approvals.link import ApprovalsAway
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver, Stale

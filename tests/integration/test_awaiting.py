@@ -11,7 +11,7 @@ import leeward
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.waiting import poll_until
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 SLOW = "import asyncio\nasync def slow(value, seconds=0.01):\n    await asyncio.sleep(seconds)\n    return value\n"
 

@@ -11,12 +11,12 @@ import pytest
 
 from kit.box import MISSING, PATIENCE_S, Box
 from kit.live_daemon import descendants
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool import confinement
+from leeward.daemon.pool.begin import Bootstrap, Patience, Settings, begin
+from leeward.daemon.pool.engine import Engine
 from leeward.errors import LeewardError, Unsupported
 from leeward.isolation.channel import Channel
-from leeward.loop.reactor import Reactor
-from leeward.pool import confinement
-from leeward.pool.begin import Bootstrap, Patience, Settings, begin
-from leeward.pool.engine import Engine
 from leeward.wire import control
 
 SETTINGS = Settings(pool_size=1, allow_degraded=MISSING)

@@ -12,7 +12,7 @@ import pytest
 
 from integration.test_rehearsal import LOOK
 from kit.box import Box
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 from leeward.wire import control
 
 pytestmark = pytest.mark.needs("user-namespaces")

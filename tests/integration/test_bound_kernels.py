@@ -19,8 +19,8 @@ from leeward.client.link import Link
 from leeward.client.results import result_of
 from leeward.daemon.serving.sandboxes import FIRST_SEAT, MOST_SEATS
 from leeward.errors import DaemonError, RequestRejected, SandboxOver, SessionOver
-from leeward.outcome import Limit, Outcome
-from leeward.wire.job import NOTHING_FRAME
+from leeward.spec.outcome import Limit, Outcome
+from leeward.wire.job_frames import NOTHING_FRAME
 
 
 @pytest.fixture(scope="module", params=reactors.WAYS)

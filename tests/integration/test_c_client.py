@@ -29,11 +29,11 @@ from kit.fake_daemon import FakeDaemon, Rogue, finished
 from kit.features import ROOT, clang
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
 from leeward import Client
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import seal
 from leeward.errors import Busy
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.answers import encode_ok, encode_result
 from leeward.wire.frames import FrameReader, decode, encode
 

@@ -34,12 +34,12 @@ from kit.waiting import poll_until
 from leeward._native import spawn
 from leeward._native.spawn import Clone
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import hierarchy, home
+from leeward.isolation.cgroup import daemon_group, hierarchy
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver, Entry, Leaf, Usage, WorkerGroup
 from leeward.isolation.cgroup.none import OTHERS
-from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Limit
 
 CLONE_NEWUSER = 0x10000000
 PR_SET_CHILD_SUBREAPER = 36
@@ -881,16 +881,16 @@ def test_a_sweep_leaves_foreign_groups():
     os.chown(theirs, 65534, 65534)
     lock = os.open(held, os.O_RDONLY)
     try:
-        home.fcntl.flock(lock, home.fcntl.LOCK_EX)
+        daemon_group.fcntl.flock(lock, daemon_group.fcntl.LOCK_EX)
 
-        home.sweep(hierarchy.here())
+        daemon_group.sweep(hierarchy.here())
 
         assert all(map(os.path.isdir, (theirs, misnamed, held)))
 
         os.close(lock)
         os.chown(theirs, 0, 0)
 
-        home.sweep(hierarchy.here())
+        daemon_group.sweep(hierarchy.here())
 
         # control: it was the owner and the lock that kept them
         assert [misnamed] == [path for path in (theirs, misnamed, held) if os.path.isdir(path)]

@@ -17,8 +17,8 @@ import leeward
 from kit.box import Box
 from kit.live import Live, opened
 from kit.live_daemon import LiveDaemon
-from leeward.outcome import Outcome
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Outcome
 
 pytestmark = pytest.mark.needs("user-namespaces")
 

@@ -12,7 +12,7 @@ import pytest
 import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon
 from leeward import LeftOut, LeftOutReason, Outcome
-from leeward.run.execution import COLLECT_S
+from leeward.daemon.run.execution import COLLECT_S
 
 
 @pytest.fixture(scope="module")

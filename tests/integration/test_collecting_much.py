@@ -10,7 +10,7 @@ import pytest
 
 from kit.live_daemon import LiveDaemon, open_files
 from leeward import LeftOutReason, Limit, Outcome
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 
 PIECES = 60
 #: What a decoded reply and the figures of four jobs may take of the daemon's memory, whatever comes back.

@@ -18,7 +18,7 @@ from kit.features import ROOT
 from kit.skip_policy import require
 from leeward import Client
 from leeward.errors import BY_KIND, BadReply, Refused
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 from leeward.wire import frames
 from leeward.wire.requests import Execute, SessionClose, SessionOpen, SessionReset, parse_request
 

@@ -24,9 +24,9 @@ from kit import points
 from kit.box import PATIENCE_S, Box
 from kit.live_daemon import LiveDaemon, descendants, watched
 from leeward.client import conversation
+from leeward.daemon.worker.worker import WorkerState
+from leeward.daemon.worker.zygote import Zygote
 from leeward.isolation.cgroup import hierarchy
-from leeward.worker.worker import WorkerState
-from leeward.worker.zygote import Zygote
 
 #: Moments at which a daemon is killed. The long run has enough for a rare one to be met.
 MOMENTS = 50 if os.environ.get("LEEWARD_LONG") else 6

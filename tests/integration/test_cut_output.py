@@ -12,7 +12,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from leeward.outcome import Limit, Outcome, Result
+from leeward.spec.outcome import Limit, Outcome, Result
 
 LIMIT = 100_000
 

@@ -300,7 +300,7 @@ def test_limits_hold_and_are_reported(host: Servers) -> None:
 
 def test_the_route_is_tried_by_a_process_of_its_own() -> None:
     """It works on each kernel that is tested. Where no netlink socket may be made it is refused."""
-    code = "from kit import no_netlink\n{0}from leeward.pool.begin import is_routed\nprint(is_routed())"
+    code = "from kit import no_netlink\n{0}from leeward.daemon.pool.begin import is_routed\nprint(is_routed())"
     for filtered, said in (("", b"True"), ("no_netlink.prepare()\n", b"False")):
         done = subprocess.run([sys.executable, "-c", code.format(filtered)], stdin=subprocess.DEVNULL,
                               capture_output=True, check=False, timeout=120,

@@ -11,10 +11,10 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
+from leeward.base.dataclass import MISSING
 from leeward.client.link import Link
-from leeward.dataclass import MISSING
 from leeward.errors import DaemonError
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 from leeward.wire.requests import OPERATIONS
 
 EMPTY: tuple[Any, ...] = ("", b"", [], {}, 0, False, [""], [b""], [[]], [{}], {"": ""}, {"": b""}, {"a": ""}, {"names": []})

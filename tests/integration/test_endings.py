@@ -11,7 +11,7 @@ import pytest
 import leeward
 from kit.box import Box
 from kit.live_daemon import LiveDaemon
-from leeward.outcome import Limit, Outcome
+from leeward.spec.outcome import Limit, Outcome
 
 #: A child comes to the end of the code before its parent does.
 FALL_THROUGH = """
@@ -211,7 +211,7 @@ def test_a_job_that_has_closed_its_reply_pipe_is_reported_by_its_exit_status() -
 def test_a_frame_for_which_there_is_no_memory_is_an_error() -> None:
     """Else its process would end in order, and the job count as one that has run."""
     code = ("import os, resource\n"
-            "from leeward._native.job import Pipes\n"
+            "from leeward._native.job_pipes import Pipes\n"
             "read, write = os.pipe()\n"
             "os.write(write, bytes((0x40, 0, 0, 0)))\n"
             "pipes = Pipes(read, write, lone=b'x', workspace='/', nothing=b'', last=True)\n"

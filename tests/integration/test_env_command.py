@@ -216,7 +216,7 @@ const run = (packages, more = {}) => client.execute(code, { packages, ...more })
 def test_packages_of_the_npm_packages_execute(place: Place) -> None:
     """By the command, which installs where there is none."""
     code = "import salt, sys; print(sys.prefix.rpartition('/')[0])"
-    argv = ["node", "-e", NODE, "--", ROOT / "packaging/node", place.daemon.socket, json.dumps(command()), code]
+    argv = ["node", "-e", NODE, "--", ROOT / "leeward/clients/node", place.daemon.socket, json.dumps(command()), code]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False, env=environment())
     assert 0 == done.returncode, done.stderr
     first, second, none, both = json.loads(done.stdout)

@@ -34,7 +34,7 @@ from kit.waiting import poll_until
 from leeward.client.sandbox import Sandbox
 from leeward.errors import DaemonError, FetchFailed, RequestRejected
 from leeward.isolation.cgroup import hierarchy
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 
 LONG = bool(os.environ.get("LEEWARD_LONG"))
 

@@ -25,21 +25,21 @@ import pytest
 from kit import features, reactors
 from kit.box import MISSING, PATIENCE_S
 from kit.fault_layer import AFTER, ALWAYS, BEFORE, Layer
+from leeward.base.dataclass import replace
 from leeward.daemon import early, ending, main
 from leeward.daemon.config import Config
+from leeward.daemon.loop import reactor as reactor_module
+from leeward.daemon.pool import branches as branches_module
+from leeward.daemon.pool import pool as pool_module
+from leeward.daemon.pool import workforce as workforce_module
+from leeward.daemon.pool import zygotes as zygotes_module
+from leeward.daemon.pool.begin import Patience
 from leeward.daemon.serving import server as server_module
 from leeward.daemon.systemd import Manager
 from leeward.daemon.telling import exporter as exporter_module
 from leeward.daemon.telling.log import log
-from leeward.dataclass import replace
-from leeward.loop import reactor as reactor_module
-from leeward.pool import branches as branches_module
-from leeward.pool import pool as pool_module
-from leeward.pool import workforce as workforce_module
-from leeward.pool import zygotes as zygotes_module
-from leeward.pool.begin import Patience
+from leeward.daemon.worker import worker as worker_module
 from leeward.wire.frames import FrameReader, decode, encode
-from leeward.worker import worker as worker_module
 
 pytestmark = pytest.mark.faults("they are what this is about")
 

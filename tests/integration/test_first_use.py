@@ -14,7 +14,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon, command, environment
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 PATIENCE_S = 120
 

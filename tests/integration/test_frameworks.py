@@ -1,5 +1,5 @@
 """
-The tests that LangChain, Pydantic AI and Inspect have for sandboxes, against the adapters in leeward/integrations.
+The tests that LangChain, Pydantic AI and Inspect have for sandboxes, against the adapters in leeward/apps/integrations.
 
 Each runs in an environment of its own, made by ./dev test, with a real daemon: of whoever runs the tests, and by
 root also of an ordinary user.

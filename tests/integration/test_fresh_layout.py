@@ -11,9 +11,9 @@ import pytest
 
 from kit.box import PATIENCE_S, Box
 from kit.sessions import Wire
-from leeward.loop.native import NativeReactor
-from leeward.pool.zygotes import FreshZygotes
-from leeward.run.report import Report
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.pool.zygotes import FreshZygotes
+from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
 
 #: Where a library and an object lie; and what follows from the hash seed.

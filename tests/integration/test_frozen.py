@@ -13,12 +13,12 @@ import pytest
 from kit.box import PATIENCE_S, Box
 from kit.features import own_cgroups
 from kit.live import opened
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
-from leeward.run.runner import job_of
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner import job_of
+from leeward.daemon.worker.worker import _ORPHANS_S, WorkerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker.worker import _ORPHANS_S, WorkerState
+from leeward.spec.outcome import Outcome, Result
 
 CODE = "print('started', flush=True)\nwhile True: pass"
 

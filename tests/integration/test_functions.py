@@ -18,8 +18,8 @@ from kit.box import Box
 from kit.features import ROOT
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.sessions import Wire
-from leeward.outcome import Limit, Outcome, Result
-from leeward.wire import functions
+from leeward.spec.outcome import Limit, Outcome, Result
+from leeward.wire import function_frames
 
 
 # No third one without the fast path: none of this takes it.
@@ -286,9 +286,9 @@ def test_a_daemon_that_parts_takes_the_answers_to_calls() -> None:
     with Box(pool_size=1, spares=0) as box, Wire(box) as wire:
         peer = wire.peer()
         job = peer.send("execute", code=b"print(f())", functions={"names": ["f"]})
-        assert [[1, "f", functions.pack_arguments((), {})]] == peer.ask("function_take", target=job)["calls"]
+        assert [[1, "f", function_frames.pack_arguments((), {})]] == peer.ask("function_take", target=job)["calls"]
         wire.server.part()
-        assert peer.ask("function_answer", target=job, call=1, value=functions.pack(7))["taken"]
+        assert peer.ask("function_answer", target=job, call=1, value=function_frames.pack(7))["taken"]
         assert b"7\n" == peer.wait(job)["ok"]["stdout"]
         wire.until(lambda: not wire.server.connections)
 

@@ -1,7 +1,7 @@
 """
 What `leeward doctor` finds on this machine, and where something is taken away from it; and its cures, typed.
 
-In containers: test_containers.py. Hosts that can't be had: tests/unit/host/test_records.py.
+In containers: test_containers.py. Hosts that can't be had: tests/unit/apps/host/test_records.py.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import pytest
 from kit import features
 from kit.container import DOCKER_LIKE
 from kit.live_daemon import command, environment
-from leeward import host
 from leeward._native import mounts
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Table, returns
-from leeward.host.facts import facts_of, from_object
-from leeward.host.findings import Feature, Support, judge
-from leeward.host.probe import look
-from leeward.host.profiles import text
+from leeward.apps import host
+from leeward.apps.host.facts import facts_of, from_object
+from leeward.apps.host.findings import Feature, Support, judge
+from leeward.apps.host.probe import look
+from leeward.apps.host.profiles import text
 from leeward.isolation.cgroup import hierarchy
 
 pytestmark = pytest.mark.needs("user-namespaces")

@@ -15,7 +15,7 @@ from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.operator_terminal import OperatorTerminal
 from kit.waiting import poll_until
 from leeward import Cancelled, Client, SessionOver
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 from leeward.wire.frames import FrameReader, decode, encode
 
 pytestmark = pytest.mark.needs("user-namespaces")

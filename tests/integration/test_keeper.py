@@ -21,8 +21,8 @@ pytestmark = pytest.mark.needs("user-namespaces")
 #: have the numbers from 2 on, in the order of ENDS.
 PRELUDE = """
 import os, select, signal, socket, struct, sys
-from leeward._native.job import Pipes
-from leeward._native.keeper import Kept, keep
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Kept, keep
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Call, Table, returns
 from leeward.crossing.birth import ENDS

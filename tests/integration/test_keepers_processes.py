@@ -18,10 +18,10 @@ pytestmark = pytest.mark.needs("user-namespaces")
 #: `begin` sends a Start beside the runner whose init is `init`; the program's output comes by the pipe that it returns.
 PRELUDE = test_keeper.PRELUDE.replace("once=once)", "once=once, beside=[BESIDE] * 3)") + """
 import contextlib, time
-from leeward._native.keeper import Way
+from leeward._native.keeper_loop import Way
 from leeward._native.memfd import memory_file
 from leeward.crossing import beside
-from leeward.run.launch import Command, block
+from leeward.daemon.run.launch import Command, block
 
 PROGRAM = [beside.IN, *ENDS[2:5]]
 BESIDE = Way(Table(descriptors.steps(PROGRAM, 3)), PROGRAM)

@@ -12,7 +12,7 @@ import leeward
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.waiting import poll_until
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 
 @pytest.fixture(scope="module", params=reactors.WAYS)

@@ -19,8 +19,8 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward.loop.native import NativeReactor
-from leeward.run.lease import Lease
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.run.lease import Lease
 
 PEERS, BOXES, KERNELS = 3, 2, 3
 STEPS = 20_000 if os.environ.get("LEEWARD_LONG") else 1500

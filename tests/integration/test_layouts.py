@@ -11,8 +11,8 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.loop.native import NativeReactor
-from leeward.worker.worker import Worker
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.worker.worker import Worker
 
 #: Addresses of the program, of a library and of the heap; and what depends on the hash seed.
 LOOK = """

@@ -14,8 +14,8 @@ import leeward
 from kit.box import RUNS, Box
 from kit.live_daemon import LiveDaemon
 from kit.sessions import Wire
+from leeward.daemon.run.runner import Runner
 from leeward.isolation.cgroup import hierarchy
-from leeward.run.runner import Runner
 from leeward.spec.job import Job
 
 #: Jobs between the first look and the last.

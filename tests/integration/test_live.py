@@ -23,12 +23,12 @@ import pytest
 from kit.box import MISSING, Box
 from kit.live import Live, Ran, opened
 from kit.locks import LOCKS
+from leeward.daemon.run.launch import Command, Stdio
+from leeward.daemon.run.live_runner import MOST_PROCESSES, Full
+from leeward.daemon.run.runner_states import ProcessState
 from leeward.errors import BadRequest, LeewardError
-from leeward.outcome import Outcome
-from leeward.run.launch import Command, Stdio
-from leeward.run.live import MOST_PROCESSES, Full
-from leeward.run.states import ProcessState
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -527,7 +527,7 @@ def test_an_order_that_can_not_be_sent_leaves_no_process(live: Live, monkeypatch
 
     live.run("true")
     with monkeypatch.context() as patch:
-        patch.setattr("leeward.run.live.PorterOrder", unsent)
+        patch.setattr("leeward.daemon.run.live_runner.PorterOrder", unsent)
         with pytest.raises(LeewardError, match="a porter"):
             live.runner.carry({}, [], lambda *_: None, 5.0)
     assert 1 == len(live.runner.processes)

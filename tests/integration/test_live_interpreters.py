@@ -9,11 +9,11 @@ import pytest
 
 from kit.box import Box
 from kit.live import Live, opened
-from leeward.outcome import Outcome, Result
-from leeward.run.lease import Lease
-from leeward.run.report import Report
+from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome, Result
 
 pytestmark = pytest.mark.needs("user-namespaces")
 

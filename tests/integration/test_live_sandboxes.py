@@ -17,7 +17,7 @@ from kit.box import Box
 from kit.live_daemon import PATIENCE, LiveDaemon, descendants, watched
 from kit.sessions import Wire
 from kit.waiting import poll_until
-from leeward.outcome import Limit, Outcome
+from leeward.spec.outcome import Limit, Outcome
 
 WORKERS = 4
 

@@ -9,9 +9,9 @@ import pytest
 
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
-from leeward.pool import workforce
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool import workforce
 
 SIZE, ROOM = 2, 3
 

@@ -8,7 +8,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from leeward.outcome import Limit, Outcome
+from leeward.spec.outcome import Limit, Outcome
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from kit import features
 from kit.attack import within
 from kit.box import Box
 from kit.running import running, spaces, status
-from leeward.worker.idmaps import WORKER_UID_BASE
+from leeward.daemon.worker.idmaps import WORKER_UID_BASE
 
 #: Of a job's; the cgroup namespace is the job's alone, since its root is the group that one is in.
 ALL = {"cgroup", "ipc", "mnt", "net", "pid", "user", "uts"}

@@ -1,4 +1,4 @@
-"""The package for Node, packaging/node: its own tests, over a live daemon; and that it is what the rest of leeward is."""
+"""The package for Node: its own tests, over a live daemon; and that it is what the rest of leeward is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leeward.spec.stand_ins import FETCH
 from leeward.spec.tools import TOOLS
 from leeward.wire.requests import OPERATIONS
 
-PACKAGE = ROOT / "packaging" / "node"
+PACKAGE = ROOT / "leeward" / "clients" / "node"
 FILES = sorted((PACKAGE / "test").glob("*.test.js"))
 PATIENCE = 240
 

@@ -38,7 +38,7 @@ SDK = {f"leeward/_native/sdk/{path}" for path in (
 FLOORS = {str(path.relative_to(ROOT / "cli")) for path in (ROOT / "cli").rglob("*.c")}
 
 #: What `leeward agent start` knows: data of the package.
-DEFINITIONS = ROOT / "leeward" / "agents" / "definitions"
+DEFINITIONS = ROOT / "leeward" / "apps" / "agents" / "definitions"
 #: The filters, which a daemon reads at its start.
 PROGRAMS = ROOT / "leeward" / "isolation" / "seccomp" / "programs"
 
@@ -51,7 +51,7 @@ def test_the_wheel_holds_both_packages_the_shim_libleeward_and_no_sources(wheel)
     assert wheel.stem.split("-")[4].startswith("linux_")
     assert {"leeward", "leeward_cli"} == {top for top in tops if not top.endswith((".dist-info", ".data"))}
     assert {SHIM, "leeward/py.typed", "leeward_cli/main.py"} <= set(names)
-    assert {f"leeward/agents/definitions/{path.name}/agent.toml" for path in DEFINITIONS.iterdir()} <= set(names)
+    assert {f"leeward/apps/agents/definitions/{path.name}/agent.toml" for path in DEFINITIONS.iterdir()} <= set(names)
     assert {str(path.relative_to(ROOT)) for path in PROGRAMS.iterdir()} <= set(names)
     assert SDK == {name for name in names if "/sdk/" in name}
     assert not [name for name in names if name.endswith((".c", ".h", ".o")) and name not in SDK | FLOORS]

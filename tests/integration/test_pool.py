@@ -16,18 +16,18 @@ from pathlib import Path
 import pytest
 
 from kit.box import PATIENCE_S, Box
+from leeward.daemon.pool import pool as pool_module
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner import Runner, job_of
+from leeward.daemon.run.runner_states import RunnerState
+from leeward.daemon.worker.keeper import Keeper
+from leeward.daemon.worker.worker import Worker
 from leeward.errors import Busy, KernelRefusal, QueueTimeout, ShuttingDown
-from leeward.outcome import Outcome, Result
-from leeward.pool import pool as pool_module
-from leeward.pool.pool import Ticket
-from leeward.run.report import Report
-from leeward.run.runner import Runner, job_of
-from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire import control
-from leeward.worker.keeper import Keeper
-from leeward.worker.worker import Worker
 
 WORKERS = 2
 FOREVER = "import signal\nprint('started', flush=True)\nwhile True: signal.pause()"

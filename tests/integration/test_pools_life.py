@@ -15,7 +15,7 @@ import pytest
 import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon, descendants, watched
 from leeward.errors import DaemonError, QueueTimeout, ShuttingDown
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 CONFIG = """\
 pool_size = 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kit.box import Box
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 DRIVERS = [
     pytest.param("v2", marks=pytest.mark.needs("cgroup-v2-controllers")),

@@ -14,7 +14,7 @@ import pytest
 from kit import features, packages
 from kit.box import Box
 from kit.programs import PROGRAMS, Program
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 
 class Boxes:

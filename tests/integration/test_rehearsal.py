@@ -8,8 +8,8 @@ import json
 import pytest
 
 from kit.box import Box
+from leeward.daemon.pool import confinement
 from leeward.isolation.plan import WorkerPlan
-from leeward.pool import confinement
 
 #: Everything that a rehearsal touches, as a job sees it.
 LOOK = """

@@ -16,7 +16,7 @@ import leeward
 from kit.live_daemon import LiveDaemon, open_files
 from leeward.client import results
 from leeward.client.arena import SEALS, map_arenas
-from leeward.run.report import PLACEMENTS
+from leeward.daemon.run.report import PLACEMENTS
 
 NAME = "/memfd:leeward_results"
 #: More than one that says "auto" sends inline.

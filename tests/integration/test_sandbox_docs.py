@@ -13,7 +13,7 @@ import pytest
 
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon, environment
-from leeward.sandboxes.registry import Reason
+from leeward.daemon.sandboxes.registry import Reason
 
 PAGE = (ROOT / "docs/sandboxes.md").read_text()
 PAGES = "".join([PAGE, *((ROOT / f"docs/{name}.md").read_text() for name in ("workdir", "shell"))])

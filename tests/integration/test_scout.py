@@ -12,8 +12,8 @@ import sys
 PRELUDE = """
 import array, fcntl, mmap, os
 from leeward._native._shim import ffi
-from leeward._native.job import Pipes
-from leeward._native.keeper import Kept
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Kept
 from leeward._native.scout import scout
 from leeward._native.steps import Table
 from leeward.errors import KernelRefusal

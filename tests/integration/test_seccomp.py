@@ -22,10 +22,10 @@ from kit import confined
 from kit.confined import HERE, NUMBER
 from leeward._native import seccomp as native
 from leeward._native.steps import Cell, Table
+from leeward.daemon.supervisor import Supervisor
 from leeward.errors import KernelRefusal
 from leeward.isolation.seccomp.filters import init_program
 from leeward.isolation.seccomp.rules import ALLOW, NOTIFY
-from leeward.supervisor import Supervisor
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 

@@ -19,17 +19,17 @@ from kit import reactors
 from kit.box import Box
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.sessions import Wire
+from leeward.base.dataclass import replace
 from leeward.client.session import Session
 from leeward.daemon.config import Config
-from leeward.dataclass import replace
+from leeward.daemon.loop import fast_path
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.pool.sessions import SessionState
+from leeward.daemon.run import output
+from leeward.daemon.run.runner import job_of
 from leeward.errors import Cancelled, DaemonAway, SessionOver, ShuttingDown
-from leeward.loop import fast_path
-from leeward.loop.native import NativeReactor
-from leeward.outcome import Outcome
-from leeward.pool.quotas import Quota, Quotas
-from leeward.pool.sessions import SessionState
-from leeward.run import output
-from leeward.run.runner import job_of
+from leeward.spec.outcome import Outcome
 from leeward.wire.frames import FrameReader, decode, encode
 
 WORKERS = 3

@@ -18,7 +18,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward.loop.native import NativeReactor
+from leeward.daemon.loop.native import NativeReactor
 
 WORKERS, PEERS, SESSIONS = 6, 3, 5
 STEPS = 40_000 if os.environ.get("LEEWARD_LONG") else 3000

@@ -12,7 +12,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Peer, Wire
-from leeward.loop.native import NativeReactor
+from leeward.daemon.loop.native import NativeReactor
 
 GRACE_S = 0.5
 

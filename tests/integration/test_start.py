@@ -13,12 +13,12 @@ import pytest
 
 from leeward._native import start
 from leeward._native.steps import Call, Cell, Step, returns
+from leeward.daemon.worker.zygote_start import BackstageProcess
 from leeward.errors import KernelRefusal
 from leeward.isolation import backstage, interpreter
 from leeward.spec import profiles
 from leeward.spec.limits import Limits
 from leeward.spec.sandbox import View
-from leeward.worker.hatch import BackstageProcess
 
 PROGRAM = "import os; print(set(os.listdir('/proc/self/fd')) - {{'4'}}, os.getcwd(), flush=True); os.read({0}, 1)"
 

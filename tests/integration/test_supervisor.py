@@ -19,9 +19,9 @@ import pytest
 from kit import confined
 from kit.confined import NUMBER
 from kit.waiting import poll_until
+from leeward.daemon.supervisor import Denied, Supervisor
 from leeward.errors import KernelRefusal
 from leeward.isolation.seccomp.rules import NOTIFY
-from leeward.supervisor import Denied, Supervisor
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 

@@ -15,8 +15,8 @@ import pytest
 
 from kit import confined
 from kit.confined import NUMBER
+from leeward.daemon.supervisor import Supervisor
 from leeward.isolation.seccomp import filters
-from leeward.supervisor import Supervisor
 
 pytestmark = pytest.mark.needs("seccomp-notify")
 

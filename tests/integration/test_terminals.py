@@ -15,7 +15,7 @@ import pytest
 
 from kit.box import Box, control
 from kit.live import Live, Started, opened
-from leeward.loop.reactor import READ
+from leeward.daemon.loop.reactor import READ
 
 pytestmark = pytest.mark.needs("user-namespaces")
 

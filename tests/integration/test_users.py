@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from kit.box import PATIENCE_S, Box
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.run.report import Report
 from leeward.errors import BadRequest, Busy, QueueTimeout
-from leeward.outcome import Outcome
-from leeward.pool.pool import Ticket
-from leeward.pool.quotas import Quota, Quotas
-from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Outcome
 
 FOREVER = "import signal\nwhile True: signal.pause()"
 

@@ -11,7 +11,7 @@ import pytest
 from kit import reactors
 from kit.box import Box
 from kit.sessions import Wire
-from leeward.run.execution import Errand
+from leeward.daemon.run.execution import FrameWriter
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
@@ -25,10 +25,10 @@ def test_the_calls_are_those_of_the_drawing(monkeypatch: pytest.MonkeyPatch) -> 
     for room, method in _ROW.findall(drawing):
         drawn.append((room or drawn[-1][0], method))
     stacks: list[list[tuple[str, str]]] = []
-    go_on = Errand.go_on
+    go_on = FrameWriter.go_on
 
-    def noted(errand: Errand) -> bool:
-        stack, frame = [("run", "Errand.go_on")], sys._getframe(1)
+    def noted(errand: FrameWriter) -> bool:
+        stack, frame = [("run", "FrameWriter.go_on")], sys._getframe(1)
         while "Operations.serve" != stack[-1][1] and frame.f_back is not None:
             owner = type(frame.f_locals["self"])
             stack.append((owner.__module__.removeprefix("leeward.").rpartition(".")[0],
@@ -37,7 +37,7 @@ def test_the_calls_are_those_of_the_drawing(monkeypatch: pytest.MonkeyPatch) -> 
         stacks.append(stack[::-1])
         return go_on(errand)
 
-    monkeypatch.setattr(Errand, "go_on", noted)
+    monkeypatch.setattr(FrameWriter, "go_on", noted)
     with Box(pool_size=1, reactor=reactors.reactor(reactors.REFERENCE)) as box, Wire(box) as wire:
         assert 0 == wire.peer().ask("execute", code=b"pass")["exit_code"]
 

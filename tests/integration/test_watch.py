@@ -19,10 +19,10 @@ import pytest
 
 import leeward
 from kit.features import ROOT
+from leeward.daemon.run.runner import Runner
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.none import NoneLeaf
 from leeward.isolation.channel import Channel
-from leeward.run.runner import Runner
 from leeward.spec.limits import Limits
 
 pytestmark = pytest.mark.needs("user-namespaces", "ns-last-pid")

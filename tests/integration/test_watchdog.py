@@ -24,7 +24,7 @@ from kit import features, reactors
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.reactors import OPTIONS
 from kit.stalling import standing_still
-from leeward.pool.watchdog import Watchdog
+from leeward.daemon.pool.watchdog import Watchdog
 
 #: Seconds that the loop stands still, and that a job may run: it is late by the difference.
 STALL_S, LIMIT_S = 5.0 * features.SLOWER, 1.5 * features.SLOWER

@@ -75,7 +75,7 @@ def test_the_npm_package_behaves_as_the_tables_say(daemon: LiveDaemon) -> None:
     asked = {"rows": [argv_of(row) for row in rows], "files": FILES, "jsFiles": JS_FILES,
              "js": [{"code": case.code, "args": case.args} for case in CASES.values()]}
     with tempfile.TemporaryDirectory(prefix="lw-workdir-") as folder:
-        argv = ["node", "-e", RUNS, "--", ROOT / "packaging/node", daemon.socket, json.dumps(command()), folder]
+        argv = ["node", "-e", RUNS, "--", ROOT / "leeward/clients/node", daemon.socket, json.dumps(command()), folder]
         done = subprocess.run(argv, input=json.dumps(asked), capture_output=True, text=True, timeout=500, check=False,
                               env=environment())
     assert 0 == done.returncode, done.stderr

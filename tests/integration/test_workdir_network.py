@@ -202,7 +202,7 @@ def test_asyncio_and_node_do_the_same(daemon: LiveDaemon, host: Servers, tmp_pat
 
     assert f"GET web.example.org:{host.http} /async" == asyncio.run(asynchronously())
     require("usr-node")
-    package = Path(__file__).parents[2] / "packaging/node"
+    package = Path(__file__).parents[2] / "leeward/clients/node"
     done = subprocess.run(["node", "-e", NODE, "--", str(package), str(daemon.socket), json.dumps(command()),
                            str(tmp_path), url, evil], capture_output=True, text=True, timeout=120,
                           env=environment())

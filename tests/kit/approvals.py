@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
-from leeward.approvals.link import ApprovalsAway, OperatorLink
+from leeward.apps.approvals.link import ApprovalsAway, OperatorLink
 from leeward.client.sandbox import Sandbox
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from kit.approvals_page import PageService
-from leeward.approvals.web.application import application
-from leeward.approvals.web.listening import BoundedConnection, server_of
+from leeward.apps.approvals.web.application import application
+from leeward.apps.approvals.web.listening import BoundedConnection, server_of
 
 CHROMIUM = "/usr/bin/chromium"
 

@@ -17,15 +17,15 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leeward.approvals.carrying.apply import Project, in_project
-from leeward.approvals.carrying.orders import file_request, write_order
-from leeward.approvals.queue.queue import ApprovalQueue
-from leeward.approvals.queue.requests import ApprovalRequest, IntakeBounds, NewRequest
-from leeward.approvals.queue.subjects import branch
-from leeward.approvals.service import ApprovalService
-from leeward.approvals.sync.changes import SyncOutcome
-from leeward.approvals.web.gate import SCOPE_KEY, Credential
-from leeward.audit.record import AuditRecord
+from leeward.apps.approvals.carrying.apply import Project, in_project
+from leeward.apps.approvals.carrying.orders import file_request, write_order
+from leeward.apps.approvals.queue.approval_request import ApprovalRequest, IntakeBounds, NewRequest
+from leeward.apps.approvals.queue.queue import ApprovalQueue
+from leeward.apps.approvals.queue.subjects import branch
+from leeward.apps.approvals.service import ApprovalService
+from leeward.apps.approvals.sync.changes import SyncOutcome
+from leeward.apps.approvals.web.gate import SCOPE_KEY, Credential
+from leeward.apps.audit.record import AuditRecord
 from leeward.errors import BadRequest, ShuttingDown
 
 #: A sandbox that asks without end.

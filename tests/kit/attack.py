@@ -15,7 +15,7 @@ from typing import Any
 
 from kit.box import Box, run_outside
 from leeward.isolation.seccomp.syscalls import NUMBERS
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 NUMBER = NUMBERS[platform.machine()]
 

@@ -32,19 +32,19 @@ from weakref import WeakSet
 from kit import features, loosened, points
 from kit.drivers import UnlimitedDriver
 from kit.locks import LOCKS
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.begin import Patience, Settings
+from leeward.daemon.pool.engine import Engine
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner_states import RunnerState
+from leeward.daemon.worker import zygote_start
+from leeward.daemon.worker.keeper import Keeper
+from leeward.daemon.worker.zygote_start import BackstageProcess
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import ZygotePlan
-from leeward.loop.reactor import Reactor
-from leeward.outcome import Result
-from leeward.pool.begin import Patience, Settings
-from leeward.pool.engine import Engine
-from leeward.run.report import Report
-from leeward.run.states import RunnerState
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
-from leeward.worker import hatch
-from leeward.worker.hatch import BackstageProcess
-from leeward.worker.keeper import Keeper
+from leeward.spec.outcome import Result
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -279,7 +279,7 @@ def _careless(locks: frozenset[str]) -> Callable[[ZygotePlan, int], tuple[Backst
         close = "descriptors" in locks
         if not close:
             os.set_inheritable(control_fd, True)
-        argv = [plan.executable, *(["-S"] if plan.bare else []), "-c", hatch._BOOTSTRAP]
+        argv = [plan.executable, *(["-S"] if plan.bare else []), "-c", zygote_start._BOOTSTRAP]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    cwd="/", env=env, pass_fds=[control_fd] if close else [], close_fds=close,
                                    start_new_session=True)

@@ -21,7 +21,7 @@ from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
 
-CLIENT = ROOT / "leeward" / "capi"
+CLIENT = ROOT / "leeward" / "clients" / "c"
 #: The library's C files.
 SOURCES = tuple(CLIENT / f"{stem}.c" for stem in runpy.run_path(str(ROOT / "build_client.py"))["LIBRARY"])
 PYTHON_PROGRAM = (sys.executable, "-P", "-m", "leeward_cli")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from leeward.loop.fast_path import ReplyAddress
-from leeward.run.execution import Execution
-from leeward.run.report import Report
-from leeward.run.runner import Runner
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner import Runner
 from leeward.spec.job import Job
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup import daemon_group
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 
 FILES = {
@@ -18,7 +18,7 @@ FILES = {
     "cpuacct": {"cpuacct.usage": "0"},
     "unified": {"cpu.stat": "usage_usec 0\n", "cgroup.kill": ""},
 }
-HOME = home.name()
+HOME = daemon_group.name()
 HYBRID = ("memory", "pids", "cpu", "cpuacct", "unified")
 
 

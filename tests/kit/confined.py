@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from leeward.daemon.supervisor import Supervisor
 from leeward.isolation.seccomp import filters
 from leeward.isolation.seccomp.compiler.plan import plan
 from leeward.isolation.seccomp.syscalls import NUMBERS
-from leeward.supervisor import Supervisor
 
 HERE = plan(memory_counted=True, affinity_fixed=False, arch=platform.machine())
 PROGRAM = filters.program(memory_counted=True, affinity_fixed=False, arch=platform.machine()).insns

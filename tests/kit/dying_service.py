@@ -26,7 +26,7 @@ def _die_at(wanted: str, armed: str) -> None:
         if step == wanted and os.path.exists(armed):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    from leeward.approvals.queue import requests  # noqa: F401  # which makes the point
+    from leeward.apps.approvals.queue import approval_request  # noqa: F401  # which makes the point
 
     points.fill("approvals.step", reached)
 

@@ -23,7 +23,7 @@ from kit import features, points, resolving
 from kit.box import PATIENCE_S, Box
 from kit.egress_hosts import certified
 from kit.live_daemon import LiveDaemon
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.wire.egress_control import Decided
 
 _UNTIL_ANSWERED = """

@@ -12,17 +12,17 @@ from types import TracebackType
 from typing import Any, cast
 
 from leeward.daemon.config import Config
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import READ, JobStart, Reactor
+from leeward.daemon.pool.sessions import PoolSession, Seat
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving.listener import Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.errors import Busy, Refused
-from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import READ, JobStart, Reactor
-from leeward.outcome import Outcome, Result
-from leeward.pool.sessions import PoolSession, Seat
-from leeward.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome, Result
 
 #: Seconds after which a test that waits for another thread has failed.
 PATIENCE = 10.0

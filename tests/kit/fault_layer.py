@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kit import reactors
-from leeward.loop.barrier import name_of, owner_of
-from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
+from leeward.daemon.loop.barrier import name_of, owner_of
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.loop.reactor import Reactor
 
 BEFORE, AFTER = "before", "after"
 ALWAYS = 1 << 30

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from kit import points
-from leeward.loop.barrier import Barrier, name_of
+from leeward.daemon.loop.barrier import Barrier, name_of
 
 #: The event in a daemon's log for such an exception.
 EVENT = "a callback failed: a bug of leeward's, please report it"

@@ -19,7 +19,7 @@ from kit import egress, packages, reactors
 from kit.agents import AgentHome
 from kit.approvals import ServedApprovals
 from kit.live_daemon import LiveDaemon
-from leeward.loop.reactor import Reactor
+from leeward.daemon.loop.reactor import Reactor
 
 
 @pytest.fixture(params=reactors.ALL)

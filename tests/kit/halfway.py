@@ -2,7 +2,7 @@
 A zygote whose runners have some locks only: for the tests of single locks, and for controls.
 
 Runs in:   a test's zygote, which is a test build: kit/points.py. The locks are taken out by filling the injection
-           points that the product names (leeward/points.py). A point that the product no longer has is an error at
+           points that the product names (leeward/base/points.py). A point that the product no longer has is an error at
            once: with a lock that isn't taken out, a control would be worthless.
 """
 
@@ -29,8 +29,8 @@ from kit.points import fill, original
 from leeward._native import mounts as native_mounts
 from leeward._native import privileges
 from leeward._native import seccomp as native_seccomp
-from leeward._native.job import Pipes
-from leeward._native.keeper import Born, Kept
+from leeward._native.job_pipes import Pipes
+from leeward._native.keeper_loop import Born, Kept
 from leeward._native.privileges import Prctl
 from leeward._native.spawn import Clone
 from leeward._native.steps import Call, Cell, Step, Table, gives, returns

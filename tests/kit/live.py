@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kit.box import RUNS, Box
-from leeward.run.launch import Command, Exit
-from leeward.run.live import LiveRunner
-from leeward.run.process import LiveProcess
+from leeward.daemon.run.launch import Command, Exit
+from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.live_runner import LiveRunner
 from leeward.spec.limits import Limits
 
 PATH = {b"PATH": b"/usr/local/bin:/usr/bin:/bin", b"HOME": b"/workspace", b"LANG": b"C.UTF-8"}

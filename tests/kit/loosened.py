@@ -13,7 +13,7 @@ from typing import Any
 
 from kit import points
 from kit.locks import DAEMONS
-from leeward.worker.worker import Worker, WorkerState
+from leeward.daemon.worker.worker import Worker, WorkerState
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.spec.egress import AGENT_PORTS
+from leeward.spec.egress_policy import AGENT_PORTS
 
 PATIENCE_S = 30
 

@@ -1,5 +1,5 @@
 """
-A test build's injection points: the module that takes the place of `leeward.points` there.
+A test build's injection points: the module that takes the place of `leeward.base.points` there.
 
     from kit import points
     points.build()                                  # before anything of leeward's with points is imported
@@ -32,14 +32,14 @@ def build() -> None:
     Raises:
         RuntimeError: it is too late, since the product's points have been imported.
     """
-    if "leeward.points" in sys.modules:
-        raise RuntimeError("leeward.points has been imported: the points in use are the product's")
-    sys.modules["leeward.points"] = sys.modules[__name__]
+    if "leeward.base.points" in sys.modules:
+        raise RuntimeError("leeward.base.points has been imported: the points in use are the product's")
+    sys.modules["leeward.base.points"] = sys.modules[__name__]
 
 
 def point(name: str) -> Callable[[Made], Made]:
     """
-    As `leeward.points.point`. The function that it makes checks at each call whether the point was filled.
+    As `leeward.base.points.point`. The function that it makes checks at each call whether the point was filled.
 
     Raises:
         ValueError: there is a point of this name already.

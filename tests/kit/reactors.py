@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.loop.reactor import Reactor
 
 REFERENCE, EPOLL, URING = "reference", "epoll", "uring"
 

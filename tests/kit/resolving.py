@@ -26,7 +26,7 @@ def prepare(*, grace: float | None = None) -> None:
     Args:
         grace: seconds in which a client that listens for asks may come back.
     """
-    from leeward.pool import asks, broker  # noqa: F401  # which makes their points
+    from leeward.daemon.pool import asks, broker  # noqa: F401  # which makes their points
 
     points.fill("broker.entry", entry)
     if grace is not None:

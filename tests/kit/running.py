@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kit.box import PATIENCE_S, Box
-from leeward.run.execution import Execution
-from leeward.run.report import Report
-from leeward.run.runner import job_of
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner import job_of
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 

@@ -23,6 +23,12 @@ from types import TracebackType
 from typing import Any, cast
 
 from leeward.daemon.config import Config
+from leeward.daemon.loop.reactor import READ, Reactor
+from leeward.daemon.pool.sessions import Seat
+from leeward.daemon.run.called_process import CallProcess
+from leeward.daemon.run.launch import Command, Exit, Stdio
+from leeward.daemon.run.verdict import Stop
+from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving.listener import Listener
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
@@ -30,12 +36,6 @@ from leeward.errors import Busy, LeewardError
 from leeward.isolation import terminals
 from leeward.isolation.cgroup import watch
 from leeward.isolation.cgroup.entry import Usage
-from leeward.loop.reactor import READ, Reactor
-from leeward.pool.sessions import Seat
-from leeward.run.calls import CallProcess
-from leeward.run.launch import Command, Exit, Stdio
-from leeward.run.verdict import Stop
-from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.limits import Limits
 
 #: Seconds to wait for output that a child of the process holds open, as in the product.
@@ -43,7 +43,7 @@ _DRAIN_S = 0.05
 
 
 class HostChild:
-    """One process, with the interface of `leeward.run.process.LiveProcess`."""
+    """One process, with the interface of `leeward.daemon.run.live_process.LiveProcess`."""
 
     ends = math.inf
     ended_by_watchdog: Stop | None = None  # there is none here
@@ -236,7 +236,7 @@ class HostCalls:
 
 
 class HostRunner:
-    """With the interface of `leeward.run.live.LiveRunner`."""
+    """With the interface of `leeward.daemon.run.live_runner.LiveRunner`."""
 
     def __init__(self, reactor: Reactor, lost: Callable[[str], None]) -> None:
         self.reactor, self._lost = reactor, lost

@@ -14,10 +14,10 @@ from typing import Any
 from kit import loosened
 from kit.box import PATIENCE_S, Box
 from leeward.client.options import execute_fields
-from leeward.outcome import Result
-from leeward.run.report import Report
+from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
 from leeward.spec.limits import CEILINGS, Limits, adjusted
+from leeward.spec.outcome import Result
 
 
 class InBox:

@@ -14,9 +14,9 @@ from typing import Any
 
 from kit.box import RUNS, Box
 from leeward.daemon.config import Config
+from leeward.daemon.sandboxes.terms import terms_of
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
-from leeward.sandboxes.terms import terms_of
 from leeward.wire.frames import FrameReader, decode, encode
 
 

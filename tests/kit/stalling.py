@@ -42,11 +42,11 @@ def prepare(*, seconds: float | None = None, idle: bool = False, cgroup: str | N
         guarded: False is a daemon that receives and closes clients' descriptors in the loop's thread, for a control.
     """
     # Imports of the daemon's modules make their points; none of them is imported in the tests for this.
+    from leeward.base.dataclass import replace
     from leeward.daemon import main  # noqa: F401
-    from leeward.dataclass import replace
+    from leeward.daemon.pool.watchdog import deadlines
+    from leeward.daemon.run.live_process import LiveProcess
     from leeward.errors import Busy
-    from leeward.pool.watchdog import deadlines
-    from leeward.run.process import LiveProcess
 
     watchdogs: list[Any] = []
     started, ping = points.original("watchdog.start"), points.original("daemon.ping")

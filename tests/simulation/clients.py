@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
+from leeward.daemon.run.verdict import _WHY, Stop
 from leeward.errors import PeerError
-from leeward.run.verdict import _WHY, Stop
 from leeward.wire.frames import FrameReader, decode, encode
 
 from .operations import SANDBOXES, Operation, Request

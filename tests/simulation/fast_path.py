@@ -9,9 +9,9 @@ import msgpack
 
 from leeward._native import loop as shim
 from leeward.errors import PeerError
-from leeward.outcome import Outcome, Result
 from leeward.spec.job import Job
-from leeward.wire import job as wire
+from leeward.spec.outcome import Outcome, Result
+from leeward.wire import job_frames as wire
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import decode
 from leeward.wire.requests import Execute, encode_request

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 
 from leeward._native.loop import Gauge
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.isolation.cgroup.entry import Entry, Gauges, Usage
-from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
 
 from .kernel import Kernel, choose
 

@@ -9,11 +9,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from leeward.daemon.loop import native
+from leeward.daemon.run import calling_job, execution, lease, output, reply, report, runner
+from leeward.daemon.sandboxes import streams
 from leeward.daemon.serving import connection, flight, inbox, operations, peers, rounds, server
-from leeward.loop import native
-from leeward.run import execution, functions, lease, output, reply, report, runner
-from leeward.sandboxes import streams
-from leeward.worker import arming, keeper, worker
+from leeward.daemon.worker import arming, keeper, worker
 
 from .host import Host
 from .kernel import Channel, Kernel, Memory
@@ -65,7 +65,7 @@ def installed(host: Host) -> Iterator[None]:
     os_, signal_, select_ = Os(kernel), Signal(kernel), Select(kernel)
     pairs = type("Channel", (), {"pair": staticmethod(_pairs(host))})
     places: list[tuple[Any, dict[str, Any]]] = [
-        (execution, {"os": os_, "unread": kernel.unread}), (functions, {"os": os_}),
+        (execution, {"os": os_, "unread": kernel.unread}), (calling_job, {"os": os_}),
         (reply, {"os": os_}),
         (lease, {"os": os_, "select": select_, "signal": signal_, "unread": kernel.unread}),
         (output, {"os": os_, "fcntl": Fcntl(), "unread": kernel.unread, "widen": lambda *_: None,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leeward.daemon.pool.begin import SURPLUS
+from leeward.daemon.pool.sessions import SessionState
+from leeward.daemon.sandboxes.registry import State
 from leeward.daemon.serving import connection
-from leeward.pool.begin import SURPLUS
-from leeward.pool.sessions import SessionState
-from leeward.sandboxes.registry import State
 
 from .install import FRAME_S, UNREAD_S
 from .loop import ShimReactor

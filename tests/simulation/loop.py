@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from leeward._native import loop as shim
-from leeward.loop.native import NativeReactor
-from leeward.loop.reactor import Reactor
+from leeward.daemon.loop.native import NativeReactor
+from leeward.daemon.loop.reactor import Reactor
 
 from .fast_path import FastPath
 from .kernel import ERR, HUP, IN, OUT, Kernel

@@ -11,8 +11,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass, field
-from leeward.pool.quotas import Quota
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.pool.quotas import Quota
 
 from .host import Behaviour
 from .kernel import choose

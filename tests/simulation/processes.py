@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable
 
 from leeward.wire import control
-from leeward.wire import job as wire
+from leeward.wire import job_frames as wire
 
 from .host import Behaviour, Group, Host, Leaf, behaviour_of
 from .kernel import Endpoint, File, Pidfd, Plain, WriteEnd

@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from leeward.daemon.loop.reactor import Timer
+from leeward.daemon.run.launch import Command, Exit
+from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.verdict import Stop
+from leeward.daemon.worker.worker import Worker
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.entry import Usage
-from leeward.loop.reactor import Timer
-from leeward.run.launch import Command, Exit
-from leeward.run.lease import Lease
-from leeward.run.verdict import Stop
 from leeward.spec.limits import Limits
-from leeward.worker.worker import Worker
 
 if TYPE_CHECKING:
     from .world import World
@@ -106,7 +106,7 @@ class Child:
 
 
 class Place:
-    """With the interface of `leeward.run.live.LiveRunner`."""
+    """With the interface of `leeward.daemon.run.live_runner.LiveRunner`."""
 
     def __init__(self, world: World, lost: Callable[[str], None]) -> None:
         self.world, self._lost = world, lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leeward.dataclass import replace
+from leeward.base.dataclass import replace
 
 from .operations import Operation, Setting
 from .world import World, failure

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from leeward.daemon.pool.pool import Pool, Ticket
+from leeward.daemon.pool.sessions import PoolSession, Seat
+from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
+from leeward.daemon.sandboxes.registry import Registry
 from leeward.daemon.serving.sandboxes import Sandboxes
 from leeward.daemon.serving.sessions import Leases
-from leeward.pool.pool import Pool, Ticket
-from leeward.pool.sessions import PoolSession, Seat
-from leeward.sandboxes.desk import Desk
-from leeward.sandboxes.registry import Registry
 from simulation.shrink import shrunk
 from simulation.world import failure, history
 
@@ -40,7 +40,7 @@ def test_a_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize(("whose", "method"), [
     (Leases, "end"), (Pool, "lease_over"), (Pool, "forget_session"), (PoolSession, "_give_back"), (Ticket, "answer"),
-    (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (Desk, "free"), (Pool, "forget_seat"),
+    (Seat, "close"), (Registry, "end"), (Sandboxes, "_refuse_over"), (LiveSandboxes, "free"), (Pool, "forget_seat"),
 ])
 def test_an_omitted_step_is_noticed(monkeypatch: pytest.MonkeyPatch, whose: type, method: str) -> None:
     """A step that frees or answers, and doesn't any more."""

@@ -15,21 +15,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
+from leeward.base.dataclass import replace
 from leeward.daemon.config import Config
+from leeward.daemon.pool.begin import Patience
+from leeward.daemon.pool.pool import Pool
+from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.pool.sessions import SessionState
+from leeward.daemon.pool.workforce import Workforce
+from leeward.daemon.sandboxes.registry import Registry
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
-from leeward.dataclass import replace
+from leeward.daemon.worker.terms import WorkerSettings
+from leeward.daemon.worker.worker import Worker, WorkerState
 from leeward.errors import Busy
-from leeward.pool.begin import Patience
-from leeward.pool.pool import Pool
-from leeward.pool.quotas import Quota, Quotas
-from leeward.pool.sessions import SessionState
-from leeward.pool.workforce import Workforce
-from leeward.sandboxes.registry import Registry
 from leeward.spec.limits import MIB, Limits
 from leeward.wire import control
-from leeward.worker.terms import WorkerSettings
-from leeward.worker.worker import Worker, WorkerState
 
 from . import invariants
 from .clients import Box, Client, Connection

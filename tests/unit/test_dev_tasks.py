@@ -62,7 +62,7 @@ def test_the_hook_checks_what_is_committed(tree: Path, failing: str | None) -> N
     assert (failing is not None) == bool(done.returncode)
     assert ["ruff check leeward/a.py tests/unit/b.py", "mypy leeward/a.py", "lint-imports "] == [
         line for line in (tree / "calls").read_text().splitlines() if not line.startswith("python")]
-    assert ("python packaging/generated.py --check leeward/capi packaging/completions packaging/man packaging/node"
+    assert ("python packaging/generated.py --check leeward/clients/c packaging/completions packaging/man leeward/clients/node"
             in (tree / "calls").read_text())
 
 

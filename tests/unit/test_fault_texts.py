@@ -18,19 +18,20 @@ import leeward
 ROOT = Path(leeward.__file__).parent
 
 #: Where bytes of sandboxes, of hosts and of models' clients are read.
-PLACES = ("egress", "approvals", "audit", "faces", "integrations", "wire", "pool/broker.py", "pool/egress_record.py",
-          "pool/seals.py", "pool/ways_out.py", "client/egress_asks.py", "client/fetching.py")
+PLACES = ("egress", "apps/approvals", "apps/audit", "apps/faces", "apps/integrations", "wire", "daemon/pool/broker.py",
+          "daemon/pool/egress_record.py", "daemon/pool/seals.py", "daemon/pool/ways_out.py", "client/egress_asks.py",
+          "client/fetching.py")
 
 #: Functions that may show the text of an exception that isn't ours, and why.
 ALLOWED = {
-    "approvals/operator_file.py:parse_policy": "where the operator's own file is no TOML, for the operator",
-    "approvals/carrying/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
-    "approvals/queue/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
-    "approvals/queue/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
+    "apps/approvals/operator_file.py:parse_policy": "where the operator's own file is no TOML, for the operator",
+    "apps/approvals/carrying/settings.py:ServiceSettings._read": "where the service's own file is no JSON, for the operator",
+    "apps/approvals/queue/store.py:RequestStore.__init__": "what SQLite says of a damaged file, for the operator",
+    "apps/approvals/queue/store.py:RequestStore.transaction": "an OperationalError has SQLite's words, and no values",
     "client/fetching.py:fetch_fields": "what the caller itself has passed, in its own process",
     "egress/faults.py:of_connection": "OpenSSL's reason is looked up in a table",
     "egress/fetch.py:_why": "of a PeerError, which is ours",
-    "wire/functions.py:pack": "what the caller itself has passed, in its own process",
+    "wire/function_frames.py:pack": "what the caller itself has passed, in its own process",
 }
 
 

@@ -34,8 +34,8 @@ def test_a_package_without_the_words_is_found(tmp_path):
 
 
 def test_an_import_is_attributed_to_its_package(tmp_path):
-    (tmp_path / "one.py").write_text("from leeward.pool.line import Line\n"
+    (tmp_path / "one.py").write_text("from leeward.daemon.pool.line import Line\n"
                                      "import leeward.errors\n"
                                      "from leeward.wire import job\n")
 
-    assert ["leeward.pool", "leeward.wire"] == drawing.imports("leeward.x", tmp_path, drawing.rooms())
+    assert ["leeward.daemon.pool", "leeward.wire"] == drawing.imports("leeward.x", tmp_path, drawing.rooms())

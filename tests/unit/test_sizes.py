@@ -17,8 +17,8 @@ FILE, FUNCTION = 700, 60
 #: Files that may be longer, with the reason.
 EXCEPTIONS = {
     "leeward/_native/src/loop_uring.c": "one ring: what is asked of it and what it answers share their state",
-    "leeward/capi/operations.h": "it is made of the wire's schema",
-    "leeward/capi/leeward.h": "the public header: a declaration and its description for each function",
+    "leeward/clients/c/operations.h": "it is made of the wire's schema",
+    "leeward/clients/c/leeward.h": "the public header: a declaration and its description for each function",
 }
 
 

@@ -19,10 +19,10 @@ from kit import features
 from kit.attack import READ, within, without
 from kit.box import MISSING, Box
 from kit.live_daemon import LiveDaemon, command, environment
-from leeward import host
-from leeward.host.findings import Support
+from leeward.apps import host
+from leeward.apps.host.findings import Support
 from leeward.isolation.landlock import SEALED
-from leeward.outcome import Outcome
+from leeward.spec.outcome import Outcome
 
 #: What a guest gives back.
 OUT = Path("/leeward-vm/out")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from kit.live_daemon import LiveDaemon
-from leeward import host
-from leeward.host.findings import Feature, Support
+from leeward.apps import host
+from leeward.apps.host.findings import Feature, Support
 
 pytestmark = pytest.mark.needs("guest", "root")
 

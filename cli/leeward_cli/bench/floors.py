@@ -17,9 +17,9 @@ from pathlib import Path
 from socket import AF_UNIX, SOCK_SEQPACKET, SOCK_STREAM, socketpair
 from typing import Self
 
+from leeward.base.protocols import Protocol
 from leeward.errors import LeewardError
-from leeward.protocols import Protocol
-from leeward_cli.bench import peers
+from leeward_cli.bench import floor_peers
 
 CODE = 'print("hello world")'
 PRINTED = b"hello world\n"
@@ -78,19 +78,19 @@ class Peer:
         self.name, self._message, self._answer = name, message, answer
         self.socket, theirs = socketpair(AF_UNIX, kind)
         with theirs:
-            self._process = subprocess.Popen(command or [interpreter(), "-I", "-S", peers.__file__, what],
+            self._process = subprocess.Popen(command or [interpreter(), "-I", "-S", floor_peers.__file__, what],
                                              stdin=theirs.fileno())
 
     def call(self) -> None:
         self.socket.send(self._message)
-        check(self.name, self.socket.recv(peers.MOST), self._answer)
+        check(self.name, self.socket.recv(floor_peers.MOST), self._answer)
 
     def rate(self, callers: int, jobs: int) -> None:
         """Make *jobs* calls, *callers* of them pending at any time."""
         for _ in range(min(callers, jobs)):
             self.socket.send(self._message)
         for done in range(1, jobs + 1):
-            check(self.name, self.socket.recv(peers.MOST), self._answer)
+            check(self.name, self.socket.recv(floor_peers.MOST), self._answer)
             if done + callers <= jobs:
                 self.socket.send(self._message)
 
@@ -114,7 +114,7 @@ def hops(count: str, program: str | None) -> Peer:
 
 def through(program: str) -> Peer:
     """Four hops, where the worker is an interpreter that stays and runs the code, without isolation."""
-    return Peer(THROUGH, "run", command=[program, "through", interpreter(), "-I", "-S", peers.__file__, "run"])
+    return Peer(THROUGH, "run", command=[program, "through", interpreter(), "-I", "-S", floor_peers.__file__, "run"])
 
 
 def pour(program: str, size: int) -> Peer:

@@ -25,7 +25,7 @@ from leeward.client.options import execute_fields, turn_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session
 from leeward.errors import LeewardError
-from leeward.outcome import Result
+from leeward.spec.outcome import Result
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 from leeward_cli import library

@@ -76,7 +76,7 @@ def children(pid: int) -> list[int]:
 
 
 def zygotes(daemon: int) -> list[int]:
-    """The children of *daemon* but its opener (leeward/worker/opener.py) and those before or during their exec."""
+    """The children of *daemon* but its opener (leeward/daemon/worker/opener.py) and those before or during their exec."""
     others = (_arguments(daemon), b"")
     return [pid for pid in children(daemon)
             if b"import opener" not in (line := _arguments(pid)) and line not in others]

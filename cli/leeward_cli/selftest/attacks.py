@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from leeward.outcome import Outcome
 from leeward.spec.limits import KIB, MIB
+from leeward.spec.outcome import Outcome
 from leeward_cli.selftest.trial import Attack, Seen, secret_read
 
 if TYPE_CHECKING:

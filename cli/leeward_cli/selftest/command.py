@@ -11,16 +11,16 @@ from typing import Any
 
 import click
 
+from leeward.apps.host import features
+from leeward.base.dataclass import dataclass
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
 from leeward.client.conversation import Conversation
 from leeward.client.options import execute_fields
 from leeward.daemon.config_sources import load
-from leeward.dataclass import dataclass
 from leeward.errors import DaemonAway, LeewardError
-from leeward.host import features
-from leeward.outcome import Result
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Result
 from leeward.spec.paths import client_socket
 from leeward_cli.background import temporary
 from leeward_cli.click_options import SOCKET

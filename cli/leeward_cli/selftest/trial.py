@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from leeward.dataclass import dataclass, field
+from leeward.apps.host.findings import Feature, Support
+from leeward.base.dataclass import dataclass, field
 from leeward.errors import DaemonError
-from leeward.host.findings import Feature, Support
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 from leeward_cli.selftest.canaries import Canaries, named
 
 if TYPE_CHECKING:

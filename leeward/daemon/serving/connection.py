@@ -23,6 +23,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import JobStart, Ran, Stream, reason
+from leeward.daemon.run.runner_states import after
+from leeward.daemon.run.verdict import bug
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import FRAME_S, Inbox
 from leeward.daemon.serving.intake import NAME
@@ -34,10 +38,6 @@ from leeward.daemon.serving.rounds import CONNECTING, STEP, Share
 from leeward.daemon.serving.sandboxes import FIRST_SEAT
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, PeerError
-from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import JobStart, Ran, Stream, reason
-from leeward.run.states import after
-from leeward.run.verdict import bug
 from leeward.spec.job import Job
 from leeward.spec.peers import credentials
 

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.pool.sessions import Cancellable, Endable
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
 from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
 from leeward.daemon.serving.sandboxes import FIRST_SEAT, Sandboxes
@@ -17,10 +21,6 @@ from leeward.daemon.serving.sessions import Leases
 from leeward.daemon.serving.waiting import Exchanges, LiveOutput
 from leeward.daemon.telling.log import log
 from leeward.errors import Busy, Refused
-from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import JobStart, Ran
-from leeward.pool.sessions import Cancellable, Endable
-from leeward.run.report import Report
 from leeward.wire.answers import encode_ok, encode_refusal, encode_refused
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from leeward.daemon.config import Config
 from leeward.spec.job import Functions, Job
 from leeward.spec.limits import Limits, adjusted
-from leeward.wire.job import MAX_FILES
+from leeward.wire.job_frames import MAX_FILES
 from leeward.wire.requests import Execute
 
 #: The file name in tracebacks for code that came without a name.

@@ -16,8 +16,8 @@ import os
 import socket
 import stat
 
+from leeward.base.points import point
 from leeward.errors import BadRequest, Unsupported, quoted
-from leeward.points import point
 from leeward.spec import own_sockets
 from leeward.spec.writers import cure, others_write
 

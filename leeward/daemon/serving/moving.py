@@ -21,8 +21,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.loop.reactor import READ, Reactor
-from leeward.protocols import Protocol
+from leeward.base.protocols import Protocol
+from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.wire.frames import frame
 from leeward.wire.requests import Execute, KeepResults, Ping, RequestAboutOther, Status
 

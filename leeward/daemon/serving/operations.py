@@ -13,7 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward import __version__
+from leeward.base.points import point
 from leeward.daemon.config import caps
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.pool.egress_record import EVERYBODY
+from leeward.daemon.run.report import Arena as Results
+from leeward.daemon.run.verdict import bug
+from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
 from leeward.daemon.serving import inbox, profiles
 from leeward.daemon.serving.flight import Flight
 from leeward.daemon.serving.inbox import RequestArena
@@ -24,12 +30,6 @@ from leeward.daemon.serving.sandboxes import FIRST_SEAT, IN_SANDBOX, Sandboxes, 
 from leeward.daemon.serving.waiting import RecallWait, StatusWait, UserBook
 from leeward.daemon.telling.log import log
 from leeward.errors import BadRequest, Busy, Forbidden, PeerError, Refused
-from leeward.loop.fast_path import ReplyAddress
-from leeward.points import point
-from leeward.pool.egress_record import EVERYBODY
-from leeward.run.report import Arena as Results
-from leeward.run.verdict import bug
-from leeward.sandboxes.desk import SandboxEntry
 from leeward.spec.job import Functions
 from leeward.wire import fetches, outline
 from leeward.wire import requests as wire

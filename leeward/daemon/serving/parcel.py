@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from leeward._native.memfd import memory_file
-from leeward.dataclass import dataclass, field
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.reactor import Stream
+from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
 from leeward.errors import SHORT, BadRequest
-from leeward.loop.reactor import Stream
-from leeward.outcome import Result
-from leeward.run.report import LARGE_REPLY, PLACEMENTS, Arena, Report
+from leeward.spec.outcome import Result
 from leeward.wire.answers import Place, encode_result
 from leeward.wire.bundles import size_of
 from leeward.wire.fields import MAX_PIECE

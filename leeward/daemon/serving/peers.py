@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.reactor import Reactor, Repeating
+from leeward.daemon.pool.quotas import Quotas
 from leeward.daemon.telling.log import log
-from leeward.dataclass import dataclass, field
-from leeward.loop.reactor import Reactor, Repeating
-from leeward.pool.quotas import Quotas
 from leeward.wire.answers import encode_refusal
 
 #: getsockopt(2) for a peer's supplementary groups, Linux 4.13; the socket module doesn't have its name.

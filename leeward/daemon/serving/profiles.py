@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
+from leeward.daemon.pool.ways_out import unsourced
+from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.errors import BadRequest, Forbidden
-from leeward.pool.ways_out import unsourced
-from leeward.sandboxes.mounting import Mounts
 from leeward.spec.limits import Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE, SHELL, PoolKey
 from leeward.spec.profiles import AGENT, OURS, may_have_home, unknown_profile
@@ -29,9 +29,9 @@ from leeward.wire.requests import Execute, SessionOpen
 from leeward.wire.sandbox_requests import SandboxOpen
 
 if TYPE_CHECKING:
+    from leeward.daemon.pool.pool import Pool
     from leeward.daemon.serving.server import Server
-    from leeward.pool.pool import Pool
-    from leeward.spec.egress import Policy
+    from leeward.spec.egress_policy import Policy
 
 # Imported in functions: what not every start needs; 10 ms of processor time for all of it.
 
@@ -114,8 +114,8 @@ def operators(request: SandboxOpen | SessionOpen | Execute, user: int, config: C
     """
     if request.egress != AGENT or AGENT in config.egress or not may_have_home(request.profile, config.profiles):
         return config.egress
-    from leeward.spec.egress import AGENT as OWN
-    from leeward.spec.egress import NETWORK
+    from leeward.spec.egress_policy import AGENT as OWN
+    from leeward.spec.egress_policy import NETWORK
 
     if user == os.geteuid():
         return {**config.egress, AGENT: OWN}
@@ -160,7 +160,7 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
                          " allow_network")
     operator = _operators(egress, operators)
     from leeward.egress.short_form import is_short_form
-    from leeward.spec.egress import narrow, parse_policy, policy_map
+    from leeward.spec.egress_policy import narrow, parse_policy, policy_map
 
     if not {"within", "authorities", "proxy"}.isdisjoint(policy):
         raise BadRequest("policy: within, authorities and proxy are the operator's")
@@ -180,13 +180,13 @@ def _narrowed(egress: str, policy: Mapping[str, Any], fetch_policy: Mapping[str,
 def _short(given: Mapping[str, Any], place: str, operator: Policy) -> Policy:
     """Make a policy from its short form, with the ports and secrets of the *operator*'s policy."""
     from leeward.egress.short_form import parse_short_form
-    from leeward.spec.egress import ports_of
+    from leeward.spec.egress_policy import ports_of
 
     return replace(parse_short_form(given, place), ports=ports_of(operator), secrets=operator.secrets)
 
 
 def _operators(name: str, operators: Mapping[str, Any]) -> Policy:
-    from leeward.spec.egress import Policy
+    from leeward.spec.egress_policy import Policy
 
     found = operators.get(name)
     if found is None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leeward.dataclass import dataclass, field
-from leeward.loop.reactor import Reactor, Timer
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.reactor import Reactor, Timer
 
 #: Bytes of a request that cost as much to decode as a small request costs in all.
 UNIT = 1 << 13

@@ -20,18 +20,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward._native.memfd import memory_file
+from leeward.base.dataclass import dataclass
+from leeward.daemon.loop.barrier import in_any_case, nothing
+from leeward.daemon.loop.closing import guarded
+from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.pool.broker import failed
+from leeward.daemon.run.porter import PorterRefusal
+from leeward.daemon.run.report import INLINE, Arena
+from leeward.daemon.run.verdict import bug
+from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
+from leeward.daemon.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
 from leeward.daemon.serving.parcel import SEALS, Parcel, seal
-from leeward.dataclass import dataclass
 from leeward.errors import BadRequest, Busy, Forbidden, LeewardError, Refused, RequestRejected, SandboxOver
-from leeward.loop.barrier import in_any_case, nothing
-from leeward.loop.closing import guarded
-from leeward.loop.reactor import Reactor, Timer
-from leeward.pool.broker import failed
-from leeward.run.porter import PorterRefusal
-from leeward.run.report import INLINE, Arena
-from leeward.run.verdict import bug
-from leeward.sandboxes.desk import Desk, SandboxEntry
-from leeward.sandboxes.mounting import LayerChange, Mounts, hide_names, keep
 from leeward.spec import folders as rules
 from leeward.spec.folders import FILE_CLOCK, Folder
 from leeward.spec.limits import OVERFLOW
@@ -66,7 +66,7 @@ def check_limits(limits: Mapping[str, Any], of: str = "sandbox", what: str = "pr
 class SandboxCall:
     """A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered."""
 
-    def __init__(self, desk: Desk, entry: SandboxEntry, taken_back: Callable[[], object]) -> None:
+    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry, taken_back: Callable[[], object]) -> None:
         self._desk, self._entry, self.taken_back = desk, entry, taken_back
         self.over = False
         desk.busy(entry)
@@ -119,7 +119,7 @@ class FileTicket(SandboxCall):
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, owner: Flight, number: int, entry: SandboxEntry) -> None:
+    def __init__(self, desk: LiveSandboxes, owner: Flight, number: int, entry: SandboxEntry) -> None:
         super().__init__(desk, entry, nothing)
         self._owner, self._number, self._fd = owner, number, -1
         try:
@@ -188,7 +188,7 @@ class Holds:
 class FetchCall(FileTicket):
     """A fetch. Busy if the user has too many, or there is no broker or memory; Refused if the sandbox is over."""
 
-    def __init__(self, desk: Desk, owner: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
+    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         self._request = request
         super().__init__(desk, owner, request.id, entry)
 
@@ -250,7 +250,8 @@ OverlayChange = wire.OverlayCheckpoint | wire.OverlayRestore | wire.OverlayDisca
 class OverlayCall(FileTicket):
     """A request that reads an overlay."""
 
-    def __init__(self, desk: Desk, owner: Flight, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
+    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.OverlayDiff | wire.OverlayRead,
+                 entry: SandboxEntry) -> None:
         self._request = request
         super().__init__(desk, owner, request.id, entry)
 
@@ -301,7 +302,8 @@ class PorterFailure:
 
     costs = "connection"
 
-    def __init__(self, desk: Desk, entry: SandboxEntry, error: LeewardError, tell: Callable[[Refused], None]) -> None:
+    def __init__(self, desk: LiveSandboxes, entry: SandboxEntry, error: LeewardError,
+                 tell: Callable[[Refused], None]) -> None:
         self._desk, self._entry, self._error, self._tell = desk, entry, error, tell
         self._until = desk.reactor.now() + (0.0 if isinstance(error, PorterRefusal) else SETTLE_S)
         self._look()
@@ -317,7 +319,7 @@ class PorterFailure:
         self._tell(Busy(bug(error)))
 
 
-def change_overlay(desk: Desk, owner: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
+def change_overlay(desk: LiveSandboxes, owner: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
     """
     Make or restore a checkpoint of an overlay, discard changes, or hide names; BadRequest or Refused if it can't be
     done. It is completed even if its connection ends, because a partial result would be worse.
@@ -362,7 +364,7 @@ def _mounts(entry: SandboxEntry) -> Mounts:
     return entry.sandbox.mounts or Mounts()
 
 
-def _why_failed(desk: Desk, entry: SandboxEntry, error: LeewardError) -> Refused:
+def _why_failed(desk: LiveSandboxes, entry: SandboxEntry, error: LeewardError) -> Refused:
     try:
         desk.get(entry.name, entry.user)
     except SandboxOver as over:
@@ -382,7 +384,7 @@ class FolderOpening:
     mounts that no sandbox can have, Busy if they can't be opened now. The *dock* with the descriptors is closed here.
     """
 
-    def __init__(self, desk: Desk, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
+    def __init__(self, desk: LiveSandboxes, dock: socket.socket, folders: Sequence[Folder], user: tuple[int, int],
                  proceed: Callable[[Mounts], Callable[[], None]], refuse: Callable[[Refused], None],
                  view: View | None = None, skip_shown: bool = False) -> None:
         self._close = desk.reactor.closer.close

@@ -14,28 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from leeward.base.dataclass import dataclass, replace
+from leeward.daemon.loop.barrier import nothing
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.pool.sessions import Cancellable
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.verdict import Stop
+from leeward.daemon.sandboxes.kernel import KernelStage
+from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes, SandboxEntry
+from leeward.daemon.sandboxes.mounting import Mounts
+from leeward.daemon.sandboxes.program import MOST_WAITING, LiveProgram
+from leeward.daemon.sandboxes.registry import Life, State
+from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, terms_of
 from leeward.daemon.serving import profiles
 from leeward.daemon.serving import sandbox_calls as calls
 from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.waiting import Later
-from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
-from leeward.loop.barrier import nothing
-from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import JobStart, Ran
-from leeward.outcome import Outcome
-from leeward.pool.sessions import Cancellable
-from leeward.run.report import Report
-from leeward.run.verdict import Stop
-from leeward.sandboxes.desk import Desk, SandboxEntry
-from leeward.sandboxes.kernel import KernelStage
-from leeward.sandboxes.mounting import Mounts
-from leeward.sandboxes.program import MOST_WAITING, LiveProgram
-from leeward.sandboxes.registry import Life, State
-from leeward.sandboxes.sandbox import LiveSandbox
-from leeward.sandboxes.terms import AskedProgram, SandboxFacts, terms_of
 from leeward.spec.job import Job
 from leeward.spec.limits import adjusted
+from leeward.spec.outcome import Outcome
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire import sandbox_requests as wire
 from leeward.wire.answers import result_fields
@@ -72,7 +72,7 @@ class KernelSeats:
     Python, and brings the variables with which its sandbox was opened.
     """
 
-    def __init__(self, desk: Desk, owner: Flight, answer: AnswerReport) -> None:
+    def __init__(self, desk: LiveSandboxes, owner: Flight, answer: AnswerReport) -> None:
         self._desk, self._owner, self._answer = desk, owner, answer
         self._seats: dict[int, KernelSeat] = {}
         self._last = FIRST_SEAT
@@ -150,7 +150,7 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 
 class Sandboxes:
-    def __init__(self, desk: Desk, owner: Flight) -> None:
+    def __init__(self, desk: LiveSandboxes, owner: Flight) -> None:
         self._desk, self._owner = desk, owner
         self.holds = calls.Holds()
         self.docks = calls.Docks(owner.own, desk.reactor.closer.close)
@@ -260,14 +260,14 @@ class Sandboxes:
 
     # --- programs -------------------------------------------------------------------
 
-    def _asked(self, request: wire.ProcessRun | wire.ProcessStart, sandbox: LiveSandbox) -> AskedProgram:
+    def _asked(self, request: wire.ProcessRun | wire.ProcessStart, sandbox: LiveSandbox) -> ProgramTerms:
         kept = isinstance(request, wire.ProcessRun)
         bounded = isinstance(request, wire.ProcessRun) or request.bounded
         calls.check_limits(request.limits)
         limits = adjusted(sandbox.facts.limits, self._owner.server.config.ceilings, request.limits)
         argv = request.argv or ("/bin/sh", "-c", request.shell)
         size = request.terminal if isinstance(request, wire.ProcessStart) else None
-        return AskedProgram(
+        return ProgramTerms(
             argv, request.title or request.shell or argv[0], request.cwd or sandbox.facts.cwd, request.env,
             limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
             stdin=request.stdin, open=isinstance(request, wire.ProcessStart) and (request.open or size is not None),
@@ -481,7 +481,7 @@ class Sandboxes:
     def read_overlay(self, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
         calls.OverlayCall(self._desk, self._owner, request, entry)
 
-def page(desk: Desk, user: int, after: int) -> Mapping[str, Any]:
+def page(desk: LiveSandboxes, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
     rows: list[Mapping[str, Any]] = []
     values = size = 0

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS, Shares, owners
+from leeward.daemon.loop.reactor import Reactor, Repeating
+from leeward.daemon.pool.asks import AskBook
+from leeward.daemon.pool.broker import Answered
+from leeward.daemon.pool.egress_record import EgressRecord
+from leeward.daemon.pool.quotas import NONE, Quotas
+from leeward.daemon.run.report import Arena
+from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
+from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import inbox, peers
 from leeward.daemon.serving.connection import Connection
 from leeward.daemon.serving.inbox import RequestArena
@@ -20,20 +28,12 @@ from leeward.daemon.telling.log import log
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import Observer
 from leeward.errors import BadRequest, Busy
-from leeward.loop.reactor import Reactor, Repeating
-from leeward.pool.asks import AskBook
-from leeward.pool.broker import Answered
-from leeward.pool.egress_record import EgressRecord
-from leeward.pool.quotas import NONE, Quotas
-from leeward.run.report import Arena
-from leeward.sandboxes.desk import Desk
-from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.peers import credentials, is_outside, said_of_peer
 from leeward.spec.pool_key import PoolKey
 
 if TYPE_CHECKING:
-    from leeward.pool.branches import Branch
-    from leeward.pool.pool import Pool
+    from leeward.daemon.pool.branches import Branch
+    from leeward.daemon.pool.pool import Pool
 
 #: Seconds between sweeps, and so the precision of the connections' deadlines.
 SWEEP_S = 1.0
@@ -84,7 +84,7 @@ class Server:
         self.most_results = RESULTS if shares is None else shares.results
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
-        self.desk: Desk = Desk(reactor, jobs, terms, own=self._own, book=self.watcher.events,
+        self.desk: LiveSandboxes = LiveSandboxes(reactor, jobs, terms, own=self._own, book=self.watcher.events,
                          reserve=lambda: self.config.folder_reserve)
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)

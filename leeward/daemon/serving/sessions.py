@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.dataclass import dataclass, replace
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.pool.sessions import Cancellable, PoolSession, SessionState
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving import profiles
 from leeward.daemon.serving.intake import NAME, job_of
 from leeward.daemon.serving.sandbox_calls import check_limits
 from leeward.daemon.serving.waiting import Later
-from leeward.dataclass import dataclass, replace
 from leeward.errors import BadRequest, Busy, Refused, SessionOver
-from leeward.loop.barrier import in_any_case
-from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import JobStart, Ran
-from leeward.pool.sessions import Cancellable, PoolSession, SessionState
-from leeward.run.report import Report
 from leeward.spec.job import Functions, Job
 from leeward.spec.limits import adjusted
 from leeward.wire.requests import Execute, Interrupt, SessionClose, SessionOpen, SessionReset

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from leeward.base.protocols import Protocol
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.run.output import Output
 from leeward.errors import BadRequest
-from leeward.loop.reactor import Reactor
-from leeward.pool.pool import Ticket
-from leeward.protocols import Protocol
-from leeward.run.output import Output
 from leeward.spec.job import Functions
 from leeward.wire.requests import FunctionAnswer, FunctionTake, OutputTake
 

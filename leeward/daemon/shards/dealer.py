@@ -22,18 +22,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from leeward.base.dataclass import dataclass, field
 from leeward.daemon.config import Config
+from leeward.daemon.loop.barrier import in_any_case, nothing
+from leeward.daemon.loop.reactor import Reactor, Repeating, Timer
 from leeward.daemon.serving.server import Server
 from leeward.daemon.shards import messages
 from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel, ShardCounts, added, of_shard, taken
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.observer import Observer
-from leeward.dataclass import dataclass, field
+from leeward.daemon.worker import bare
 from leeward.errors import LeewardError, PeerError
-from leeward.loop.barrier import in_any_case, nothing
-from leeward.loop.reactor import Reactor, Repeating, Timer
 from leeward.spec.peers import credentials
-from leeward.worker import bare
 
 #: Seconds that the shards have for an answer.
 ANSWER_S = 0.5
@@ -431,12 +431,12 @@ class Dealer:
 
 
 def _ask(channel: ShardChannel, number: int) -> None:
-    channel.send(messages.AskCounts(number))
+    channel.send(messages.SendCounts(number))
 
 
 def _entry(control: int) -> str:
     return ("from leeward.daemon import memory\nmemory.prepare()\n"
-            f"from leeward.daemon.shards.process import main\nmain({control})\n")
+            f"from leeward.daemon.shards.shard import main\nmain({control})\n")
 
 
 def start() -> tuple[subprocess.Popen[bytes], socket.socket]:

@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.config import Config
-from leeward.dataclass import dataclass, replace
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import READ, WRITE, Reactor
+from leeward.daemon.loop.sender import MessageSender
 from leeward.errors import PeerError
-from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import READ, WRITE, Reactor
-from leeward.loop.sender import MessageSender
 from leeward.wire import records
 
 #: Bytes of one message. Lists of ends are cut to this, and unread bytes of a connection go by a memory file beyond
@@ -75,7 +75,7 @@ class ShardMakeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class AskCounts:
+class SendCounts:
     """To a shard: send `ShardCounts` with this number."""
 
     number: int
@@ -105,7 +105,7 @@ class ShardActivity:
 
 @dataclass(frozen=True, slots=True)
 class ShardCounts:
-    """From a shard, for `AskCounts` *number*: MessagePack of `leeward status`, and of `Metrics.counts` with *now*."""
+    """From a shard, for `SendCounts` *number*: MessagePack of `leeward status`, and of `Metrics.counts` with *now*."""
 
     number: int
     status: bytes
@@ -136,7 +136,7 @@ class ShardFailed:
 
 
 Message: TypeAlias = (
-    ShardStart | ShardGovern | PassConnection | ShardDrain | ShardCut | ShardMakeRoom | AskCounts | ShardReady
+    ShardStart | ShardGovern | PassConnection | ShardDrain | ShardCut | ShardMakeRoom | SendCounts | ShardReady
     | ConnectionClosed | ShardActivity | ShardCounts | ShardEnds | ShardRecord | ShardFailed)
 
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from leeward.dataclass import dataclass, field
-from leeward.loop.barrier import in_any_case
-from leeward.outcome import Outcome, Result
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.spec.outcome import Outcome, Result
 
 #: Unusual ends and ordinary ends that are kept of one user, and users, at most.
 SPECIAL, ORDINARY, USERS = 192, 64, 64

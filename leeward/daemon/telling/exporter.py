@@ -17,9 +17,9 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import READ, WRITE, Reactor, Timer
 from leeward.daemon.telling.metrics import CONTENT_TYPE
-from leeward.loop.barrier import in_any_case
-from leeward.loop.reactor import READ, WRITE, Reactor, Timer
 
 REQUEST = 8192
 LIFE_S = 5.0

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass, field
-from leeward.loop.barrier import COSTS
-from leeward.outcome import Outcome, Result
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.barrier import COSTS
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.egress_control import VERDICTS
 
 #: Seconds. A warm job takes a third of a millisecond; the longest may have 600 s by default.

@@ -17,16 +17,16 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 
+from leeward.base.dataclass import dataclass, field
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.run.report import Report
+from leeward.daemon.supervisor import Denied
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.log import LineWriter, clean, log, stamp
 from leeward.daemon.telling.metrics import Metrics
-from leeward.dataclass import dataclass, field
 from leeward.errors import BadRequest, quoted
-from leeward.loop.reactor import Reactor
-from leeward.pool.pool import Ticket
-from leeward.run.report import Report
 from leeward.spec.writers import cure, others_write
-from leeward.supervisor import Denied
 
 #: Called with the event and its fields.
 Sink = Callable[[str, dict[str, object]], None]

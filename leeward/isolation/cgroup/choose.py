@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from leeward.base.points import point
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup import hierarchy
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.cgroup.none import NoneDriver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.isolation.cgroup.v2 import V2Driver
-from leeward.points import point
 
 #: Best first.
 NAMES = ("v2", "v1", "none")

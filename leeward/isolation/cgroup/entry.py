@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
-from leeward.dataclass import dataclass
-from leeward.outcome import Limit
-from leeward.protocols import Protocol
+from leeward.base.dataclass import dataclass
+from leeward.base.protocols import Protocol
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from leeward._native.mounts import unescaped
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

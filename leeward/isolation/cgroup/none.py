@@ -30,8 +30,8 @@ from leeward.errors import SHORT, KernelRefusal, Unsupported
 from leeward.isolation.cgroup import entry, watch
 from leeward.isolation.cgroup.entry import Entry, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import kill
-from leeward.outcome import Limit
 from leeward.spec.limits import KIB, MIB, Limits
+from leeward.spec.outcome import Limit
 
 #: The greatest and the smallest pause between two looks, in seconds. A look takes about 0.2 ms for one process, and 1
 #: ms for 32 processes.

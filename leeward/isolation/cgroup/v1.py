@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import Mapping
 
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup import daemon_group
 from leeward.isolation.cgroup.entry import Driver, processors_in_turn
 from leeward.isolation.cgroup.group import Group, may_give
 from leeward.isolation.cgroup.hierarchy import Hierarchy
@@ -75,7 +75,7 @@ class V1Driver(Driver):
                 made[hierarchy.own] = before
             else:
                 with Group.at(hierarchy.own) as parent:
-                    self._homes[controller] = made[hierarchy.own] = home.make(parent)
+                    self._homes[controller] = made[hierarchy.own] = daemon_group.make(parent)
             if before is not None and before not in self._homes.values():
                 before.close()
 
@@ -100,7 +100,7 @@ class V1Driver(Driver):
         return before != self._homes
 
     def sweep(self) -> int:
-        return home.sweep(self._hierarchies)
+        return daemon_group.sweep(self._hierarchies)
 
     def close(self) -> None:
         for group in set(self._homes.values()):

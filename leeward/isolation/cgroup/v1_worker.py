@@ -12,8 +12,8 @@ from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Entry, Gauges, Leaf, Sockets, Usage, WorkerGroup, no_sockets
 from leeward.isolation.cgroup.group import REMOVED, Group, patience
 from leeward.isolation.cgroup.v1_place import V1Place
-from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest

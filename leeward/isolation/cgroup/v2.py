@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING
 
 from leeward._native.loop import Gauge
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import entry, home
+from leeward.isolation.cgroup import daemon_group, entry
 from leeward.isolation.cgroup.entry import Entry, Gauges, Sockets, Usage, no_sockets
 from leeward.isolation.cgroup.group import PERIOD_US, REMOVED, Group, field, may_give, patience, pread
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.nest import Nests
-from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
 
 if TYPE_CHECKING:
     from leeward.isolation.cgroup.nest import GroupNest
@@ -244,7 +244,7 @@ class V2Driver(entry.Driver):
     def _make_groups(self) -> frozenset[str]:
         """Move the daemon out of its first group, and enable controllers there. Returns the controllers that workers have."""
         outer = self._outer
-        self._home = home.make(outer)
+        self._home = daemon_group.make(outer)
         self._daemon = self._home.make("daemon")
         self._daemon.write("cgroup.procs", "0")
         wanted = (NEEDED | OPTIONAL) & frozenset(outer.read("cgroup.controllers").split())
@@ -276,7 +276,7 @@ class V2Driver(entry.Driver):
         return partial(_remove, group)
 
     def sweep(self) -> int:
-        return home.sweep(self._hierarchies)
+        return daemon_group.sweep(self._hierarchies)
 
     def close(self) -> None:
         """
@@ -299,7 +299,7 @@ class V2Driver(entry.Driver):
 
 
 def _remove(group: Group) -> None:
-    home.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
+    daemon_group.destroy([below for below, _, _ in os.walk(group.path, topdown=False)])
     group.close()
 
 

@@ -43,7 +43,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 
-from leeward.dataclass import dataclass, field
+from leeward.base.dataclass import dataclass, field
 from leeward.isolation.cgroup import reserve
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

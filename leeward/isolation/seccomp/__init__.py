@@ -19,7 +19,7 @@ import struct
 
 from leeward._native import seccomp as native
 from leeward._native.steps import Block, Call, Cell, Step, fails
-from leeward.points import point
+from leeward.base.points import point
 
 #: <linux/seccomp.h>
 _GET_ACTION_AVAIL, _ALLOW = 2, 0x7FFF0000

@@ -8,7 +8,7 @@ both architectures are, and an empty line.
 
 from __future__ import annotations
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.errors import Bug, Unsupported
 
 _FOLDER = __file__.rpartition("/")[0] + "/programs"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from leeward.dataclass import replace
+from leeward.base.dataclass import replace
 from leeward.spec.limits import GIB, MIB
 from leeward.spec.pool_key import AGENT, APPROVED, SHELL
 from leeward.spec.profiles.agent import PROFILE as _AGENT

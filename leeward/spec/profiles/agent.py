@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 
-from leeward.dataclass import dataclass, replace
+from leeward.base.dataclass import dataclass, replace
 from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from leeward.dataclass import dataclass, field, replace
+from leeward.base.dataclass import dataclass, field, replace
 from leeward.spec.sandbox import Bind, SandboxSpec
 
 

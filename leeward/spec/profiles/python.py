@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from leeward.dataclass import dataclass
+from leeward.base.dataclass import dataclass
 from leeward.spec import libraries, stand_ins
 from leeward.spec import machine as made
 from leeward.spec.folders import outermost, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from leeward.dataclass import replace
+from leeward.base.dataclass import replace
 from leeward.spec.folders import EXAMPLES, SECRET_FILES, within
 from leeward.spec.pool_key import SHELL
 from leeward.spec.profiles.profile import Profile

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from leeward.approvals.link import OperatorLink
+from leeward.apps.approvals.link import OperatorLink
 from leeward_cli import approvals as approvals_command
 from leeward_cli import approvals_watch
-from leeward_cli.approvals_watch import MOST_LINES, WatchDesk, WatchState, line_of, lines_of, paired
+from leeward_cli.approvals_watch import MOST_LINES, WatchKeys, WatchState, line_of, lines_of, paired
 from leeward_cli.approved_sandboxes import note_lines
 from leeward_cli.full import cli
 
@@ -109,7 +109,7 @@ class PlayedLink:
 ])
 def test_a_key_decides_the_marked_request(key: str, path: str, body: dict[str, Any]) -> None:
     link = PlayedLink()
-    desk = WatchDesk(cast("OperatorLink", link))
+    desk = WatchKeys(cast("OperatorLink", link))
     desk.reload()
     desk.press("j")
 
@@ -121,7 +121,7 @@ def test_a_key_decides_the_marked_request(key: str, path: str, body: dict[str, A
 def test_a_key_is_about_the_request_that_is_shown() -> None:
     """Its sandbox asks anew meanwhile, and the mark goes to another one."""
     link = PlayedLink()
-    desk = WatchDesk(cast("OperatorLink", link))
+    desk = WatchKeys(cast("OperatorLink", link))
     desk.reload()
     desk.press("\r")
     link.rows = [row(2), row(3)]
@@ -137,7 +137,7 @@ def test_a_key_is_about_the_request_that_is_shown() -> None:
 def test_a_request_that_has_just_been_marked_cannot_be_decided_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     link, now = PlayedLink(), [100.0]
     monkeypatch.setattr(approvals_watch.time, "monotonic", lambda: now[0])
-    desk = WatchDesk(cast("OperatorLink", link))
+    desk = WatchKeys(cast("OperatorLink", link))
     desk.reload()
     link.rows = [row(2), row(3)]
     desk.reload()
@@ -153,7 +153,7 @@ def test_a_request_that_has_just_been_marked_cannot_be_decided_yet(monkeypatch: 
 
 
 def test_views_come_and_go() -> None:
-    desk = WatchDesk(cast("OperatorLink", PlayedLink()))
+    desk = WatchKeys(cast("OperatorLink", PlayedLink()))
     desk.reload()
     for key, view in (("?", "help"), ("?", "pending"), ("l", "recent"), ("q", "pending"), ("\r", "one"),
                       ("q", "pending"), ("x", "pending")):

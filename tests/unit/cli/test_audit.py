@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from leeward.audit.journal import FILE, Journal, default_folder
-from leeward.audit.rows import AuditRow
+from leeward.apps.audit.journal import FILE, Journal, default_folder
+from leeward.apps.audit.record_lines import AuditRow
 from leeward_cli.full import app, cli
 
 

@@ -19,11 +19,11 @@ import pytest
 import leeward
 import leeward_cli
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import seal
 from leeward.errors import Busy, NoAnswer
-from leeward.outcome import JobError, Limit, Outcome, Result
-from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward.spec.outcome import JobError, Limit, Outcome, Result
 from leeward_cli import fast
 from leeward_cli.status import status_text
 

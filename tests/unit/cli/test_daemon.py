@@ -149,7 +149,7 @@ def test_a_daemon_that_cant_begin_says_why(error: Exception, said: str, tmp_path
 
 def test_a_daemon_imports_little(tmp_path: Any) -> None:
     """Nothing that takes long and that neither serving nor structlog needs; before the zygote nothing that can wait."""
-    heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.host", "leeward.client")
+    heavy = ("click", "asyncio", "ssl", "ctypes", "logging", "dataclasses", "inspect", "leeward.apps.host", "leeward.client")
     early = (*heavy, "structlog", "leeward.daemon.main")
     program = ("import sys; from leeward_cli.daemon import configuration, parse; import leeward.daemon.early;"
                f"configuration(**parse('daemon start', ['--socket={tmp_path}/s']).parameters());"

@@ -13,7 +13,7 @@ import pytest
 from leeward.egress.policy import Decision, Request, decide
 from leeward.egress.tenancy import unanswered
 from leeward.errors import BadRequest
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward_cli import egress_log
 from leeward_cli.egress_log import line, matches, names, subject_of, would_allow
 

@@ -13,7 +13,7 @@ from leeward_cli import full
 ROOT = Path(__file__).parents[3]
 
 #: Modules that do without typing, beside those that `leeward exec` imports, with the reason.
-OTHERS = {"leeward.dataclass": "programs that know leeward.outcome alone, such as the wire's decoders in a fuzzer"}
+OTHERS = {"leeward.base.dataclass": "programs that know leeward.spec.outcome alone, such as the wire's decoders in a fuzzer"}
 
 
 def words_of(program: str) -> set[str]:
@@ -27,7 +27,7 @@ def imported() -> set[str]:
 
 
 def test_exec_imports_no_typing() -> None:
-    assert not {"typing", "re", "dataclasses", "inspect", "click", "leeward.dataclass"} & imported()
+    assert not {"typing", "re", "dataclasses", "inspect", "click", "leeward.base.dataclass"} & imported()
 
 
 def test_a_start_copies_files_into_the_sandbox_without_what_archives_need() -> None:

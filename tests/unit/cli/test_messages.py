@@ -16,9 +16,9 @@ import pytest
 import leeward
 import leeward_cli
 from kit.fake_daemon import FakeDaemon
+from leeward.daemon.run.report import Report
 from leeward.errors import quoted
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
+from leeward.spec.outcome import Outcome, Result
 from leeward_cli import main as module
 from leeward_cli.click_options import run_alone
 from leeward_cli.messages import EscapedStream, escape

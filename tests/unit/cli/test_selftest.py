@@ -13,8 +13,8 @@ import pytest
 
 from kit.features import ROOT
 from kit.locks import BUILT_IN, LOCKS
-from leeward.host.findings import Feature, Support
-from leeward.outcome import JobError, Outcome, Result
+from leeward.apps.host.findings import Feature, Support
+from leeward.spec.outcome import JobError, Outcome, Result
 from leeward_cli.selftest import trial
 from leeward_cli.selftest.attacks import ATTACKS, OWN, RIGHTS
 from leeward_cli.selftest.canaries import Canaries, wait

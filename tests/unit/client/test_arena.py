@@ -16,7 +16,7 @@ import pytest
 from leeward.client.arena import SEALS, map_arena, map_arenas
 from leeward.client.results import MappedResult, result_of
 from leeward.errors import BadReply
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.replies import parse_reply

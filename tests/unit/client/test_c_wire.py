@@ -16,7 +16,7 @@ from leeward.client import slots
 from leeward.client.options import execute_fields
 from leeward.errors import PeerError, quoted
 from leeward.spec import folders
-from leeward.wire import file_answers, file_requests, frames, job, replies
+from leeward.wire import file_answers, file_requests, frames, job_frames, replies
 from leeward.wire.frames import HEADER, decode, encode
 from leeward_cli.messages import escape
 
@@ -162,7 +162,7 @@ def test_no_name_is_taken_that_python_refuses_for_its_parts(c_inside: ctypes.CDL
     c_inside.lw_is_plain_name.restype = ctypes.c_bool
     taken = c_inside.lw_is_plain_name(data, ctypes.c_size_t(len(data)))
 
-    if job.is_plain_name(name):
+    if job_frames.is_plain_name(name):
         assert taken
     elif name.isprintable():
         assert not taken

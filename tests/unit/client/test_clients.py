@@ -28,6 +28,7 @@ from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
 from leeward.client import aio_calls, aio_connection, connecting, link
 from leeward.client import calls as client_calls
 from leeward.client.options import Options, execute_fields
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.errors import (
     BadReply,
@@ -39,9 +40,8 @@ from leeward.errors import (
     NoAnswer,
     RequestRejected,
 )
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.frames import FrameReader, decode, encode
 
 Call = Callable[..., Any]

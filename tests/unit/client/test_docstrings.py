@@ -11,7 +11,7 @@ import pytest
 from leeward.client.blocking import Client
 from leeward.client.options import Options, SessionOptions, TurnOptions
 from leeward.client.session import Session
-from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.spec.outcome import JobError, Limit, Outcome, Result
 
 
 def listed(what: object, section: str) -> set[str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from kit.waiting import PATIENCE_S
+from leeward.base.dataclass import replace
 from leeward.client import environments
 from leeward.client.environments import BuildFailed, Environments, PackageSource, of_another, seal
 from leeward.client.folder_size import SizeWatch, size_of
-from leeward.dataclass import replace
 from leeward.errors import BadRequest, Unsupported
 from leeward.spec.stored import Manifest, Named, Recipe, built_path, packages_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from leeward.client.aio_functions import AwaitedFunctions
-from leeward.wire import functions as wire
+from leeward.wire import function_frames as wire
 
 
 def test_a_stop_iteration_in_a_thread_is_an_answer() -> None:

@@ -19,7 +19,7 @@ from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue
 from kit.features import ROOT
 from leeward import errors
 from leeward.client import retry
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import FrameReader, decode, encode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leeward.client.model_text import MOST, cut, text_of
-from leeward.outcome import Outcome, Result
+from leeward.spec.outcome import Outcome, Result
 
 
 def test_a_long_text_loses_its_middle() -> None:

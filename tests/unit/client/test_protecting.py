@@ -12,7 +12,7 @@ import pytest
 from leeward.client import protecting
 from leeward.client.protecting import AWAY, PLACES, FolderGuard, Unprotected
 from leeward.errors import RequestRejected
-from leeward.obeyed.repositories import SIGNS
+from leeward.spec.obeyed.repositories import SIGNS
 
 
 @pytest.fixture

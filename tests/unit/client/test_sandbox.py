@@ -11,7 +11,7 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
-from leeward.outcome import Limit, Outcome
+from leeward.spec.outcome import Limit, Outcome
 
 
 @pytest.fixture(scope="module")

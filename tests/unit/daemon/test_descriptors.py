@@ -13,15 +13,15 @@ import pytest
 from leeward.daemon import descriptors
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import ARENAS, METRICS, RESULTS, in_force, owners, shares
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.main import has_terminal
+from leeward.daemon.worker.keeper import Keeper
 from leeward.errors import Unsupported
 from leeward.isolation.cgroup.none import NoneDriver
 from leeward.isolation.cgroup.v1 import V1Driver
 from leeward.isolation.cgroup.v2 import V2Driver
-from leeward.loop.reactor import Reactor
 from leeward.spec.limits import Limits
 from leeward.spec.machine import SIZED
-from leeward.worker.keeper import Keeper
 
 DRIVERS = (V1Driver, V2Driver, NoneDriver)
 DEFAULT = Config()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from leeward.base.dataclass import names
 from leeward.daemon import descriptors, early
 from leeward.daemon.config import Config, quotas
-from leeward.dataclass import names
+from leeward.daemon.pool.begin import Settings
 from leeward.errors import BadRequest, Unsupported
-from leeward.pool.begin import Settings
 from leeward.spec.limits import Limits
 
 

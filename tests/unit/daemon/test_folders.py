@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import sandbox_calls
 from leeward.daemon.serving.sandbox_calls import MOST_DOCKS, Docks
+from leeward.daemon.worker.opener import MOST_OF_USER, MOST_ORDERS, Opener
 from leeward.errors import BadRequest, Busy, Forbidden
-from leeward.loop.reactor import Reactor
-from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.folders import Folder
-from leeward.worker.opener import MOST_OF_USER, MOST_ORDERS, Opener
 
 
 class Asked:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from leeward.base.dataclass import names, replace
 from leeward.daemon.config import Config
 from leeward.daemon.plans import Plans
-from leeward.dataclass import names, replace
-from leeward.pool.begin import Settings
+from leeward.daemon.pool.begin import Settings
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB, Limits
 from leeward.spec.pool_key import APPROVED
 from leeward.spec.profiles import OURS, Profile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leeward.egress.addresses import RANGES, opened, parse_url, range_of
 from leeward.egress.policy import Request, decide
-from leeward.spec.egress import Policy, narrow, parse_policy
+from leeward.spec.egress_policy import Policy, narrow, parse_policy
 from leeward.spec.hosts import Address, InvalidHost
 
 ANY = parse_policy({"allow": ["*"]})

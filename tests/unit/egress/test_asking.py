@@ -11,14 +11,14 @@ import pytest
 from leeward.egress.asking import MOST_OF_LEASE, Asking, LeaseAsks
 from leeward.egress.policy import Request
 from leeward.egress.tenancy import NotAllowed, Tenancy
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.wire.egress_asks import MAX_ASKED, check_ask
 from leeward.wire.egress_control import Ask, AskAnswer, Unask, decode, encode
 
 POLICY = parse_policy({"allow": ["http://open.example.org"], "ask": ["*"], "limits": {"ask": 20}})
 
 
-class Desk:
+class LiveSandboxes:
     """Asks of one sandbox, and what the daemon is told."""
 
     def __init__(self, listening: bool = True) -> None:
@@ -51,7 +51,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_c343_a_long_rule_of_a_clients_is_an_ask_still() -> None:
     """The daemon would take an ask with a longer text for a broker gone wrong, and end it with everybody's connections."""
     async def test() -> None:
-        desk, path = Desk(), "/" + "a" * 900
+        desk, path = LiveSandboxes(), "/" + "a" * 900
         waits = desk.begin(path, parse_policy({"ask": [f"http://a.example.org{path}"]}))
         found = check_ask(decode(encode(await desk.asked())).about)  # type: ignore[union-attr]  # it is an Ask
         assert (path, MAX_ASKED) == (found["path"], len(found["rule"]))
@@ -62,7 +62,7 @@ def test_c343_a_long_rule_of_a_clients_is_an_ask_still() -> None:
 
 def test_an_answer_ends_the_wait() -> None:
     async def test() -> None:
-        desk = Desk()
+        desk = LiveSandboxes()
         yes, ask = desk.begin(), await desk.asked()
         assert (5, "a.example.org", 80, "http", "GET", "/", "*", 20.0) == (ask.lease, *(ask.about[name] for name in (
             "name", "port", "protocol", "method", "path", "rule", "seconds")))
@@ -79,7 +79,7 @@ def test_an_answer_ends_the_wait() -> None:
 
 def test_a_decided_request_is_not_asked() -> None:
     async def test() -> None:
-        desk = Desk()
+        desk = LiveSandboxes()
         for name in ("open.example.org", "other.example.org"):
             policy = POLICY if name.startswith("open") else parse_policy({"deny": ["*"], "ask": ["*"]})
             assert not await desk.asks.approval(policy, Request(name, None, 80, "http", "GET", "/"))
@@ -90,12 +90,12 @@ def test_a_decided_request_is_not_asked() -> None:
 def test_no_request_waits_without_a_listening_client() -> None:
     """Waiting ones are answered when the last listening client has gone."""
     async def test() -> None:
-        silent = Desk(listening=False)
+        silent = LiveSandboxes(listening=False)
         with pytest.raises(NotAllowed, match=r"waits for approval, and nobody is there to answer$"):
             await silent.begin()
         assert [] == silent.told
 
-        desk = Desk()
+        desk = LiveSandboxes()
         waits = desk.begin()
         await desk.asked()
         desk.asking.listen(False)
@@ -107,7 +107,7 @@ def test_no_request_waits_without_a_listening_client() -> None:
 def test_the_same_request_asks_once() -> None:
     """All that wait get the one answer, and the last one that gives up takes the ask back."""
     async def test() -> None:
-        desk = Desk()
+        desk = LiveSandboxes()
         first, second = desk.begin(), desk.begin()
         ask = await desk.asked()
         await asyncio.sleep(0)
@@ -128,7 +128,7 @@ def test_the_same_request_asks_once() -> None:
 
 def test_time_ends_the_wait() -> None:
     async def test() -> None:
-        desk = Desk()
+        desk = LiveSandboxes()
         with pytest.raises(NotAllowed, match=r"nobody has answered within 0\.01 s"):
             await desk.begin(policy=parse_policy({"ask": ["*"], "limits": {"ask": "10ms"}}))
         assert [Ask, Unask] == [type(each) for each in desk.told]
@@ -137,7 +137,7 @@ def test_time_ends_the_wait() -> None:
 
 def test_a_sandbox_has_so_many() -> None:
     async def test() -> None:
-        desk = Desk()
+        desk = LiveSandboxes()
         waits = [desk.begin(f"/{at}") for at in range(MOST_OF_LEASE)]
         await asyncio.sleep(0)
         with pytest.raises(NotAllowed) as caught:
@@ -161,6 +161,6 @@ def test_a_name_that_could_be_allowed_has_an_address() -> None:
         tenancy = Tenancy(5, POLICY, bytes(32), rows.append)
         assert not tenancy.reachable("a.example.org")
         assert "a.example.org waits for approval, and nobody is there to answer" == rows[0].reason
-        tenancy.asks = Desk().asks
+        tenancy.asks = LiveSandboxes().asks
         assert tenancy.reachable("a.example.org")
     run(test)

@@ -18,7 +18,7 @@ from leeward.egress import dialling
 from leeward.egress.dialling import AT_ONCE, alternating, dial
 from leeward.egress.policy import Request
 from leeward.egress.tenancy import NotAllowed
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.spec.hosts import Address
 
 POLICY = parse_policy({"allow": ["example.org"]})

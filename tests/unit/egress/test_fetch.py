@@ -14,7 +14,7 @@ from kit.egress_hosts import Host, hosting, resolver, trusting
 from leeward.egress import dialling
 from leeward.egress.fetch import TEXTS, Fetcher, FetchFailure, FetchRequest, FetchResponse
 from leeward.egress.tenancy import Tenancy
-from leeward.spec.egress import NETWORK, Policy, parse_policy
+from leeward.spec.egress_policy import NETWORK, Policy, parse_policy
 from leeward.wire.egress_control import Decided
 
 T = TypeVar("T")

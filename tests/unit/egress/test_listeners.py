@@ -12,7 +12,7 @@ import pytest
 from leeward.egress.dialling import SHARE, SharedLookup
 from leeward.egress.listeners import LeasedListeners
 from leeward.egress.tenancy import Tenancy
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.spec.hosts import Address
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leeward.egress.policy import CAUSES, PROTOCOLS, VERDICTS, Decision, Request, decide, rule_for
-from leeward.spec.egress import NETWORK, Policy, narrow, parse_policy
+from leeward.spec.egress_policy import NETWORK, Policy, narrow, parse_policy
 
 PUBLIC, OTHER = ip_address("1.1.1.1"), ip_address("2606:4700::1111")
 PRIVATE, LOOPBACK = ip_address("10.1.2.3"), ip_address("127.0.0.1")
@@ -238,7 +238,7 @@ def test_a_rule_of_deny_never_allows_more(policy: Policy, request: Request, rule
     """One rule more of `deny`: the verdict is as before or deny. One rule less of `allow` and `ask`, the same for allow."""
     from dataclasses import replace
 
-    from leeward.spec.egress import parse_rule
+    from leeward.spec.egress_policy import parse_rule
 
     before = decide(policy, request)
     denied = decide(replace(policy, deny=(*policy.deny, parse_rule(rule))), request)

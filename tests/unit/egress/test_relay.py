@@ -14,11 +14,11 @@ import pytest
 
 from kit.hellos import block, hello, records, server_name
 from leeward.egress import relay
+from leeward.egress.http_requests import Goal
 from leeward.egress.pipes import Pipe
 from leeward.egress.policy import ALLOW, Decision, Request
-from leeward.egress.requests import Goal
 from leeward.egress.tenancy import Tenancy
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 
 Talk = Callable[[socket.socket, socket.socket], Awaitable[None]]
 ADDRESS = ip_address("93.184.216.34")

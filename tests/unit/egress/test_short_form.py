@@ -9,7 +9,7 @@ import pytest
 
 from leeward.egress.policy import Request, decide
 from leeward.egress.short_form import parse_short_form
-from leeward.spec.egress import EgressLimits, PolicyError, parse_policy
+from leeward.spec.egress_policy import EgressLimits, PolicyError, parse_policy
 
 
 def test_every_key_of_the_short_form_is_one_of_a_policy() -> None:

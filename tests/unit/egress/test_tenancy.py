@@ -9,7 +9,7 @@ import pytest
 from leeward.egress import tenancy as tenancies
 from leeward.egress.policy import Decision
 from leeward.egress.tenancy import Tenancy, refusal
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.wire.egress_control import Decided
 
 

@@ -8,10 +8,10 @@ import ssl
 
 import pytest
 
+from leeward.daemon.pool import seals
 from leeward.egress.pipes import Pipe, TlsPipe
 from leeward.egress.sealing import Certificates, towards_hosts
 from leeward.egress.tenancy import NotAllowed
-from leeward.pool import seals
 from leeward.spec.egress_tls import LeaseSeal
 
 NAME = "api.example.org"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leeward.inside import fresh, main
+from leeward.inside import main, reseeding
 
 
 class Laid:
@@ -22,17 +22,17 @@ class Laid:
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the modules with generators `random` alone is loaded, and no library has hooks."""
-    for name, _ in fresh.SOURCES:
+    for name, _ in reseeding.SOURCES:
         if "random" != name:
             monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(fresh, "_registered", [])
+    monkeypatch.setattr(reseeding, "_registered", [])
     monkeypatch.setattr(main, "_laid", None)
 
 
 def test_the_one_call_renews_all_of_the_state(alone: None) -> None:
     random.seed(1)
     random.gauss(0, 1)  # a second one waits now
-    renew = fresh.in_one_call()
+    renew = reseeding.in_one_call()
     assert renew is not None
     before = random.getstate()
 
@@ -48,7 +48,7 @@ def test_a_runner_that_begins_in_c_has_its_renewal_prepared(alone: None) -> None
     assert main._laid is not None
 
 
-@pytest.mark.parametrize("name", [name for name, _ in fresh.SOURCES if "random" != name])
+@pytest.mark.parametrize("name", [name for name, _ in reseeding.SOURCES if "random" != name])
 def test_no_job_begins_in_c_where_another_generator_is_loaded(
         alone: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
@@ -64,6 +64,6 @@ def test_no_job_begins_in_c_where_random_has_another_generator(alone: None, monk
 
 
 def test_no_job_begins_in_c_where_a_library_has_fork_hooks(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh, "_registered", [(None, print)])
+    monkeypatch.setattr(reseeding, "_registered", [(None, print)])
 
     assert main.begin_early(Laid, 3, 4) is None  # type: ignore[arg-type]  # as above

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from leeward.inside import fresh
-from leeward.pool import seals
+from leeward.daemon.pool import seals
+from leeward.inside import reseeding
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    fresh._contexts.clear()
+    reseeding._contexts.clear()
 
 
 def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None:
@@ -23,8 +23,8 @@ def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None
     file = tmp_path / "certificates.pem"
     first, last = seals.make_for_lease(0).certificate, seals.make_for_lease(0).certificate
     file.write_bytes(first + last)
-    fresh.find_contexts(str(file))
-    fresh.tell_contexts()
+    reseeding.find_contexts(str(file))
+    reseeding.tell_contexts()
     name = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     name.load_verify_locations(cadata=last.decode())
     assert name.get_ca_certs() == early.get_ca_certs()
@@ -33,9 +33,9 @@ def test_contexts_trust_the_last_certificate_of_the_file(tmp_path: Path) -> None
 
 def test_a_missing_or_empty_file_of_certificates_is_ignored(tmp_path: Path) -> None:
     early = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    fresh.find_contexts(str(tmp_path / "none"))
-    fresh.tell_contexts()
+    reseeding.find_contexts(str(tmp_path / "none"))
+    reseeding.tell_contexts()
     (tmp_path / "empty").touch()
-    fresh.find_contexts(str(tmp_path / "empty"))
-    fresh.tell_contexts()
+    reseeding.find_contexts(str(tmp_path / "empty"))
+    reseeding.tell_contexts()
     assert not early.get_ca_certs()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from leeward.inside import fresh
+from leeward.inside import reseeding
 
 #: Modules of the standard library whose hooks aren't run, by what they do.
 LOCKS = {"threading", "logging", "concurrent.futures.thread"}  # renewed; nobody holds them where there is one thread
 NOBODYS = {"asyncio.events"}  # forgets a running loop and signals' wakeup: no loop runs while the zygote imports
-RANDOM = {name for name, _ in fresh.SOURCES}
+RANDOM = {name for name, _ in reseeding.SOURCES}
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ os.register_at_fork(before=lambda: said.append("before 2"), after_in_child=lambd
 os.register_at_fork(after_in_child=lambda: said.append("child 3"))
 """)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(fresh, "_registered", [])
+    monkeypatch.setattr(reseeding, "_registered", [])
 
 
 def test_fork_hooks_of_a_library_run_as_by_fork(library: None) -> None:
     register = os.register_at_fork
-    with fresh.recorded():
+    with reseeding.recorded():
         import hooking  # type: ignore[import-not-found]  # the fixture's
-    fresh.run_hooks()
+    reseeding.run_hooks()
 
     assert ["before 2", "before 1", "child 2", "child 3"] == hooking.said
     assert os.register_at_fork is register
@@ -62,7 +62,7 @@ print(os.waitpid(pid, 0)[1], hooking.said)
 
 
 def test_a_hook_that_is_none_is_refused(library: None) -> None:
-    with fresh.recorded(), pytest.raises(TypeError):
+    with reseeding.recorded(), pytest.raises(TypeError):
         os.register_at_fork(before=3)  # type: ignore[call-overload]  # that is the point
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from leeward.inside import main
 from leeward.spec.job import Job
-from leeward.wire import job as wire
+from leeward.wire import job_frames as wire
 
 
 def test_the_rehearsals_frame_is_the_daemons():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leeward.spec.egress import parse_policy
+from leeward.spec.egress_policy import parse_policy
 from leeward.spec.egress_tls import LeaseSeal, ends, is_for, needs_seal
 
 SECRETS = {"KEY": {"from": "env:KEY", "hosts": ["api.example.org", "*.in.example.org"]}}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leeward.dataclass import replace
+from leeward.base.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec.stored import (
     MOST_WRITTEN,

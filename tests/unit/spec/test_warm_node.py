@@ -9,7 +9,7 @@ import pytest
 from leeward.spec.stand_ins import TEXTS, WARM
 from leeward.spec.warm_node import DECLINED, DECLINES, NEEDS_NODE, PROBE, TEXT
 
-CLIENT = Path(__file__).parents[3] / "packaging/node/lib/workdir.js"
+CLIENT = Path(__file__).parents[3] / "leeward/clients/node/lib/workdir.js"
 
 
 @pytest.mark.parametrize(("code", "needs"), [

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leeward.errors import BadRequest, Busy, PeerError
-from leeward.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
+from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire.answers import encode_refusal, encode_refused, encode_result, refusal_of
 from leeward.wire.frames import HEADER, decode
 from leeward.wire.replies import LEFT_OUT, LIMITS, OUTCOMES, parse_reply, parse_result

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leeward.daemon.run.reply import ReplyReader
 from leeward.errors import PeerError
-from leeward.outcome import Outcome, Result
-from leeward.run.reply import ReplyReader
 from leeward.spec.job import Job
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire import answers, bundles, frames, replies
-from leeward.wire.job import HEADER, MAX_FILES, JobReply, read_reply, reply_pieces
+from leeward.wire.job_frames import HEADER, MAX_FILES, JobReply, read_reply, reply_pieces
 
 GOOD: dict[str, Any] = {"exit": 0, "error": None, "limit": None, "files": {}}
 TABLE: list[bundles.Bundle] = [{"text/plain": "a", "text/html": "<b>é</b>"}, {"image/png": b"\x89"}]
@@ -124,7 +124,7 @@ def test_only_a_job_that_may_show_results_has_the_larger_bound() -> None:
 
 def test_the_largest_answer_fits_into_a_reply() -> None:
     """With the output that goes with it, whatever the operator has chosen."""
-    from leeward.run.report import PLACEMENTS
+    from leeward.daemon.run.report import PLACEMENTS
 
     most = max(each.output_beside_files for each in PLACEMENTS.values())
     half = bytes(bundles.MAX_TOTAL // 2)

@@ -11,14 +11,14 @@ from leeward.client import slots, throttle
 from leeward.client.retry import BUSY_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
+from leeward.daemon.run.report import LARGE_REPLY, PLACEMENTS
+from leeward.daemon.sandboxes import file_process as sandbox_files
+from leeward.daemon.sandboxes import kernel, program, registry, sandbox, streams
+from leeward.daemon.sandboxes.registry import Reason
 from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
-from leeward.outcome import LeftOut, LeftOutReason, Outcome, Result
-from leeward.run.report import LARGE_REPLY, PLACEMENTS
-from leeward.sandboxes import files as sandbox_files
-from leeward.sandboxes import kernel, program, registry, sandbox, streams
-from leeward.sandboxes.registry import Reason
+from leeward.spec.outcome import LeftOut, LeftOutReason, Outcome, Result
 from leeward.wire import (
     answers,
     bundles,
@@ -31,7 +31,7 @@ from leeward.wire import (
     sandbox_ids,
 )
 from leeward.wire.frames import HEADER, decode
-from leeward.wire.job import MAX_FILES, MAX_LEFT_OUT, MAX_SHOWN
+from leeward.wire.job_frames import MAX_FILES, MAX_LEFT_OUT, MAX_SHOWN
 from leeward.wire.patterns import MOST_ALTERNATIVES
 from leeward.wire.requests import OPERATIONS
 

@@ -39,8 +39,8 @@ class KernelList(SandboxRequest):
 }
 
 #: What ./dev generate makes then.
-MADE = ("docs/wire.md", "leeward/capi/operations.h", "leeward/client/sandbox.py", "packaging/node/lib/wire.d.ts",
-        "packaging/node/lib/wire.js")
+MADE = ("docs/wire.md", "leeward/clients/c/operations.h", "leeward/client/sandbox.py", "leeward/clients/node/lib/wire.d.ts",
+        "leeward/clients/node/lib/wire.js")
 
 #: In a process over the copy: the daemon decodes the request, admits it, and answers it by the handler.
 USED = """
@@ -80,7 +80,7 @@ def test_an_operation_is_added_in_three_files(tmp_path: Path) -> None:
     said = (ROOT / "docs" / "CONTRIBUTING.md").read_text().partition("\n## How to add an operation\n")[2]
     assert set(ADDED) <= set(re.findall(r"`([\w/]+\.py)`", said.partition("\n## ")[0]))
     assert "admitted\n{'kernels': [3, 7]} True\n" == run(tmp_path, "-c", USED)
-    assert "  kernel_list: { kernels: 'array of int' },\n" in after["packaging/node/lib/wire.js"]
+    assert "  kernel_list: { kernels: 'array of int' },\n" in after["leeward/clients/node/lib/wire.js"]
     assert "\n### `kernel_list`\n\nAsk for the numbers of the kernels of a sandbox.\n" in after["docs/wire.md"]
     assert "| `most` | int | 64 | of these, from the first one on |\n" in after["docs/wire.md"]
 

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from leeward.dataclass import MISSING
+from leeward.base.dataclass import MISSING
 from leeward.wire.file_answers import ANSWERS
 from leeward.wire.file_requests import FileEdit, FileMkdir, FileRequest, FileWrite
 from leeward.wire.frames import HEADER, decode

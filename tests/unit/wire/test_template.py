@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leeward.errors import PeerError
-from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.spec.outcome import JobError, Limit, Outcome, Result
 from leeward.wire import fields, replies
 from leeward.wire.answers import encode_result
 from leeward.wire.frames import HEADER, decode, frame

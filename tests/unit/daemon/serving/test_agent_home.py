@@ -9,7 +9,7 @@ import pytest
 from leeward.daemon.config import Config
 from leeward.daemon.serving import profiles
 from leeward.errors import BadRequest, Forbidden
-from leeward.spec.egress import AGENT, NETWORK, parse_policy
+from leeward.spec.egress_policy import AGENT, NETWORK, parse_policy
 from leeward.spec.folders import Folder
 from leeward.spec.profiles import Profile
 from leeward.spec.profiles.agent import HomePlan

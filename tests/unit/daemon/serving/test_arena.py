@@ -12,16 +12,16 @@ import pytest
 
 from kit import reactors
 from leeward.daemon.config import Config
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import JobStart
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving import inbox
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.rounds import GUEST_SHARE
 from leeward.daemon.serving.server import Server
 from leeward.errors import Busy
-from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import JobStart
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
 from leeward.spec.job import Job
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.frames import FrameReader, decode, encode
 
 NAME = "/memfd:leeward_requests"

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from leeward.daemon.run.runner_states import after
 from leeward.daemon.serving.connection import CONNECTION, LEAVING, SILENT, ConnectionEvent, ConnectionState
 from leeward.errors import Bug
-from leeward.run.states import after
 
 
 def test_a_connection_that_parts_reads_its_first_request_then_the_end_and_closes():

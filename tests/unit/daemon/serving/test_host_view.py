@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from leeward.daemon.config import Config
+from leeward.daemon.sandboxes.mounting import Mounts
 from leeward.daemon.serving import profiles
 from leeward.daemon.serving.profiles import check_view, hiding
 from leeward.errors import BadRequest, Forbidden
-from leeward.sandboxes.mounting import Mounts
 from leeward.spec.folders import Folder
 from leeward.spec.profiles import Profile
 from leeward.spec.profiles.shell import SECRETS, SECRETS_HERE

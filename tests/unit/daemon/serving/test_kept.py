@@ -11,12 +11,12 @@ import pytest
 from kit import reactors
 from kit.waiting import PATIENCE_S
 from leeward.daemon.descriptors import RESULTS
+from leeward.daemon.run.report import Arena, Report
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving.connection import OUTPUT
 from leeward.daemon.serving.parcel import seal
 from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_SHARE
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Arena, Report
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.fields import MAX_PIECE
 from unit.daemon.serving.test_server import Box, Peer
 

@@ -14,12 +14,12 @@ import pytest
 from kit import reactors
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
+from leeward.daemon.run.report import Report
 from leeward.daemon.serving import parcel
 from leeward.daemon.serving.parcel import SEALS, LentFiles, seal
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
-from leeward.outcome import Outcome, Result
-from leeward.run.report import Report
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.frames import FrameReader, decode, encode
 
 GUEST = 4711

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.pool.sessions import Cancellable
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.output import Output
 from leeward.daemon.serving.waiting import LiveOutput
 from leeward.errors import BadRequest
-from leeward.pool.pool import Ticket
-from leeward.pool.sessions import Cancellable
-from leeward.run.execution import Execution
-from leeward.run.output import Output
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
 from leeward.wire.requests import OutputTake

@@ -15,14 +15,14 @@ import pytest
 
 from kit import reactors
 from leeward.daemon.config import Config
+from leeward.daemon.run.execution import MOST, FrameWriter
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
-from leeward.run.execution import MOST, Errand
 from leeward.spec.job import Job
 from leeward.wire.frames import encode
-from leeward.wire.job import job_frame, job_pieces
+from leeward.wire.job_frames import job_frame, job_pieces
 
 MIB = 1 << 20
 #: Seconds of the loop that nothing which a peer does may take.
@@ -47,7 +47,7 @@ class House:
         self.refused: list[str] = []
         self.job: Job | None = None
         runner: Any = SimpleNamespace(job=file)
-        self._errand, self._all, self.took = Errand(runner), True, 0.0
+        self._errand, self._all, self.took = FrameWriter(runner), True, 0.0
         jobs: Any = self
         self.server = Server(self.reactor, jobs, Config(), status=dict, shut_down=lambda _: None,
                              users=ServedUsers(os.geteuid()), watcher=self)
@@ -184,7 +184,7 @@ def test_c350_a_runner_that_reads_as_fast_as_the_daemon_writes_does_not_hold_the
     pieces = [b"a" * (3 * MIB // 2), memoryview(b"b" * MIB), *[b"c" * 100] * 3000]
     with open(tmp_path / "pipe", "w+b") as file:
         runner: Any = SimpleNamespace(job=file.fileno())
-        errand, turns = Errand(runner), 1
+        errand, turns = FrameWriter(runner), 1
         errand.set_out(pieces)
         size = errand.unsent
         while not errand.go_on():

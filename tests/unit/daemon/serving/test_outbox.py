@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leeward.daemon.run.report import LARGE_REPLY as LARGE
 from leeward.daemon.serving.parcel import Outbox, Parcel
-from leeward.run.report import LARGE_REPLY as LARGE
 
 
 class Stream:

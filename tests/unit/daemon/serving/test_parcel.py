@@ -7,11 +7,11 @@ import os
 
 import pytest
 
+from leeward.daemon.run.report import LARGE_REPLY as LARGE
+from leeward.daemon.run.report import PLACEMENTS, Report
 from leeward.daemon.serving import parcel as parcels
 from leeward.daemon.serving.parcel import Parcel, pack
-from leeward.outcome import Outcome, Result
-from leeward.run.report import LARGE_REPLY as LARGE
-from leeward.run.report import PLACEMENTS, Report
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire import bundles
 from leeward.wire.frames import MAX_REPLY, decode
 

@@ -17,10 +17,10 @@ import pytest
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import Shares
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.serving import connection, peers, server
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
-from leeward.loop.reactor import Reactor
 from leeward.wire.frames import decode, encode
 
 GUEST = 4711

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.serving import rounds
 from leeward.daemon.serving.rounds import Budget, Rounds
-from leeward.loop.reactor import Reactor
 
 OWNER, GUEST, OTHER = 0, 4711, 4712
 

@@ -18,16 +18,16 @@ import pytest
 from kit.sandbox_stand import ENVIRONMENT, HostPool, HostRunner
 from kit.waiting import PATIENCE_S
 from leeward.daemon.config import Config
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.sandboxes import live_sandboxes
+from leeward.daemon.sandboxes.program import MOST_WAITING
+from leeward.daemon.sandboxes.sandbox import REMEMBERED
+from leeward.daemon.sandboxes.terms import Launch, SandboxTerms
 from leeward.daemon.serving import flight, sandbox_calls, sandboxes
 from leeward.daemon.serving.peers import ServedUsers
 from leeward.daemon.serving.server import Server
 from leeward.isolation.cgroup.entry import Usage
-from leeward.loop.reactor import Reactor
-from leeward.pool.quotas import Quota, Quotas
-from leeward.sandboxes import desk
-from leeward.sandboxes.program import MOST_WAITING
-from leeward.sandboxes.sandbox import REMEMBERED
-from leeward.sandboxes.terms import Launch, SandboxTerms
 from leeward.spec.limits import Limits
 from leeward.wire.frames import MAX_REPLY, FrameReader, decode, encode
 
@@ -536,7 +536,7 @@ def test_c370_input_that_no_process_reads_is_bounded(table: Table, monkeypatch: 
     A started process has its request answered, and keeps what it is to read. It counts until it was read, or the
     process has ended, whichever connection has started it.
     """
-    monkeypatch.setattr(desk, "MOST_INPUT_OF_USER", 1 << 20)
+    monkeypatch.setattr(live_sandboxes, "MOST_INPUT_OF_USER", 1 << 20)
     peer, data = table.peer(), b"x" * (500 << 10)
     box, second = peer.open(), peer.open()
     with_it = {"argv": ["sleep", "60"], "stdin": data}

@@ -20,6 +20,11 @@ from kit import reactors
 from kit.waiting import PATIENCE_S, poll_until
 from leeward.daemon.config import Config
 from leeward.daemon.descriptors import RESULTS
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import READ, JobStart, Ran
+from leeward.daemon.pool.quotas import Quota, Quotas
+from leeward.daemon.pool.sessions import PoolSession
+from leeward.daemon.run.report import Arena, Report
 from leeward.daemon.serving import connection as limits
 from leeward.daemon.serving import inbox, operations, server
 from leeward.daemon.serving.parcel import SEALS, seal
@@ -29,14 +34,9 @@ from leeward.daemon.serving.server import Server
 from leeward.daemon.telling.events import EventBook
 from leeward.daemon.telling.metrics import Metrics
 from leeward.errors import Busy, Refused
-from leeward.loop.fast_path import ReplyAddress
-from leeward.loop.reactor import READ, JobStart, Ran
-from leeward.outcome import Outcome, Result
-from leeward.pool.quotas import Quota, Quotas
-from leeward.pool.sessions import PoolSession
-from leeward.run.report import Arena, Report
 from leeward.spec.job import Job
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome, Result
 from leeward.wire.egress_control import Ask, AskAnswer, Listening
 from leeward.wire.frames import MAX_REPLY, FrameReader, decode, encode, frame
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from leeward.daemon.config import Config
+from leeward.daemon.pool.sessions import PoolSession
 from leeward.daemon.serving.sessions import Cancellable, Leases
 from leeward.errors import Refused, SessionOver
-from leeward.pool.sessions import PoolSession
 from leeward.spec.limits import Limits
 from leeward.wire.requests import SessionClose, SessionOpen, SessionReset
 

@@ -12,7 +12,7 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
-from leeward.sandboxes import desk
+from leeward.daemon.sandboxes import live_sandboxes
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def stand() -> Iterator[Stand]:
 
 def test_a_users_terminals_are_bounded_over_all_sandboxes(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     """The place of one that has ended can be had again."""
-    monkeypatch.setattr(desk, "MOST_TERMINALS_OF_USER", 3)
+    monkeypatch.setattr(live_sandboxes, "MOST_TERMINALS_OF_USER", 3)
     with leeward.Sandbox(socket=stand.socket) as one, leeward.Sandbox(socket=stand.socket) as other:
         kept = [one.terminal(["cat"]), other.terminal(["cat"]), one.terminal(["cat"])]
         for box in (one, other):

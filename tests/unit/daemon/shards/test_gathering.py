@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.shards.dealer import ANSWER_S, Gathering
 from leeward.daemon.shards.messages import ShardCounts
-from leeward.loop.reactor import Reactor
 
 
 def stand() -> tuple[Gathering, Reactor, list[int], list[dict[int, ShardCounts]]]:

@@ -10,7 +10,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.shards.messages import added, of_shard, own_part, part
 from leeward.daemon.telling.metrics import Metrics, Now
 from leeward.errors import PeerError
-from leeward.outcome import Limit, Outcome, Result
+from leeward.spec.outcome import Limit, Outcome, Result
 
 
 @given(st.integers(1, 64).flatmap(lambda shards: st.tuples(st.integers(shards, 2000), st.just(shards))))

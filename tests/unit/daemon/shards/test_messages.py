@@ -15,7 +15,7 @@ EACH = (
     messages.ShardStart(Config(shards=2, preload=("json",)), 1, 0, "8:9"), messages.ShardGovern(Config()),
     messages.PassConnection(1000, b"\x00\x01", True), messages.ShardDrain(4.0, False), messages.ShardCut(),
     messages.ShardMakeRoom(),
-    messages.AskCounts(3), messages.ShardReady(1024), messages.ConnectionClosed(0), messages.ShardActivity(7, True),
+    messages.SendCounts(3), messages.ShardReady(1024), messages.ConnectionClosed(0), messages.ShardActivity(7, True),
     messages.ShardCounts(3, pack_map({"queued": 1}), pack_map({})), messages.ShardEnds(0, pack_map({"rows": []})),
     messages.ShardRecord("peer refused", pack_map({"user": 1})), messages.ShardFailed("no"),
 )

@@ -8,7 +8,7 @@ import pytest
 
 from leeward.daemon.telling import events
 from leeward.daemon.telling.events import NAMED, ORDINARY, SPECIAL, TEXT, USERS, EventBook
-from leeward.outcome import JobError, Limit, Outcome, Result
+from leeward.spec.outcome import JobError, Limit, Outcome, Result
 
 FINE = Result(b"much", b"", 0, Outcome.FINISHED, duration=0.5)
 LATE = Result(b"", b"", 124, Outcome.TIMED_OUT, Limit.TIME)

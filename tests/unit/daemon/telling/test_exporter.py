@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kit.waiting import PATIENCE_S
+from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.telling import exporter as module
 from leeward.daemon.telling.exporter import CLIENTS, REQUEST, Exporter, answer, bind, check_place
-from leeward.loop.reactor import Reactor
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: localhost:9464\r\n\r\n"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kit import exposition
+from leeward.base.dataclass import replace
 from leeward.daemon.telling.metrics import MOST_CALLS, MOST_USERS, Histogram, Metrics, Now
-from leeward.dataclass import replace
 from leeward.errors import BY_KIND
-from leeward.outcome import Limit, Outcome, Result
+from leeward.spec.outcome import Limit, Outcome, Result
 
 NOW = Now(workers={"idle": 3, "busy": 1, "arming": 0}, memory={0: 4096, 7: 1 << 30}, recycles=2, connections=5,
           sessions=4, queued=6, runners_made=9, uptime=1.5)

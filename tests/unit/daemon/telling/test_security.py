@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.run.report import Report
+from leeward.daemon.supervisor import Denied
 from leeward.daemon.telling.metrics import Metrics
 from leeward.daemon.telling.observer import (
     BURST,
@@ -24,12 +28,8 @@ from leeward.daemon.telling.observer import (
     Offender,
 )
 from leeward.errors import BadRequest
-from leeward.loop.reactor import Reactor
-from leeward.outcome import Limit, Outcome, Result
-from leeward.pool.pool import Ticket
-from leeward.run.report import Report
 from leeward.spec.job import Job
-from leeward.supervisor import Denied
+from leeward.spec.outcome import Limit, Outcome, Result
 
 
 class Kept:

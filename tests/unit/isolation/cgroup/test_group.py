@@ -8,7 +8,7 @@ import os
 import pytest
 
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import choose, home
+from leeward.isolation.cgroup import choose, daemon_group
 from leeward.isolation.cgroup.group import Group, field, kill, may_give, pidfd_of
 
 GONE = 2**22 + 1  # no kernel gives a pid that large
@@ -103,23 +103,23 @@ def test_going_on_an_older_kernel_is_gone(monkeypatch):
 
 def test_a_home_is_named_for_its_daemon_s_life():
     """Two daemons with one pid, one after the other, have two names."""
-    pid, start = home.name().removeprefix("leeward-").split("-")
+    pid, start = daemon_group.name().removeprefix("leeward-").split("-")
 
     assert int(pid) == os.getpid()
     assert int(start) > 0
-    assert home.name(GONE).endswith("-0")
+    assert daemon_group.name(GONE).endswith("-0")
 
 
 def test_sweeping_finds_homes_alone(tmp_path):
     """By name and owner; groups inside a home aren't searched for homes."""
     from leeward.isolation.cgroup.hierarchy import Hierarchy
 
-    dead, alive = f"leeward-{GONE}-7", home.name()
+    dead, alive = f"leeward-{GONE}-7", daemon_group.name()
     for name in (dead, f"a/b/{dead}8", alive, f"{alive}/leeward-{GONE}-9", "leeward-x-1", f"x{dead}"):
         (tmp_path / name).mkdir(parents=True)
     hierarchy = Hierarchy(2, frozenset(), str(tmp_path), str(tmp_path))
 
-    assert home.sweep([hierarchy, hierarchy]) == 2
+    assert daemon_group.sweep([hierarchy, hierarchy]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a", alive, "leeward-x-1", f"x{dead}"])
     assert list((tmp_path / "a/b").iterdir()) == []
     assert (tmp_path / alive / f"leeward-{GONE}-9").is_dir()

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from leeward.isolation.cgroup import none, watch
-from leeward.outcome import Limit
 from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
 
 
 def _leaf(monkeypatch: pytest.MonkeyPatch, code: int) -> none.NoneLeaf:

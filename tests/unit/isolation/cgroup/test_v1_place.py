@@ -12,8 +12,8 @@ from kit.cgroup_v1 import HOME, HYBRID, kernel, mounted
 from leeward.isolation.cgroup import v1_place
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.v1 import V1Driver
-from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Limit
 
 
 @pytest.fixture

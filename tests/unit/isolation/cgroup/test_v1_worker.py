@@ -11,8 +11,8 @@ from leeward.errors import KernelRefusal
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.cgroup.v1 import V1Driver
-from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Limit
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from leeward.errors import KernelRefusal, Unsupported
-from leeward.isolation.cgroup import home
+from leeward.isolation.cgroup import daemon_group
 from leeward.isolation.cgroup import v2 as v2_driver
 from leeward.isolation.cgroup.entry import Usage
 from leeward.isolation.cgroup.group import REMOVED
 from leeward.isolation.cgroup.hierarchy import Hierarchy
 from leeward.isolation.cgroup.v2 import V2Driver
-from leeward.outcome import Limit
 from leeward.spec.limits import MIB, Limits
+from leeward.spec.outcome import Limit
 
 CORE = {"cgroup.procs": "", "cgroup.events": "populated 0", "cgroup.subtree_control": "", "cpu.stat": "usage_usec 0\n",
         "cgroup.kill": ""}
@@ -51,7 +51,7 @@ def fake(fake_cgroups):
     return fake_cgroups(kernel())
 
 
-HOME = home.name()
+HOME = daemon_group.name()
 
 
 def test_the_daemon_leaves_its_group_before_it_enables_controllers(fake):

@@ -1,0 +1,111 @@
+"""
+The operator's configuration of approvals: rules that nothing overrules, and hosts that are allowed without a request.
+
+Files:     approvals.toml in $XDG_CONFIG_HOME/leeward. No route changes the file, so no stored rule and no approved
+           proposal overrules it.
+Holds:     an error in the file stops the start, since without a part of the rules more would be allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leeward.apps.approvals.queue.rules import MOST_RULES, ApprovalRule, parse_rule
+from leeward.errors import BadRequest
+from leeward.spec.hosts import Host, InvalidHost, parse_host
+from leeward.spec.writers import distrust
+
+FILE = "approvals.toml"
+
+#: Bytes of the file, at most.
+MOST_BYTES = 1 << 20
+
+_KEYS = ("forbidden", "endpoints")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPolicy:
+    """The content of the file: rules that deny, and hosts that are allowed, each with all its sub-domains."""
+
+    forbidden: tuple[ApprovalRule, ...] = ()
+    endpoints: tuple[Host, ...] = ()
+
+
+def default_file(environ: Mapping[str, str]) -> str:
+    """The path of the file, by XDG_CONFIG_HOME and HOME."""
+    config = environ.get("XDG_CONFIG_HOME", "")
+    if not config.startswith("/"):
+        config = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(config, "leeward", FILE)
+
+
+def operator_policy(path: str | None, environ: Mapping[str, str]) -> OperatorPolicy:
+    """
+    Read the file *path* (None: the default one, which needn't exist). BadRequest says why it can't be used: it can't be
+    read, another user can write to it, or its content is wrong.
+    """
+    named = path or default_file(environ)
+    try:
+        return parse_policy(_content(named))
+    except FileNotFoundError:
+        if path is None:
+            return OperatorPolicy()
+        raise BadRequest(f"{named}: there is no such file") from None
+    except OSError as error:
+        raise BadRequest(f"{named}: {(error.strerror or 'an error').lower()}") from None
+    except BadRequest as error:
+        raise BadRequest(f"{named}: {error}") from None
+
+
+def _content(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadRequest("it is no regular file")
+        why, help_ = distrust(path, fd, about, os.geteuid())
+        if why:
+            raise BadRequest(f"{why}; {help_}")
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadRequest(f"it is larger than {MOST_BYTES} bytes")
+    return content
+
+
+def parse_policy(content: bytes) -> OperatorPolicy:
+    """Parse the file: TOML with `forbidden`, an array of rules as `category(pattern)`, and `endpoints`, an array of hosts."""
+    try:
+        said = tomllib.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise BadRequest("no TOML: it has too many tables or arrays within each other") from None
+    except ValueError as error:
+        raise BadRequest(f"no TOML: {error!s:.200}") from None
+    unknown = sorted(set(said) - set(_KEYS))
+    if unknown:
+        raise BadRequest(f"no such keys: {', '.join(map(repr, unknown))[:200]}; these are: {', '.join(_KEYS)}")
+    forbidden, endpoints = list[ApprovalRule](), list[Host]()
+    for text in _texts(said, "forbidden"):
+        try:
+            forbidden.append(parse_rule(text, "deny"))
+        except BadRequest as error:
+            raise BadRequest(f"forbidden: {text!r:.200}: {error}") from None
+    for text in _texts(said, "endpoints"):
+        try:
+            endpoints.append(parse_host(text))
+        except InvalidHost as error:
+            raise BadRequest(f"endpoints: {text!r:.200}: {error}") from None
+    return OperatorPolicy(tuple(forbidden), tuple(endpoints))
+
+
+def _texts(said: Mapping[str, Any], key: str) -> list[str]:
+    found = said.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise BadRequest(f"{key} is an array of texts")
+    if len(found) > MOST_RULES:
+        raise BadRequest(f"{key} has more than {MOST_RULES} entries")
+    return found

@@ -1,0 +1,256 @@
+"""
+The page's routes: its tabs, and its forms, which work without a script.
+
+Trust:     none in the texts: see drawing.py. A form names its request, and the content under an id never changes, so a
+           decision is about what was shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping
+from importlib import resources
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response
+
+from leeward.apps.approvals.queue.approval_request import ApprovalRequest, CollapsedRow, collapsed
+from leeward.apps.approvals.queue.rules import CATEGORIES, Effect, generate_rule
+from leeward.apps.approvals.queue.subjects import subject_title
+from leeward.apps.approvals.web.api import add_rule, decide_one, remove_rule, set_config, set_mode
+from leeward.apps.approvals.web.blocking_calls import in_slow_thread, in_thread
+from leeward.apps.approvals.web.drawing import MOST_FULL, MOST_SHOWN, draw, hunks_of
+from leeward.apps.approvals.web.gate import cookie_name
+from leeward.apps.approvals.web.http_call import WebCall
+from leeward.apps.approvals.web.json_objects import rules_row
+from leeward.apps.approvals.web.problems import WebProblem, bad, missing
+from leeward.apps.approvals.web.routes import CATEGORY, EFFECT, PROJECT, WebField, one_of, route, text, whole
+from leeward.errors import LeewardError
+
+Value = TypeVar("Value")
+
+#: Requests of one list, at most, before rows of one sandbox are collapsed.
+MOST_LISTED = 100
+
+ANSWERS = ("approve", "deny", "always-allow", "always-deny", "hunks", "profile")
+
+#: Of the list of pending requests.
+LISTED = {"category": WebField(one_of(("", *CATEGORIES), f"one of {', '.join(CATEGORIES)}"), "of them", ""),
+          "after": WebField(whole(), "the id of the last one of the page before", 0)}
+
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+async def common(call: WebCall, tab: str) -> dict[str, Any]:
+    """The values that every page shows."""
+    status = await in_thread(call.service.status)
+    return {"tab": tab, "session": call.session, "counts": status["pending_by_category"],
+            "pending": status["pending"], "now": time.time(),
+            "status": status, "categories": CATEGORIES, "said": call.request.query_params.get("said", "")[:20],
+            "about": call.request.query_params.get("about", "")[:20]}
+
+
+@route("GET", "/", "Leads to the queue.", page=True)
+async def home(call: WebCall) -> Response:
+    return RedirectResponse("/queue", 303)
+
+
+async def _listed(call: WebCall, category: str, after: int) -> dict[str, Any]:
+    query = call.request.query_params
+    found = await in_thread(call.service.queue.pending, MOST_LISTED, after, category or None)
+    rows = collapsed(found) if "all" not in query else [CollapsedRow(each) for each in found]
+    return {"rows": rows, "category": category or None, "title_of": subject_title, "after": after, "is_all": "all" in query,
+            "more": found[-1].id if len(found) == MOST_LISTED else None, "upto": found[-1].id if found else 0,
+            "bulk": {each: sum(row.category == each for row in found) for each in CATEGORIES}}
+
+
+@route("GET", "/queue", "What waits for a decision.", LISTED, page=True)
+async def queue_page(call: WebCall, category: str, after: int) -> Response:
+    values = await common(call, "queue") | await _listed(call, category, after)
+    part = call.request.query_params.get("part")
+    if part == "list":
+        return draw("list.html", values | {"request": None})
+    first = values["rows"][0].request if values["rows"] else None
+    shown = await _shown(call, first) if first else {}
+    return draw("queue.html", values | {"request": first, "alone": False} | shown)
+
+
+@route("GET", "/queue/{id:int}", "One request.", LISTED, page=True)
+async def request_page(call: WebCall, category: str, after: int) -> Response:
+    found = await in_thread(call.service.queue.get, call.id) if call.id < 2**63 else None
+    if found is None:
+        raise missing("there is no such request; what was decided long ago is in the record")
+    values = await common(call, "queue") | await _shown(call, found) | {"request": found, "alone": True}
+    if call.request.query_params.get("part") == "detail":
+        return draw("detail.html", values)
+    return draw("queue.html", values | await _listed(call, category, after))
+
+
+async def _or_why(found: Awaitable[Value], otherwise: Value) -> tuple[Value, str]:
+    """What *found* gives and "", or *otherwise* and why it fails."""
+    try:
+        return await found, ""
+    except LeewardError as error:
+        return otherwise, str(error)
+
+
+async def _shown(call: WebCall, request: ApprovalRequest) -> dict[str, Any]:
+    """The values that a page shows of one request."""
+    is_full = "full" in call.request.query_params
+    detail, why = dict[str, Any](), ""
+    if request.status == "pending" or request.stage in ("due", "applying"):
+        detail, why = await _or_why(in_slow_thread("", call.service.detail, request.id), {})
+    run = None
+    if request.category in ("exec", "packages") and request.stage:
+        run = await in_slow_thread("", call.service.run, request.id)
+    hunks = await in_thread(_hunks, request, detail)
+    remarks = request.metadata.get("remarks")
+    return {"title": subject_title(request.subject), "title_of": subject_title, "detail": detail, "why": why,
+            "hunks": hunks, "run": run, "rule": _rule_of(request), "most": MOST_FULL if is_full else MOST_SHOWN,
+            "is_full": is_full, "metadata": _flat(request.metadata),
+            "remarks": [str(each) for each in remarks][:50] if isinstance(remarks, list) else []}
+
+
+def _hunks(request: ApprovalRequest, detail: Mapping[str, Any]) -> list[Any]:
+    hunks = detail.get("hunks") if request.category == "filesystem" else None
+    return hunks_of(detail["before"] or "", detail["after"] or "", subject_title(request.subject), hunks) if hunks else []
+
+
+def _rule_of(request: ApprovalRequest) -> dict[str, str]:
+    """What "always" would store, and in which project; "" where nothing could be, and why."""
+    if request.status != "pending":
+        return {"text": "", "why": "", "project": ""}
+    try:
+        return {"text": generate_rule(request.subject, "allow").text, "why": "", "project": request.project}
+    except LeewardError as error:
+        return {"text": "", "why": str(error), "project": ""}
+
+
+def _flat(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The metadata of a request as texts, without `remarks`, which the page shows elsewhere."""
+    return [(str(name), value if isinstance(value, str) else str(value))
+            for name, value in list(metadata.items())[:50] if name != "remarks" and value not in ("", None)]
+
+
+def _back(said: str, about: object = "") -> Response:
+    return RedirectResponse(f"/queue?{urlencode({'said': said, 'about': str(about)})}", 303)
+
+
+@route("POST", "/queue/{id:int}/decide", "Approve or deny.", {
+    "answer": WebField(one_of(ANSWERS, f"{', '.join(ANSWERS[:-1])} or {ANSWERS[-1]}"), "of the person"),
+    "profile": WebField(text(64), "of the answer `profile`", only=lambda given: given.get("answer") == "profile")}, page=True)
+async def decide_form(call: WebCall, answer: str, profile: str | None = None) -> Response:
+    hunks = None
+    if answer == "hunks":
+        hunks = [int(name[5:]) for name in call.fields if name.startswith("hunk-") and name[5:].isascii()
+                 and name[5:].isdigit() and len(name) < 12]
+        if not hunks:
+            raise bad("no change was chosen")
+    approved = answer not in ("deny", "always-deny")
+    await decide_one(call.parts, call.id, approved, call.operator.by, always=answer.startswith("always"),
+                     everywhere="everywhere" in call.fields, profile=profile, hunks=hunks)
+    return _back("approved" if approved else "denied", call.id)
+
+
+@route("POST", "/bulk", "Decide a category up to the last request that was seen.", {
+    "category": WebField(CATEGORY, "of requests"), "answer": WebField(one_of(("approve", "deny")), "of the person"),
+    "upto": WebField(whole(), "the last one that was seen")}, page=True)
+async def bulk_form(call: WebCall, category: str, answer: str, upto: int) -> Response:
+    found = await in_thread(call.service.queue.decide_category, category, answer == "approve", call.operator.by, upto)
+    return _back("approved-all" if answer == "approve" else "denied-all", len(found.decided))
+
+
+@route("GET", "/rules", "Rules and modes.", page=True)
+async def rules_page(call: WebCall) -> Response:
+    return draw("rules.html", await common(call, "rules") | {"rules": rules_row(call.service.queue.rules())})
+
+
+def _adds(given: Mapping[str, Any]) -> bool:
+    return given.get("answer") != "remove"
+
+
+@route("POST", "/rules", "Add or remove a rule.", {
+    "rule": WebField(text(10000), "its text"), "effect": WebField(EFFECT, "of a rule to add", only=_adds),
+    "project": WebField(PROJECT, "its path, if not everywhere", None)},
+    page=True)
+async def rule_form(call: WebCall, rule: str, project: str | None, effect: Effect = "deny") -> Response:
+    if _adds(call.fields):
+        await add_rule(call, rule, effect, project)
+    else:
+        await remove_rule(call, rule, project)
+    return RedirectResponse("/rules", 303)
+
+
+@route("POST", "/modes", "Set a mode.", {
+    "category": WebField(text(20), "of rules"), "mode": WebField(text(20), "for it")}, page=True)
+async def mode_form(call: WebCall, category: str, mode: str) -> Response:
+    await set_mode(call, category, mode)
+    return RedirectResponse("/rules", 303)
+
+
+@route("GET", "/config", "The configuration.", page=True)
+async def config_page(call: WebCall) -> Response:
+    found, why = await _or_why(in_thread(call.service.config), {})
+    proposals = await in_thread(call.service.queue.pending, MOST_LISTED, 0, "sandbox")
+    return draw("config.html", await common(call, "config") | {
+        "config": [(name, f"{value:g}" if isinstance(value, float) else str(value)) for name, value in found.items()],
+        "why": why, "proposals": proposals, "title_of": subject_title})
+
+
+@route("POST", "/config", "Set a key.", {
+    "key": WebField(text(200), "of the configuration"), "value": WebField(text(200), "for it")}, page=True)
+async def config_form(call: WebCall, key: str, value: str) -> Response:
+    try:
+        new: float | str = float(value)
+    except ValueError:
+        new = value
+    await set_config(call, key, new)
+    return RedirectResponse("/config", 303)
+
+
+@route("GET", "/sandboxes", "The sandboxes that can ask.", page=True)
+async def sandboxes_page(call: WebCall) -> Response:
+    found, why = await _or_why(in_slow_thread("", call.service.sandboxes), [])
+    runs = await in_thread(call.service.runs)
+    return draw("sandboxes.html", await common(call, "sandboxes") | {"sandboxes": found, "runs": runs[:50], "why": why})
+
+
+@route("GET", "/history", "What was decided, and the record.", page=True)
+async def history_page(call: WebCall) -> Response:
+    recent = [each for each in await in_thread(call.service.queue.recent, 200) if each.status != "pending"]
+    lines, why = await _or_why(in_slow_thread("", call.service.audit, 100), [])
+    return draw("history.html", await common(call, "history") | {
+        "recent": recent, "lines": lines, "why": why, "title_of": subject_title})
+
+
+@route("GET", "/login", "Uses a login link up, or says where there is one.", who="anyone", page=True)
+async def login_page(call: WebCall) -> Response:
+    token = call.request.query_params.get("token", "")
+    # HEAD, by which a program may look ahead, doesn't use the link up.
+    cookie = call.parts.access.log_in(token) if token and call.request.method == "GET" else None
+    if cookie is None:
+        return draw("login.html", {"tab": "", "session": None, "is_used": bool(token), "is_in": False},
+                    403 if token else 200)
+    made = draw("login.html", {"tab": "", "session": None, "is_used": False, "is_in": True})
+    # Without Max-Age the cookie ends with the browser. Not Secure, since there is no TLS on loopback.
+    made.set_cookie(cookie_name(call.request.scope["server"][1]), cookie, httponly=True, samesite="strict", path="/")
+    return made
+
+
+@route("POST", "/logout", "Ends the session.", page=True)
+async def logout_form(call: WebCall) -> Response:
+    if call.session is not None:
+        call.parts.access.log_out(call.session)
+    made = RedirectResponse("/login", 303)
+    made.delete_cookie(cookie_name(call.request.scope["server"][1]), path="/", httponly=True, samesite="strict")
+    return made
+
+
+@route("GET", "/static/{name}", "A style, a script, an icon.", who="anyone", page=True)
+async def static_file(call: WebCall) -> Response:
+    name = call.request.path_params["name"]
+    if name not in _STATIC:
+        raise WebProblem(404, "not_found", "there is no such file")
+    content = resources.files("leeward.apps.approvals.web").joinpath("static", name).read_bytes()
+    return Response(content, media_type=_STATIC[name], headers={"Cache-Control": "no-cache"})

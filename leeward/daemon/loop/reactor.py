@@ -1,0 +1,495 @@
+"""
+The daemon's event loop: descriptors and deadlines, and connections as streams of bytes; one thread, no more.
+
+The product uses the loop of native.py, which takes timers and turns from here and does everything else in the shim. The
+loop of this module, in Python over epoll, is the reference for tests: the same tests run on both. It is ours because
+one round trip by asyncio's streams costs 46 us, by epoll 15; docs/decisions/ has the figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import heapq
+import itertools
+import math
+import os
+import select
+import socket
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leeward.base.dataclass import dataclass
+from leeward.base.protocols import Protocol
+from leeward.daemon.loop import closing
+from leeward.daemon.loop.barrier import Barrier, nothing
+from leeward.daemon.loop.closing import Closer
+
+if TYPE_CHECKING:
+    from leeward.daemon.loop.fast_path import FastPath
+    from leeward.daemon.serving.connection import Connection
+
+READ = select.EPOLLIN
+WRITE = select.EPOLLOUT
+
+#: Bytes of one read; malloc allocates so many without mmap(2).
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """
+    A job that the fast path has started at a time by CLOCK_MONOTONIC; *session* is 0 for a fresh one. *unsent*: bytes
+    of its frame that the pipe didn't take.
+    """
+
+    request: int
+    code: bytes
+    runner: int
+    session: int
+    started: float
+    unsent: int
+
+
+@dataclass(slots=True)
+class Ran:
+    """A session's job that the fast path has started and answered; it has finished without details."""
+
+    request: int
+    runner: int
+    session: int
+    started: float
+    ended: float
+    cpu_time: float
+    memory_peak: int
+
+
+class Stream(Protocol):
+    @property
+    def fd(self) -> int: ...
+
+    def read(self, on: bool) -> None:
+        """Read input, or stop reading. Bytes that are being received may still arrive."""
+
+    def allow_fast_path(self, on: bool) -> None:
+        """Set whether nothing of this connection waits, so that a whole request may take the fast path."""
+
+    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        """
+        Send *data* and *fds*. Returns how many bytes were taken; None if *data* must stay unchanged until `sent` is
+        called. BlockingIOError if there is no room until `room` is called; else OSError if the stream is broken.
+        """
+
+    @property
+    def backlog(self) -> int:
+        """The number of bytes of the fast path's answers that the kernel hasn't taken yet."""
+
+    def close(self) -> None:
+        """End the stream: the receiver is called no more, except its `sent`. The caller then has to close the socket."""
+
+
+class ReferenceStream:
+    """A stream that waits until its socket is ready, and then makes a system call."""
+
+    costs = "connection"
+
+    def __init__(self, reactor: Reactor, sock: socket.socket, receiver: Connection, reading: bool = True) -> None:
+        self._reactor, self._sock, self._receiver = reactor, sock, receiver
+        self.fd, self.broken = sock.fileno(), receiver.broken
+        self._reading, self._waits, self._open = reading, False, True
+        self._events = READ if reading else 0
+        self._guarded = closing.guarded(sock)
+        reactor.watch(self.fd, self._events, self._ready)
+
+    def read(self, on: bool) -> None:
+        self._reading = on
+        self._watch()
+
+    def allow_fast_path(self, on: bool) -> None:
+        return  # there is no fast path here
+
+    def send(self, data: memoryview, fds: Sequence[int] = ()) -> int | None:
+        try:
+            if fds:
+                return self._sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))])
+            return self._sock.send(data)
+        except BlockingIOError:
+            self._waits = True
+            self._watch()
+            raise
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self._open = False
+        self._reactor.forget(self.fd)
+
+    def _watch(self) -> None:
+        events = (READ if self._reading else 0) | (WRITE if self._waits else 0)
+        if events != self._events:
+            self._events = events
+            self._reactor.change(self.fd, events)
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE and self._waits:
+            self._waits = False
+            self._watch()
+            self._receiver.room()
+        if not self._open:
+            return
+        if events & READ and self._reading:
+            self._receive()
+        elif events & ~(READ | WRITE):
+            self._receiver.failed(errno.EPIPE)
+
+    def _receive(self) -> None:
+        try:
+            data = closing.receive(self._sock, _CHUNK) if self._guarded else self._sock.recv(_CHUNK)
+        except closing.DescriptorsPassed:
+            self._receiver.failed(errno.EPERM)
+            return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._receiver.failed(error.errno or 0)
+            return
+        self._receiver.received(data)
+
+
+def reason(error: int) -> str:
+    """The text for an errno that `failed` was called with."""
+    if error == errno.EPERM:
+        return "it passed descriptors"
+    return "hung up" if error == errno.EPIPE else os.strerror(error)
+
+
+__all__ = ["GONE", "READ", "WRITE", "Reactor", "Repeating", "Timer"]
+
+GONE = select.EPOLLHUP | select.EPOLLERR
+
+Callback = Callable[[int], None]
+
+_NOBODY = (None, 0, 0)
+#: Connections accepted in a row, each of which is served or refused before the next.
+_TURN_ACCEPTS = 64
+
+#: A descriptor stays ready until it is read. If its callback fails _FAILURES times within _WITHIN_S seconds, the
+#: descriptor isn't watched for a while: for the first pause, doubled each time up to the second one, in seconds.
+_FAILURES, _WITHIN_S = 5, 1.0
+_PAUSE_S, _PAUSE_MOST_S = 0.1, 5.0
+
+#: Cancelled timers that may stay in the heap until they are due.
+_CANCELLED = 64
+
+
+class _Cancelled:
+    """The number of cancelled timers that are still in a reactor's heap."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Timer:
+    """A call at a later time. It runs once, unless `cancel` is called before; `call` is None after either."""
+
+    __slots__ = ("_cancelled", "call", "when")
+
+    def __init__(self, when: float, call: Callable[[], None], cancelled: _Cancelled | None = None) -> None:
+        self.when = when
+        self.call: Callable[[], None] | None = call
+        self._cancelled = cancelled
+
+    def cancel(self) -> None:
+        if self.call is not None:
+            self.call = None
+            if self._cancelled is not None:
+                self._cancelled.count += 1
+
+
+class _Failing:
+    """A descriptor's callback that has failed: the number of failures, since when they count, and the next pause."""
+
+    __slots__ = ("callback", "count", "pause", "paused", "since")
+
+    def __init__(self, callback: Callback, since: float) -> None:
+        self.callback, self.since = callback, since
+        self.count, self.pause, self.paused = 0, _PAUSE_S, False
+
+
+class _Door:
+    """A listening socket, and the callback for its connections."""
+
+    def __init__(self, reactor: Reactor, listener: socket.socket, met: Callable[[socket.socket], None],
+                 failed: Callable[[OSError], None]) -> None:
+        self._reactor, self._listener, self._met, self._failed = reactor, listener, met, failed
+
+    def ready(self, _events: int) -> None:
+        for _ in range(_TURN_ACCEPTS):
+            if not self._reactor.watches(self._listener.fileno()):
+                return
+            try:
+                sock, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._reactor.forget(self._listener.fileno())
+                self._reactor.barrier.call(self._failed, error)
+                return
+            self._reactor._meet(self._met, sock)
+
+
+class Reactor:
+    """
+    Calls back when a descriptor is ready or a time has come. Descriptors stay the caller's: `forget` one before closing
+    it.
+
+    `refused`: why there is no io_uring though it was wanted, or ""; `left_ring` is called with the reason when a ring
+    that served fails and epoll takes its place; `rouse`, if set, wakes the watchdog's thread when work begins. `now` is
+    CLOCK_MONOTONIC: code that a reactor serves measures by this clock and no other, as a simulated reactor has
+    simulated time.
+    """
+
+    now = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.barrier = Barrier(self.now)
+        # By descriptor: the callback, the turn since which the descriptor is watched, and the events.
+        self._callbacks: dict[int, tuple[Callback, int, int]] = {}
+        self._failing: dict[int, _Failing] = {}
+        self.turns = 0
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._cancelled = _Cancelled()
+        self._soon: deque[Callable[[], None]] = deque()
+        self._count = itertools.count()
+        self.stopped = False
+        self.fast_path: FastPath | None = None
+        self.refused = ""
+        self.left_ring: Callable[[str], None] = nothing
+        self.rouse: Callable[[], None] | None = None
+        self._waits_until = 0.0
+        self.closer = Closer()
+        self._open()
+
+    @property
+    def transport(self) -> str:
+        """The transport of clients' bytes: "socket" or "uring"."""
+        return "socket"
+
+    def watch(self, fd: int, events: int, callback: Callback) -> None:
+        """Call *callback(events)* whenever *fd* is ready; level-triggered."""
+        self._register(fd, events)
+        self._callbacks[fd] = callback, self.turns, events
+
+    def change(self, fd: int, events: int) -> None:
+        """Wait for other *events* on a watched *fd*; 0 leaves only hang-up and error."""
+        callback, since, _ = self._callbacks[fd]
+        self._callbacks[fd] = callback, since, events
+        if not (self._failing and self._is_paused(fd)):
+            self._modify(fd, events)
+
+    def forget(self, fd: int) -> None:
+        """Stop watching *fd*; harmless if it isn't watched."""
+        if self._callbacks.pop(fd, None) is not None and not (self._failing and self._was_paused(fd)):
+            self._unregister(fd)
+
+    def watches(self, fd: int) -> bool:
+        """Whether *fd* is watched, a listener, or a stream."""
+        return fd in self._callbacks
+
+    def accept(self, listener: socket.socket, met: Callable[[socket.socket], None],
+               failed: Callable[[OSError], None]) -> None:
+        """Call *met* with each new connection, until *failed* is called or the listener is forgotten."""
+        self.watch(listener.fileno(), READ, _Door(self, listener, met, failed).ready)
+
+    def _meet(self, met: Callable[[socket.socket], None], sock: socket.socket) -> None:
+        try:
+            met(sock)
+        except Exception as error:
+            if sock.fileno() >= 0 and not self.watches(sock.fileno()):
+                self.closer.close(sock)  # nobody serves this client
+            self.barrier.caught(met, error)
+
+    def stream(self, sock: socket.socket, receiver: Connection, reading: bool = True) -> Stream:
+        """Pass the bytes of *sock*, non-blocking and the caller's, to *receiver*; from the start if *reading*."""
+        return ReferenceStream(self, sock, receiver, reading)
+
+    def at(self, when: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(when, call, self._cancelled)
+        heapq.heappush(self._timers, (when, next(self._count), timer))
+        return timer
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        return self.at(self.now() + seconds, call)
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call *call* when all descriptors that are ready now have been served."""
+        self._soon.append(call)
+
+    def pulse(self) -> tuple[int, float]:
+        """For any thread: the number of past waits, and when the present one ends by `now`; 0.0 while callbacks run."""
+        return self.turns, self._waits_until
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Serve until `stop` is called, or until *until* returns True after a turn."""
+        self.stopped = False
+        while not self.stopped and not (until is not None and until()):
+            self.turn()
+
+    def turn(self, limit: float | None = None) -> None:
+        """Wait once, at most *limit* seconds, and serve the ready descriptors."""
+        self._serve(self._patience(limit))
+        now = self.now()
+        if self.fast_path is not None and self.fast_path.held:
+            self.fast_path.flush(math.inf if self._soon or (self._timers and self._timers[0][0] <= now) else now)
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            call, timer.call = timer.call, None
+            if call is None:
+                self._cancelled.count -= 1
+            else:
+                self.barrier.call(call)
+        for _ in range(len(self._soon)):
+            self.barrier.call(self._soon.popleft())
+
+    def _call(self, fd: int, events: int) -> None:
+        # A callback earlier in this turn may have forgotten the descriptor, or closed it and watched another one with
+        # the same number, to which *events* don't apply.
+        callback, since, _ = self._callbacks.get(fd, _NOBODY)
+        if callback is not None and since < self.turns:
+            try:
+                callback(events)
+            except Exception as error:
+                self.barrier.caught(callback, error)
+                self._count_failure(fd, callback)
+
+    # --- descriptors whose callback fails again and again -----------------------
+
+    def _count_failure(self, fd: int, callback: Callback) -> None:
+        now = self.now()
+        if self._callbacks.get(fd, _NOBODY)[0] is not callback:
+            return  # the callback's owner has ended
+        failing = self._failing.get(fd)
+        if failing is None or failing.callback is not callback:
+            failing = self._failing[fd] = _Failing(callback, now)
+        elif now - failing.since > _WITHIN_S:
+            failing.since, failing.count = now, 0
+        failing.count += 1
+        if failing.count >= _FAILURES:
+            self._pause(fd, failing)
+
+    def _pause(self, fd: int, failing: _Failing) -> None:
+        failing.paused, failing.count = True, 0
+        with contextlib.suppress(OSError):  # closed by an owner that is ending
+            self._unregister(fd)
+        self.after(failing.pause, partial(self._resume, fd, failing))
+        failing.pause = min(2 * failing.pause, _PAUSE_MOST_S)
+
+    def _resume(self, fd: int, failing: _Failing) -> None:
+        if self._failing.get(fd) is failing and failing.paused:
+            failing.since = self.now()
+            self._register(fd, self._callbacks[fd][2])
+            failing.paused = False
+
+    def broken(self, _error: Exception) -> None:
+        for fd, failing in self._failing.items():
+            if failing.paused:
+                self.after(failing.pause, partial(self._resume, fd, failing))
+
+    def _is_paused(self, fd: int) -> bool:
+        failing = self._failing.get(fd)
+        return failing is not None and failing.paused
+
+    def _was_paused(self, fd: int) -> bool:
+        """As `_is_paused`, and forget the pause, because the descriptor is forgotten."""
+        failing = self._failing.pop(fd, None)
+        return failing is not None and failing.paused
+
+    def _patience(self, limit: float | None) -> float:
+        if self._soon:
+            return 0.0
+        self._drop_cancelled()
+        until = self._timers[0][0] if self._timers else math.inf
+        if self.fast_path is not None and self.fast_path.held and self.fast_path.due is not None:
+            until = min(until, self.fast_path.due)
+        if math.inf == until:
+            return -1.0 if limit is None else limit
+        seconds = max(0.0, until - self.now())
+        return seconds if limit is None or seconds < limit else limit
+
+    def _drop_cancelled(self) -> None:
+        """Drop cancelled timers that are next, or most of the heap: a limit may be an hour, a job a millisecond."""
+        timers, cancelled = self._timers, self._cancelled
+        if cancelled.count > _CANCELLED and 2 * cancelled.count > len(timers):
+            timers[:] = [each for each in timers if each[2].call is not None]
+            heapq.heapify(timers)
+            cancelled.count = 0
+        while timers and timers[0][2].call is None:
+            heapq.heappop(timers)
+            cancelled.count -= 1
+
+    def close(self) -> None:
+        """Close the reactor's own descriptors; watched descriptors stay open."""
+        self._epoll.close()
+
+    # --- system calls, which native.py replaces ---------------------------------
+
+    def _open(self) -> None:
+        self._epoll = select.epoll()
+
+    def _register(self, fd: int, events: int) -> None:
+        self._epoll.register(fd, events)
+
+    def _modify(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
+
+    def _unregister(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+
+    def _serve(self, patience: float) -> None:
+        """Wait, at most *patience* seconds or without end if negative, and serve the ready descriptors."""
+        self._waits_until = math.inf if patience < 0 else self.now() + patience
+        ready = self._epoll.poll(patience)
+        self.turns += 1
+        self._waits_until = 0.0
+        for fd, events in ready:
+            self._call(fd, events)
+
+
+class Repeating:
+    """Calls *look* after *seconds*, again and again while that returns True or fails; `start` begins it, if it is over."""
+
+    def __init__(self, reactor: Reactor, seconds: float, look: Callable[[], bool]) -> None:
+        self._reactor, self.seconds, self._look = reactor, seconds, look
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        if self._timer is None:
+            self._timer = self._reactor.after(self.seconds, self._run)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self._timer = None
+        try:
+            go_on = self._look()
+        except Exception as error:
+            self._reactor.barrier.note(self._look, error)
+            go_on = True
+        if go_on:
+            self.start()

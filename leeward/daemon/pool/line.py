@@ -1,0 +1,177 @@
+"""
+The queue of jobs that wait for a worker, and which is next. Pure.
+
+The user with the fewest workers comes first, users with the same number take turns, so do the connections of a user,
+and a connection's jobs come in order. A thousand jobs of one user delay only that user's jobs, and two hundred jobs of
+a connection only that connection's. When the queue is full, a user with fewer jobs in it takes the place of the newest
+job of the user with the most, and a connection likewise among those of its user.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from leeward.daemon.pool.pool import Ticket
+
+
+W = TypeVar("W", bound="Ticket")
+#: How often in a row users with fewer workers may come before the user whose turn it is. Workers of sessions count as
+#: well and are kept for hours, so without this bound their user could wait as long.
+_PASSED = 16
+
+
+class _Lanes(Generic[W]):
+    """The waiting entries of one user by connection, the next one first, without connections that have none."""
+
+    __slots__ = ("by_connection", "count")
+
+    def __init__(self) -> None:
+        self.by_connection: dict[int, deque[W]] = {}
+        self.count = 0
+
+    def of(self, connection: int) -> int:
+        return len(self.by_connection.get(connection, ()))
+
+    def longest(self) -> int:
+        return max(self.by_connection, key=self.of)
+
+    @property
+    def first(self) -> W:
+        return next(iter(self.by_connection.values()))[0]
+
+    def take(self) -> W:
+        connection, lane = next(iter(self.by_connection.items()))
+        del self.by_connection[connection]
+        one = lane.popleft()
+        if lane:
+            self.by_connection[connection] = lane
+        self.count -= 1
+        return one
+
+    def remove(self, one: W) -> bool:
+        lane = self.by_connection.get(one.connection)
+        if lane is None or one not in lane:
+            return False
+        lane.remove(one)
+        if not lane:
+            del self.by_connection[one.connection]
+        self.count -= 1
+        return True
+
+
+class FairQueue(Generic[W]):
+    """A queue of at most *size* entries; `put_back` may exceed that. *running* returns how many workers a user has."""
+
+    def __init__(self, size: int, running: Callable[[int], int] = lambda user: 0) -> None:
+        self.size = size
+        self._running = running
+        self._passed = 0  # how often in a row the first user that could start was passed over
+        # The first user here is next. A user without waiting jobs isn't here.
+        self._users: dict[int, _Lanes[W]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, one: W) -> bool:
+        lanes = self._users.get(one.user)
+        return lanes is not None and one in lanes.by_connection.get(one.connection, ())
+
+    def __iter__(self) -> Iterator[W]:
+        for lanes in self._users.values():
+            for lane in lanes.by_connection.values():
+                yield from lane
+
+    def of(self, user: int) -> int:
+        lanes = self._users.get(user)
+        return 0 if lanes is None else lanes.count
+
+    def before(self, user: int, connection: int, may: Callable[[W], bool]) -> int:
+        """How many of the entries that *may* start come before a new one."""
+        lanes = self._users.get(user)
+        mine = 0
+        if lanes is not None:
+            own = lanes.of(connection)
+            mine = own + sum(min(len(lane), own + 1) for other, lane in lanes.by_connection.items()
+                             if other != connection)
+        running = self._running(user)
+        return mine + sum(
+            min(others.count, mine + 1 + max(0, running - self._running(other)))
+            for other, others in self._users.items() if other != user and may(others.first))
+
+    def add(self, one: W) -> W | None:
+        """Add *one* behind all others of its connection. Returns the entry, perhaps *one*, without room, or None."""
+        loser: W | None = None
+        if self._count >= self.size:
+            loser = self._who_makes_room(one)
+            if loser is None:
+                return one
+            self.remove(loser)
+        lanes = self._users.get(one.user)
+        if lanes is None:
+            lanes = self._users[one.user] = _Lanes()
+        lanes.by_connection.setdefault(one.connection, deque()).append(one)
+        lanes.count += 1
+        self._count += 1
+        return loser
+
+    def _who_makes_room(self, one: W) -> W | None:
+        if not self._users:
+            return None
+        most = max(self._users, key=self.of)
+        lanes = self._users[most]
+        # The other user, or connection, must have at least as many afterwards: two would displace each other in turn.
+        if self.of(one.user) + 1 > lanes.count - 1:
+            own = self._users.get(one.user)
+            if own is None or own.of(one.connection) + 1 > own.of(own.longest()) - 1:
+                return None
+            lanes = own
+        return lanes.by_connection[lanes.longest()][-1]
+
+    def put_back(self, one: W) -> None:
+        """Put *one*, which was taken, at the head of its user's entries."""
+        lanes = self._users.pop(one.user, None) or _Lanes()
+        lane = lanes.by_connection.pop(one.connection, deque())
+        lane.appendleft(one)
+        lanes.by_connection = {one.connection: lane, **lanes.by_connection}
+        lanes.count += 1
+        self._users = {one.user: lanes, **self._users}
+        self._count += 1
+
+    def take(self, may: Callable[[W], bool]) -> W | None:
+        """
+        Remove and return the next entry that *may* start; its user, and its connection, then become the last. Only the
+        first entry of each user is considered; otherwise small jobs of another connection could overtake a large one
+        for ever.
+        """
+        ready = [user for user, lanes in self._users.items() if may(lanes.first)]
+        if not ready:
+            return None
+        user = ready[0] if self._passed >= _PASSED else min(ready, key=self._running)
+        self._passed = 0 if user == ready[0] else self._passed + 1
+        lanes = self._users.pop(user)
+        one = lanes.take()
+        if lanes.count:
+            self._users[user] = lanes
+        self._count -= 1
+        return one
+
+    def remove(self, one: W) -> bool:
+        """Remove *one*, if it is there. Returns whether it was."""
+        lanes = self._users.get(one.user)
+        if lanes is None or not lanes.remove(one):
+            return False
+        if not lanes.count:
+            del self._users[one.user]
+        self._count -= 1
+        return True
+
+    def clear(self) -> list[W]:
+        """Remove and return all entries, in any order."""
+        all_of_them = list(self)
+        self._users.clear()
+        self._count = 0
+        return all_of_them

@@ -1,0 +1,189 @@
+"""
+How much of the daemon one user may have at once. Pure: times are arguments.
+
+Beyond a user's bound on jobs at once or on memory in sum, further jobs wait. Beyond the rate they are refused, and so
+is a job that could never run. The daemon's own user and root have no quota unless one is set for them by number. No job
+is ended to make room for another, so workers are kept free in advance: guests leave workers to root and the daemon's
+owner, and each guest leaves one to other guests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from leeward.base.dataclass import dataclass, field
+from leeward.errors import BadRequest, Busy
+from leeward.spec.sizes import size_text
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The bounds of one user. 0 means no bound."""
+
+    jobs: int = 0  # running jobs
+    memory: int = 0  # bytes, the sum of the limits of all running jobs of the user
+    rate: float = 0.0  # jobs a second; those of one second may come at once
+    connections: int = 0  # at once
+    sandboxes: int = 0  # live ones at once
+
+
+#: The quota of a user for whom none is set: no bounds.
+NONE = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    others: Quota = NONE  # the quota of users who are neither in *users* nor in *exempt*
+    users: Mapping[int, Quota] = field(default_factory=dict)  # by uid
+    exempt: tuple[int, ...] = ()  # uids without a quota, unless they are in *users*; all other users are guests
+    reserve: int = 0  # workers that guests leave to the users in *exempt*; the last worker isn't reserved
+
+    def of(self, user: int) -> Quota:
+        found = self.users.get(user)
+        if found is not None:
+            return found
+        return NONE if user in self.exempt else self.others
+
+    def guest(self, user: int) -> bool:
+        """Whether *user* has to leave workers to others."""
+        return self.reserve > 0 and user not in self.exempt
+
+    def most(self, user: int, workers: int) -> int:
+        """How many jobs *user*, a guest, may run on *workers* workers: its quota, with one left for the next guest."""
+        return self.of(user).jobs or max(1, workers - self.reserve - 1)
+
+    def all_guests(self, workers: int) -> int:
+        """Return the number of jobs that all guests together may run at once on *workers* workers."""
+        return max(1, workers - self.reserve)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a user uses now. *tokens* are jobs that the user may still send, as of *counted*."""
+
+    jobs: int = 0
+    memory: int = 0
+    tokens: float | None = None
+    counted: float = 0.0
+
+
+#: Accounts of users without a running job, before unused ones are removed.
+_IDLE = 256
+
+
+class Book:
+    """
+    The ledgers of all pools of a daemon. A quota holds for all of them together; the rate is counted in the first one.
+    *freed*: called when a job has ended and there are several pools, because one in another pool may have waited for
+    that.
+    """
+
+    def __init__(self) -> None:
+        self.ledgers: list[Ledger] = []
+        self.freed: Callable[[], None] = lambda: None
+
+
+class Ledger:
+    """
+    Holds users to their *quotas*, which may be replaced at any time. *workers* returns the number of workers there
+    would be if sessions held that many more. *forget_connection* has its pool forget what it knows of a connection.
+    """
+
+    def __init__(self, quotas: Quotas | None = None, workers: Callable[[int], int] = lambda more: 1,
+                 book: Book | None = None) -> None:
+        self.quotas = Quotas() if quotas is None else quotas
+        self._workers = workers
+        self._accounts: dict[int, _Account] = {}
+        self._running = 0  # of all users
+        self.wake: Callable[[], None] = lambda: None  # lets its pool check whether a waiting job may start
+        self.forget_connection: Callable[[int], None] = lambda _: None
+        self._book = Book() if book is None else book
+        self._book.ledgers.append(self)
+
+    def connection_closed(self, connection: int) -> None:
+        """Have all pools forget a connection that was closed, because the next connection may have its number."""
+        for ledger in self._book.ledgers:
+            ledger.forget_connection(connection)
+
+    def close(self) -> None:
+        """Remove this ledger from the book: its pool has ended."""
+        self._book.ledgers.remove(self)
+
+    def admit(self, user: int, memory: int, now: float) -> None:
+        """Count a job that *user* sends; BadRequest if it could never run, Busy beyond the rate."""
+        quota = self.quotas.of(user)
+        if 0 < quota.memory < memory:
+            raise BadRequest(f"limit memory={memory} is above the quota of user {user}, {size_text(quota.memory)}"
+                             " for all jobs of a user together")
+        if quota.rate:
+            self._book.ledgers[0].count(user, quota, now)
+
+    def count(self, user: int, quota: Quota, now: float) -> None:
+        """Count a job against *user*'s rate; Busy as `admit`."""
+        account = self._account(user)
+        burst = max(1.0, quota.rate)
+        tokens = burst if account.tokens is None else \
+            min(burst, account.tokens + (now - account.counted) * quota.rate)
+        account.counted = now
+        account.tokens = tokens - 1 if tokens >= 1 else tokens
+        if tokens < 1:
+            raise Busy(f"user {user} may send {quota.rate:g} jobs a second; the next one in"
+                       f" {(1 - tokens) / quota.rate:.3f} s", retry_after=(1 - tokens) / quota.rate)
+
+    def may_start(self, user: int, memory: int, lasting: bool = False) -> bool:
+        """Whether *user* may run one more job; *lasting*: a session or a sandbox, for which a worker may be made."""
+        guest = self.quotas.guest(user)
+        of_guests = self._running - sum(self.running(each) for each in set(self.quotas.exempt)) if guest else 0
+        if guest and of_guests >= self.quotas.all_guests(self._workers(lasting)):
+            return False
+        quota = self.quotas.of(user)
+        if quota is NONE and not guest:
+            return True
+        found = [account for ledger in self._book.ledgers if (account := ledger.account_of(user)) is not None]
+        jobs = sum(account.jobs for account in found)
+        if not jobs:
+            return True  # `admit` has checked that a single job fits
+        if guest and self.running(user) >= self.quotas.most(user, self._workers(lasting)):
+            return False
+        return (not quota.jobs or jobs < quota.jobs) and (
+            not quota.memory or sum(account.memory for account in found) + memory <= quota.memory)
+
+    def account_of(self, user: int) -> _Account | None:
+        """Return the account of *user*, for the ledgers of other pools."""
+        return self._accounts.get(user)
+
+    def start(self, user: int, memory: int) -> None:
+        account = self._account(user)
+        account.jobs += 1
+        self._running += 1
+        account.memory += memory
+
+    def end(self, user: int, memory: int) -> None:
+        account = self._accounts[user]
+        account.jobs -= 1
+        self._running -= 1
+        account.memory -= memory
+        if len(self._book.ledgers) > 1:
+            self._book.freed()
+
+    def running(self, user: int) -> int:
+        """Return the number of *user*'s jobs that run in this pool."""
+        account = self._accounts.get(user)
+        return 0 if account is None else account.jobs
+
+    def running_anywhere(self, user: int) -> int:
+        """Return the number of *user*'s jobs that run in all pools together."""
+        return sum(ledger.running(user) for ledger in self._book.ledgers)
+
+    def _account(self, user: int) -> _Account:
+        account = self._accounts.get(user)
+        if account is None:
+            if len(self._accounts) >= _IDLE:
+                self._tidy()
+            account = self._accounts[user] = _Account()
+        return account
+
+    def _tidy(self) -> None:
+        # An account with a rate is kept, because a new one would have the full rate again.
+        self._accounts = {user: account for user, account in self._accounts.items()
+                          if account.jobs or (account.tokens is not None and self.quotas.of(user).rate)}

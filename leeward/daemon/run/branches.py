@@ -1,0 +1,292 @@
+"""
+Branches of a kernel: processes that a kernel has forked, and that are kernels themselves.
+
+Trust: none in what a kernel and its branch send. The kernel of the system gives a branch's process number
+(SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is accepted
+if it is a child of the sandbox's init or of a known process there, leads a session of its own, and isn't known itself.
+
+Theory of operation. A branch inherits its kernel's locks, and shares the group below the leaf and the listener of the
+filter with it: both belong to the `Family`. As long as a family has several members, descendants of one are found by
+walking the tree of processes, without the other members. The last member has the group to itself again, and the
+listener is removed with it. No keeper has made a branch, so its end is seen by its pidfd, and its wait status isn't
+known.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import socket
+import struct
+from _socket import socket as Socket
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import READ, Reactor, Timer
+from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.daemon.run.launch import Streams
+from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.runner import Denials, Runner
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.descent import has_ended, parent_and_session
+from leeward.isolation.channel import Channel
+from leeward.wire import control
+from leeward.wire.job_frames import BRANCH_WORD
+
+if TYPE_CHECKING:
+    from leeward.daemon.run.live_runner import LiveRunner
+    from leeward.daemon.worker.terms import WorkerSettings
+    from leeward.isolation.cgroup.nest import GroupNest
+
+#: Seconds that a branch has to report after its kernel has said that it forked.
+BRANCH_S = 10.0
+#: The reason why there is no branch, if the kernel doesn't give one.
+_NOBODY = "its kernel has forked no branch"
+
+_CREDENTIALS = struct.Struct("iII")
+
+
+class Family:
+    """A kernel, its branches, and their branches; the `Denials` of all. *root* is the runner that owns the listener."""
+
+    def __init__(self, denials: Denials, root: int, nest: GroupNest | None) -> None:
+        self._denials, self._root, self._nest = denials, root, nest
+        self._members: dict[int, LiveProcess] = {}
+        self._listening: set[int] = set()
+
+    def join(self, process: LiveProcess) -> None:
+        self._members[process.number] = process
+        self._listening.add(process.number)
+        process.spare = partial(self._others, process)
+
+    def _others(self, process: LiveProcess) -> frozenset[int]:
+        return frozenset(each.host_pid for each in self._members.values() if each is not process)
+
+    def left(self, process: LiveProcess) -> None:
+        """Remove *process*, of which nothing is left."""
+        self._members.pop(process.number, None)
+        if len(self._members) == 1:
+            (last,) = self._members.values()
+            last.have_group(self._nest)
+            self._nest = None
+
+    # --- Denials ----------------------------------------------------------------
+
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+        raise LeewardError("a branch has its kernel's listener")
+
+    def counts(self, job: int) -> dict[str, int]:
+        return self._denials.counts(self._root)
+
+    def total(self, job: int) -> int:
+        return self._denials.total(self._root)
+
+    def place(self, job: int) -> tuple[object, int]:
+        return self._denials.place(self._root)
+
+    def charged(self, job: int) -> int:
+        return self._denials.charged(self._root)
+
+    def remove(self, job: int) -> dict[str, int]:
+        self._listening.discard(job)
+        return {} if self._listening else self._denials.remove(self._root)
+
+    def end_check(self, job: int) -> None: ...
+    def grant(self, job: int, limit: int, files: int) -> None: ...
+    def share(self, job: int, of: int) -> None: ...
+
+
+class ForkedProcess(LiveProcess):
+    """The process of a branch. A walk over processes finds it below its sandbox's init, or below its kernel."""
+
+    _joins = False
+
+
+class KernelBranch(Interpreter):
+    """One branch of the kernel *of*. *door* is our end of its door, *known* returns the sandbox's pids, init first."""
+
+    def __init__(self, reactor: Reactor, runner: Beside, leaf: SharedLeaf, terms: WorkerSettings,
+                 ready: Callable[[Runner], None], failed: Callable[[str, str], None], of: Interpreter, door: Channel,
+                 known: Callable[[], list[int]]) -> None:
+        super().__init__(reactor, runner, leaf, terms, ready, failed)
+        self._of, self._known = of, known
+        self._door: Channel | None = door
+        self._answered = self._shut = False
+        self._heard = self._watched = self._theirs = -1
+        self._timer: Timer | None = None
+        reactor.watch(door.fileno(), READ, self._hear)
+
+    def forked(self, refused: str) -> None:
+        """Take the kernel's answer: *refused* is the reason of a failure, or ""."""
+        self._answered = True
+        if refused or self._shut:
+            self.refuse(refused or _NOBODY)
+        elif self._ready is not None:
+            self._timer = self._reactor.after(BRANCH_S, partial(self.refuse, _NOBODY))
+
+    def refuse(self, why: str) -> None:
+        """Give up the branch. A process forked nevertheless has no pipes, and counts as the kernel's descendant."""
+        if self._ready is None:
+            return
+        self._fail("", why)
+        self._let_door_go()
+        assert self.process is not None
+        self.process.unstarted(control.Unstarted(self.number, control.Stage.CLONE, "", -1))
+
+    def kill(self) -> None:
+        if self._ready is not None:
+            self.refuse("it was given up")
+        else:
+            super().kill()
+
+    def _hear(self, _events: int) -> None:
+        if self._ready is None or self._door is None:
+            return
+        pid = _sender(self._door.socket)
+        if pid is None:
+            return
+        if pid < 0:
+            self._ends_early()
+        elif self._theirs < 0:
+            self._ask(pid)
+        elif pid != self._heard or not self._is_branch(pid):
+            self.refuse("what answered isn't a branch of the kernel's")
+        else:
+            self._take_in(pid)
+
+    def _ends_early(self) -> None:
+        self._shut = True
+        if self._answered:
+            self.refuse(_NOBODY)
+        else:
+            self._let_door_go()  # the kernel may give the reason
+
+    def _ask(self, pid: int) -> None:
+        assert self._door is not None
+        try:
+            self._theirs = os.pidfd_open(pid)
+            self._door.socket.send(BRANCH_WORD)
+        except OSError as error:
+            self.refuse(f"it went at once: {error}")
+            return
+        self._heard = pid
+
+    def _is_branch(self, pid: int) -> bool:
+        known = self._known()
+        of = self._of.process
+        try:
+            parent, session = parent_and_session(pid)
+        except (OSError, ValueError):
+            return False
+        over = of is None or of.exit is not None
+        return not over and not has_ended(self._theirs) and pid not in known and parent in known and pid == session
+
+    def _take_in(self, pid: int) -> None:
+        runner, process, of = self.runner, self.process, self._of
+        assert process is not None
+        assert of.process is not None
+        assert self._door is not None
+        family = of.family
+        if family is None:
+            family = of.family = Family(of.runner.denials, of.number, of.leave_group())
+            family.join(of.process)
+            of.runner.share(family)
+        self.family = family
+        family.join(process)
+        runner.share(family)
+        self._reactor.forget(self._door.fileno())
+        self._door.socket.shutdown(socket.SHUT_RD)
+        runner.door, self._door = self._door, None
+        if self._timer is not None:
+            self._timer.cancel()
+        theirs, self._theirs = self._theirs, -1
+        self._watched = os.dup(theirs)
+        self._reactor.watch(self._watched, READ, self._gone)
+        process.started(control.Started(self.number, pid, 0), theirs)
+        self.started(pid, theirs)
+
+    def _gone(self, _events: int) -> None:
+        self._let_go()
+        if self.process is not None and self.process.exit is None:
+            self.process.exited(control.Exited(self.number, None))
+
+    def emptied(self) -> None:
+        in_any_case(self._let_go, super().emptied)
+
+    def _let_go(self) -> None:
+        watched, self._watched = self._watched, -1
+        if watched >= 0:
+            self._reactor.forget(watched)
+            os.close(watched)
+        self._let_door_go()
+
+    def _let_door_go(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        door, self._door = self._door, None
+        if door is not None:
+            self._reactor.forget(door.fileno())
+            door.close()
+        theirs, self._theirs = self._theirs, -1
+        if theirs >= 0:
+            os.close(theirs)
+
+
+def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, terms: WorkerSettings,
+            ready: Callable[[Runner], None], failed: Callable[[str, str], None],
+            made: Callable[[KernelBranch, LiveProcess], None]) -> KernelBranch:
+    """
+    Make everything that a branch of *of* needs except its process, tell *made* of it, and send the kernel the
+    descriptors: without a branch if it has closed its door or is over. LeewardError without descriptors.
+    """
+    with Streams.opened(live.owner, "a branch") as streams:
+        job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+        door, far = streams.birth_channel()
+        door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        leaf = SharedLeaf(live.runner.leaf, None)
+        runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
+        runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
+
+        def known() -> list[int]:
+            return [live.runner.pid, *(process.host_pid for process in live.all_processes)]
+
+        branch = KernelBranch(reactor, runner, leaf, terms, ready, failed, of, door, known)
+        process = ForkedProcess(reactor, number, live, live.runner, None, of.runner.denials, None, (-1, -1, -1),
+                                on_output=None, on_exit=branch.exited)
+        streams.kept.pop_all()
+        branch.is_process(process)
+        made(branch, process)
+        try:
+            if of.runner.door is None:
+                raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+            of.runner.door.socket.sendmsg([BRANCH_WORD], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                                           array.array("i", [far, *streams.theirs]))],
+                                          socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+        except OSError as error:
+            branch.refuse(f"the kernel takes no descriptors: {error}")
+    return branch
+
+
+def _sender(door: Socket) -> int | None:
+    """The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one."""
+    try:
+        data, ancillary, _, _ = door.recvmsg(2, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(64),
+                                             socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return -1
+    pid = -1
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds = array.array("i")
+            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
+            for fd in fds:
+                os.close(fd)
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) == _CREDENTIALS.size:
+            pid = _CREDENTIALS.unpack(content)[0]
+    return pid if data == BRANCH_WORD else -1

@@ -1,0 +1,134 @@
+"""
+A process of a live sandbox that does calls for the daemon: one frame down its job pipe, one up its reply pipe.
+
+Trust: none in the answers. A frame that is too long, or bytes that answer no call, end the process.
+
+Theory of operation. The process is an interpreter beside the runner's first process (run/beside.py) with `CallProcess`
+as its tenant, and has one call at a time. `lost` is called once, when it has gone or was given up, and no callback
+after that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import READ, WRITE, Reactor
+from leeward.daemon.run.runner import Runner
+from leeward.daemon.run.verdict import bug
+from leeward.errors import LeewardError, PeerError
+
+if TYPE_CHECKING:
+    from leeward.daemon.run.beside import Interpreter
+
+#: Bytes that are read in one turn of the loop: eight times the content of a pipe.
+_TURN = 1 << 19
+_READ = 1 << 16
+#: Bytes of a frame's length.
+_HEAD = 4
+
+
+class CallProcess:
+    """*begins* is the first frame, which tells the process that it does calls; *most* the largest answer's bytes."""
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, runner: Runner, owner: Interpreter, begins: bytes, most: int,
+                 lost: Callable[[str], None]) -> None:
+        self._reactor, self._owner, self._most = reactor, owner, most
+        self._lost: Callable[[str], None] | None = lost
+        self._job, self._reply = runner.job, runner.reply
+        self._answer = bytearray()
+        self._heard: Callable[[bytes], None] | None = None
+        self._unsent = memoryview(b"")
+        try:
+            os.write(self._job, begins)  # into an empty pipe
+        except OSError as error:
+            raise LeewardError(f"runner {runner.number}: {error}") from error
+        reactor.watch(self._reply, READ, self._readable)
+
+    def call(self, body: bytes, heard: Callable[[bytes], None]) -> None:
+        """Send a call, once the one before was answered. *heard* gets the answer's body, unless the process is lost."""
+        if self._lost is None or self._heard is not None:
+            raise LeewardError("the process has a call, or is over")
+        self._heard = heard
+        self._unsent = memoryview(len(body).to_bytes(_HEAD, "big") + body)
+        self._write()
+
+    def _write(self, _events: int = 0) -> None:
+        watched = self._reactor.watches(self._job)
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._job, self._unsent):]
+        except BlockingIOError:
+            if not watched:
+                self._reactor.watch(self._job, WRITE, self._write)
+            return
+        except OSError as error:
+            self.end(f"it takes no call: {error}")
+            return
+        self._unsent = memoryview(b"")
+        if watched:
+            self._reactor.forget(self._job)
+
+    def _readable(self, _events: int) -> None:
+        try:
+            done = self._read()
+        except PeerError as error:
+            self.end(str(error))
+            return
+        if done and self._heard is not None:
+            body = bytes(memoryview(self._answer)[_HEAD:])
+            self._answer = bytearray()
+            heard, self._heard = self._heard, None
+            heard(body)
+
+    def _read(self) -> bool:
+        """Read more of the answer, and return whether it is complete; PeerError if it isn't one, or has no more."""
+        answer, turn = self._answer, len(self._answer) + _TURN
+        while len(answer) < turn:
+            need = _HEAD
+            if len(answer) >= _HEAD:
+                size = int.from_bytes(answer[:_HEAD], "big")
+                if size > self._most:
+                    raise PeerError(f"an answer of {size} bytes")
+                need = _HEAD + size
+                if len(answer) == need:
+                    if self._unsent:
+                        raise PeerError("an answer to a call that it has not read")
+                    return True
+            try:
+                data = os.read(self._reply, min(need - len(answer), _READ))
+            except BlockingIOError:
+                return False
+            if not data:
+                raise PeerError("it has closed its end")
+            if self._heard is None:
+                raise PeerError("bytes that answer nothing")
+            answer += data
+        return False
+
+    def end(self, why: str) -> None:
+        """Give the process up: end it, and call `lost` with *why*."""
+        lost, self._lost = self._lost, None
+        if lost is None:
+            return
+        self._heard, self._answer, self._unsent = None, bytearray(), memoryview(b"")
+        in_any_case(self._forget, self._owner.kill, lambda: lost(why))
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """For the owner: neither the process nor a descendant is left."""
+        if status is not None and os.WIFSIGNALED(status):
+            reason = f"signal {os.WTERMSIG(status)} has ended it"
+        self.end(reason or "it has ended")
+
+    def _forget(self) -> None:
+        """Stop watching the descriptors, before they are closed."""
+        for fd in (self._job, self._reply):
+            self._reactor.forget(fd)
+        self._job = self._reply = -1
+
+    def broken(self, error: Exception) -> None:
+        self.end(bug(error))

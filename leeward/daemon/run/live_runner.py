@@ -1,0 +1,471 @@
+"""
+A runner that is kept open: its keeper puts more processes beside the runner's first process.
+
+Theory of operation. The runner's first process stays as it was armed, waits on its job pipe, and never gets a job. The
+sandbox's init lives as long as this process does, and so does the sandbox. Each further process is the keeper's child,
+in the same namespaces and in a group of its own below the runner's leaf, and goes through the same locks
+(crossing/beside.py). No process relies on another one. However the runner ends, the worker at last calls `emptied`,
+which reports the ends of processes that haven't been reported, and calls *over* and *lost*, once.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import resource
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward._native.memfd import memory_file
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.fast_path import FastPath
+from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
+from leeward.daemon.run.branches import KernelBranch, lay_out
+from leeward.daemon.run.called_process import CallProcess
+from leeward.daemon.run.calling_job import execution_of
+from leeward.daemon.run.launch import Command, Exit, Stdio, Streams, block
+from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.porter import Answered, PorterOrder
+from leeward.daemon.run.report import Report, internal
+from leeward.daemon.run.runner import Runner
+from leeward.daemon.run.verdict import bug
+from leeward.errors import LeewardError
+from leeward.isolation.cgroup.entry import Entry, Usage
+from leeward.isolation.namespaces import ENTERED
+from leeward.isolation.terminals import MOST_TERMINALS
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.spec.outcome import Limit
+from leeward.wire import control
+
+if TYPE_CHECKING:
+    from leeward.daemon.worker.keeper import Keeper
+    from leeward.daemon.worker.terms import WorkerSettings
+    from leeward.isolation.cgroup.nest import GroupNest
+
+
+QUIET_S = 2.0
+
+
+class Awake:
+    """
+    Which live sandboxes hold all their descriptors: those used in the last seconds, *most* of them (0: no bound).
+
+    An open sandbox holds some forty descriptors, and needs thirteen of them while it has no request. After QUIET_S, or
+    displaced by others, it rests: its worker gives up its other runners and what only jobs need, and closes the files
+    of the sandbox's groups. The next request opens these files again, which takes some 100 us.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        self._most = most
+        self._until: dict[LiveRunner, float] = {}  # those used longest ago first
+        self._timer: Timer | None = None
+
+    def stir(self, reactor: Reactor, sandbox: LiveRunner) -> None:
+        """Note that *sandbox* has got a request. While more than `most` are awake, the one used longest ago has to rest."""
+        self._until.pop(sandbox, None)
+        self._until[sandbox] = reactor.now() + QUIET_S
+        while 0 < self._most < len(self._until):
+            self._rest()
+        if self._timer is None:
+            self._look_later(reactor)
+
+    def forget(self, sandbox: LiveRunner) -> None:
+        self._until.pop(sandbox, None)
+
+    def _rest(self) -> None:
+        sandbox = next(iter(self._until))
+        del self._until[sandbox]
+        sandbox.rest()
+
+    def _look_later(self, reactor: Reactor) -> None:
+        due = next(iter(self._until.values()))
+        self._timer = reactor.after(max(0.0, due - reactor.now()), partial(self._look, reactor))
+
+    def broken(self, _error: Exception) -> None:
+        """For the barrier: a check has failed. The next request to a sandbox schedules another one."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _look(self, reactor: Reactor) -> None:
+        self._timer = None
+        try:
+            while self._until and next(iter(self._until.values())) <= reactor.now():
+                self._rest()
+        finally:
+            if self._until:
+                self._look_later(reactor)
+
+
+#: Processes of a runner at once, including ended ones whose descendants live on.
+MOST_PROCESSES = 128
+#: The first number of a process, so that the supervisor and the log can tell processes' numbers from runners'.
+_FIRST = 1 << 48
+_numbers = itertools.count(_FIRST)
+
+#: Seconds between two searches for children of a dead keeper that the keeper hadn't reported.
+_ORPHANS_S = 0.1
+
+
+#: Returns the fast path, if there is one and it takes new jobs.
+FastPathNow = Callable[[], FastPath | None]
+
+
+class LiveCaller:
+    """The caller of a job that runs in an interpreter of its own."""
+
+    client = None
+
+    def __init__(self, job: Job, done: Callable[[Report], None]) -> None:
+        self.job, self._done = job, done
+
+    def finished(self, report: Report) -> None:
+        self._done(report)
+
+    def lost(self) -> None:
+        self.failed("", "its process was lost before it had read the job")
+
+    def failed(self, layer: str, text: str) -> None:
+        self._done(internal("WorkerLost", f"{layer}: {text}" if layer else text))
+
+
+class Full(LeewardError):
+    """There is no room for one more process."""
+
+
+#: The entry of a process that joins no group.
+_NO_ENTRY = Entry()
+
+
+class LiveRunner:
+    """
+    *keeper* makes the processes; *owner* is its uid and gid on the host, to whom pipes have to belong. Callbacks:
+    *over* once, when the runner is given back; *killed* when it was killed, and `emptied` has to follow; *lost* once,
+    after *over*, with the reason; *collect* reaps processes of dead keepers that were never reported; *rested* when the
+    sandbox had no request for a while, or too many others are awake. *fast_path* returns the one for jobs of kernels,
+    which reads files of the groups. *runner* is the sandbox's first process, and its init; each process has *variables*
+    beside those of all sandboxes.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, runner: Runner, terms: WorkerSettings, owner: tuple[int, int], keeper: Keeper,
+                 *, over: Callable[[], None], killed: Callable[[], None], lost: Callable[[str], None],
+                 collect: Callable[[], object], rested: Callable[[], None], fast_path: FastPathNow) -> None:
+        self._reactor, self.runner, self.owner, self._keeper = reactor, runner, owner, keeper
+        self._terms, self._denials, self._fast_path, self.variables = terms, terms.denials, fast_path, runner.variables
+        self._over: Callable[[], None] | None = over
+        self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
+        self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
+        self._interpreters: dict[int, Interpreter] = {}
+        self._ending = ""
+        self._ticks: Timer | None = None
+
+    @property
+    def number(self) -> int:
+        return self.runner.number
+
+    @property
+    def over(self) -> bool:
+        """Whether the runner takes no more processes; *lost* was called, or will be."""
+        return self._over is None or bool(self._ending)
+
+    def open(self, limits: Limits) -> None:
+        """Set *limits* on the runner; LeewardError if it is gone, or one can't be set."""
+        if not self.runner.entrances:
+            raise LeewardError("this daemon's runners are not made to be kept open")
+        self.runner.limit(limits)
+        self.runner.leaf.share()
+        self._terms.awake.stir(self._reactor, self)
+        if self.runner.leaf.needs_ticks:
+            self._tick_later()
+
+    # --- processes ------------------------------------------------------------
+
+    def start(self, what: Command, *, on_exit: Callable[[Exit], None], stdin: int | Stdio = Stdio.NULL,
+              stdout: int | Stdio = Stdio.PIPE, stderr: int | Stdio = Stdio.PIPE,
+              on_output: Callable[[int, bytes], None] | None = None) -> LiveProcess:
+        """
+        Order the keeper to start a program. *on_exit* is called once, when it has ended and its output was taken, or
+        can't be started. The streams are descriptors, which stay the caller's, or what `Stdio` says; all three are
+        ignored if the command has a size: then they are a terminal, which the process keeps. *on_output* gets 1 or 2 (1
+        for a terminal), and a chunk of at most 64 KiB of a stream that is a PIPE.
+
+        Raises BadRequest if execve(2) can't take the command; Full at MOST_PROCESSES, or without terminals;
+        LeewardError if the runner is over, or the daemon lacks descriptors.
+        """
+        data = block(what)
+        self._check_room()
+        number = next(_numbers)
+        with Streams.opened(self.owner, f"a process of runner {self.number}") as streams:
+            try:
+                ends = (streams.open(stdin, stdout, stderr) if what.size is None
+                        else streams.terminal(self._keeper.devpts, *what.size))
+            except OSError as error:
+                if what.size is None or error.errno != errno.ENOSPC:
+                    raise
+                raise Full(f"{MOST_TERMINALS} terminals are open in this sandbox, or all that the host has") from error
+            memory = memory_file("leeward_command")
+            streams.given.callback(os.close, memory)
+            os.write(memory, data)
+            birth, far = streams.birth_channel()
+            on_terminal = what.terminal or what.size is not None
+            nest = self._order(number, control.Kind.TERMINAL if on_terminal else control.Kind.PROGRAM,
+                               [far, *streams.theirs, memory])
+        process = self.processes[number] = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, birth, ends, on_output=on_output,
+            on_exit=on_exit, terminal=what.size is not None)
+        return process
+
+    def _order(self, number: int, kind: control.Kind, five: list[int], *, apart: bool = False) -> GroupNest | None:
+        """Have the keeper make a process in a new group, which is returned; None if *apart*, in the keeper's own."""
+        runner, leaf = self.runner, self.runner.leaf
+        entrances, held = runner.entrances, runner.held()
+        nest = None if apart else leaf.nest(f"p{number - _FIRST}")
+        entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
+        message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
+                                leaf.cpu(), hurried=True, reaper=nest is None and not apart,
+                                tasks=held.get(resource.RLIMIT_NPROC, 0),
+                                data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
+        try:
+            self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
+        except BaseException:
+            if nest is not None:
+                nest.remove()
+            raise
+        return nest
+
+    def interpreter(self, ready: Callable[[Runner], None], failed: Callable[[str, str], None], *,
+                    keeps_door: bool = False) -> Interpreter:
+        """
+        Start an interpreter that has all locks and waits for a job: a runner for an Execution or a Lease, which the
+        caller sets as its `tenant`. *ready* is called once with the runner, or *failed*, with the lock that couldn't be
+        set or "", and the reason. *keeps_door*: it may have branches. Raises as `start`.
+        """
+        self._check_room()
+        number = next(_numbers)
+        with Streams.opened(self.owner, f"an interpreter of runner {self.number}") as streams:
+            job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
+            birth, far = streams.birth_channel()
+            nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
+        leaf = SharedLeaf(self.runner.leaf, nest)
+        runner = Beside(number, leaf, birth, self._denials, self.runner.number, keeps_door=keeps_door)
+        runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
+        made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
+        self.processes[number] = process = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+            on_exit=made.exited)
+        made.is_process(process)
+        return made
+
+    def execute(self, job: Job, done: Callable[[Report], None]) -> Interpreter:
+        """
+        Run *job* in a fresh interpreter with the sandbox's files; its time begins when that is ready. *done* gets the
+        report. `kill` of the interpreter ends the job, which is then reported as killed by SIGKILL. Raises as `start`.
+        """
+        caller = LiveCaller(job, done)
+
+        def ready(runner: Runner) -> None:
+            execution = execution_of(job)(self._reactor, runner, made, caller)
+            made.tenant = execution
+            execution.start()
+
+        made = self.interpreter(ready, caller.failed)
+        return made
+
+    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
+        """
+        Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
+        unless it is over first; then, or later, *lost* once with the reason. Raises as `start`.
+        """
+        def ready(runner: Runner) -> None:
+            self._lease(made, runner, limits, opened, lost)
+
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"), keeps_door=True)
+        return made
+
+    def _lease(self, made: Interpreter, runner: Runner, limits: Limits, opened: Callable[[Lease], None],
+               lost: Callable[[str], None]) -> None:
+        lease = Lease(self._reactor, runner, made, lost=lost, fast_path=self._fast_path())
+        made.tenant, made.take_back = lease, lease.take_back
+        try:
+            lease.open(limits)
+        except LeewardError as error:  # its process may have been killed at once
+            lease.end(str(error))
+        else:
+            opened(lease)
+
+    def branch(self, of: Interpreter, limits: Limits, opened: Callable[[Lease], None],
+               lost: Callable[[str], None]) -> KernelBranch:
+        """As `kernel`, for a branch of the kernel *of*, whose answer the caller has to give to `KernelBranch.forked`."""
+        def ready(runner: Runner) -> None:
+            self._lease(made, runner, limits, opened, lost)
+
+        def note(branch: KernelBranch, process: LiveProcess) -> None:
+            self._interpreters[number], self.processes[number] = branch, process
+
+        self._check_room()
+        number = next(_numbers)
+        made = lay_out(self._reactor, number, self, of, self._terms, ready, lambda _, text: lost(text), note)
+        return made
+
+    def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
+              lost: Callable[[str], None]) -> Interpreter:
+        """Start a process that does calls: run/calls.py; otherwise as `kernel`."""
+        def ready(runner: Runner) -> None:
+            try:
+                process = CallProcess(self._reactor, runner, made, begins, most, lost)
+            except LeewardError as error:
+                in_any_case(made.kill, partial(lost, str(error)))
+                return
+            made.tenant = process
+            opened(process)
+
+        made = self.interpreter(ready, lambda layer, text: lost(f"{layer or 'interpreter'}: {text}"))
+        return made
+
+    def carry(self, order: Mapping[str, Any] | None, fds: Sequence[int], answered: Answered, seconds: float, *,
+              apart: bool = False) -> PorterOrder:
+        """
+        Have a porter carry out *order* (crossing/porter.py); None begins its process, for `give`. *apart*: leave it in
+        the keeper's group, because joining a group of version 1 takes ten milliseconds. Raises as `start`.
+        """
+        self._check_room()
+        number = next(_numbers)
+        with Streams.opened(self.owner, "a porter") as streams:
+            channel, far = streams.birth_channel()
+            null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+            streams.given.callback(os.close, null)
+            nest = self._order(number, control.Kind.PORTER, [far, null, null, null, null], apart=apart)
+        made: PorterOrder | None = None
+        process = self.processes[number] = LiveProcess(
+            self._reactor, number, self, self.runner, nest, self._denials, None, (-1, -1, -1), on_output=None,
+            on_exit=lambda end: None if made is None else made.failed(end.reason or "it ended before its answer"))
+        try:
+            made = PorterOrder(self._reactor, channel, order, fds, seconds, answered, process.kill)
+        except OSError as error:
+            channel.close()  # the porter reads end of file, and ends
+            raise LeewardError(f"a porter: {error}") from error
+        return made
+
+    def _check_room(self) -> None:
+        if self.over:
+            raise LeewardError(self._ending or "the runner is over")
+        if len(self.processes) >= MOST_PROCESSES:
+            raise Full(f"{MOST_PROCESSES} processes are in this sandbox, which is all that it may have")
+        self._terms.awake.stir(self._reactor, self)
+
+    def rest(self) -> None:
+        if not self.over:
+            in_any_case(*(made.take_back for made in self.interpreters), self.runner.rest, self._rested)
+
+    def heard(self, message: control.Started | control.Unstarted | control.Exited, fds: list[int]) -> None:
+        process = self.processes.get(message.process)
+        pidfd = fds[0] if len(fds) == 1 else -1
+        if process is None or pidfd < 0 or not isinstance(message, control.Started):
+            for fd in fds:
+                os.close(fd)
+        if process is None:
+            return
+        made = self._interpreters.get(message.process)
+        match message:
+            case control.Started():
+                process.started(message, pidfd)
+                if made is not None:
+                    made.started(message.pid, pidfd)
+            case control.Unstarted():
+                process.unstarted(message)
+            case control.Exited():
+                process.exited(message)
+
+    def process_gone(self, process: LiveProcess) -> None:
+        """For *process*: neither it nor a descendant is left."""
+        self.processes.pop(process.number, None)
+        made = self._interpreters.pop(process.number, None)
+        if made is not None:
+            made.emptied()
+
+    def escaped(self, process: LiveProcess) -> None:
+        self.end("a process that was to be killed forked faster than it could be")
+
+    @property
+    def interpreters(self) -> list[Interpreter]:
+        return list(self._interpreters.values())
+
+    @property
+    def all_processes(self) -> list[LiveProcess]:
+        return list(self.processes.values())
+
+    def usage(self) -> Usage:
+        self.stir()
+        return self.runner.leaf.usage()
+
+    def memory(self) -> int:
+        self.stir()
+        return self.runner.leaf.memory()
+
+    def stir(self) -> None:
+        if not self.over:
+            self._terms.awake.stir(self._reactor, self)
+
+    # --- the end --------------------------------------------------------------
+
+    def end(self, why: str) -> None:
+        """End every process. The processes' ends are reported, and then *lost* is called."""
+        if self._over is None or self._ending:
+            return
+        self._ending = why
+        in_any_case(self.runner.kill, self._killed)
+
+    def orphaned(self) -> None:
+        """For the worker: the keeper is dead, so the daemon has to reap its children, before the init can end."""
+        in_any_case(*(process.orphaned for process in self.processes.values()), self._collect_strays)
+
+    def _collect_strays(self) -> None:
+        """Reap processes that the keeper had made but not reported."""
+        self._collect()
+        if self._over is not None:
+            self._reactor.after(_ORPHANS_S, self._collect_strays)
+
+    def emptied(self, status: int | None, reason: str) -> None:
+        """For the worker: no process of the runner is left."""
+        if not self._ending:
+            oom = self.runner.leaf.usage().oom_kills > 0
+            reason = reason if status is None else "its first process has ended"
+            self._ending = "it ran out of memory" if oom else reason
+        self._release()
+
+    def broken(self, error: Exception) -> None:
+        """For the barrier: a callback of ours has raised *error*. Ends the sandbox."""
+        self.end(bug(error))
+
+    def abandon(self) -> None:
+        """End the runner without calling *lost*, because it couldn't be opened."""
+        self._lost = lambda _why: None
+        self._release()
+
+    def _release(self) -> None:
+        over, self._over = self._over, None
+        if over is None:
+            return
+        self._terms.awake.forget(self)
+        in_any_case(self._stop_ticks, *(partial(process.lost, self._ending) for process in
+                                        tuple(self.processes.values())), over, partial(self._lost, self._ending))
+
+    def _stop_ticks(self) -> None:
+        if self._ticks is not None:
+            self._ticks.cancel()
+
+    def _tick_later(self) -> None:
+        self._ticks = self._reactor.after(self.runner.leaf.tick_interval, self._tick)
+
+    def _tick(self) -> None:
+        if self._over is not None and self.runner.tick() == Limit.MEMORY:
+            self.end("it ran out of memory")
+        elif self._over is not None:
+            self._tick_later()

@@ -1,0 +1,317 @@
+"""
+A Python interpreter with state in a live sandbox: requests one after the other, in the order in which they came.
+
+Theory of operation. A kernel is a process of the sandbox with a lease of its own (`run/lease.py`); both end together.
+Its requests wait here while the process starts, and while another runs. When the process is lost, for whatever reason,
+the state is lost: waiting requests are refused, and so is every later request until a reset.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from leeward.base.protocols import Protocol
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.fast_path import ReplyAddress
+from leeward.daemon.loop.reactor import JobStart, Ran
+from leeward.daemon.run.branches import KernelBranch
+from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner_states import after
+from leeward.daemon.run.verdict import bug
+from leeward.errors import Bug, Busy, LeewardError, SessionOver
+from leeward.spec.job import Job
+from leeward.spec.limits import Limits
+from leeward.spec.outcome import Outcome
+
+#: Requests that may wait for one kernel.
+MOST_WAITING = 64
+
+Done = Callable[[Report], None]
+
+
+class KernelProcess(Protocol):
+    """A process of a live sandbox, or one that is being started, which can be killed."""
+
+    def kill(self) -> None: ...
+
+
+#: Starts a kernel's process: takes a callback for when the process has a lease, and one for when it is lost.
+Start = Callable[[Callable[[Lease], None], Callable[[str], None]], KernelProcess]
+
+
+#: Makes a process by a fork of a kernel's process, which is the first argument. The others are those of `Start`.
+Fork = Callable[[Any, Callable[[Lease], None], Callable[[str], None]], KernelBranch]
+
+
+class KernelStage(Enum):
+    """The states of a kernel. LOST lasts until a reset, or until the kernel is closed."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Change(Enum):
+    """What changes a kernel's stage: the start or the loss of its process, a reset, and the kernel's end."""
+
+    STARTED = "started"
+    LOST = "lost"
+    RESET = "reset"
+    CLOSED = "closed"
+
+
+KERNEL: Mapping[tuple[KernelStage, Change], KernelStage] = {
+    (KernelStage.STARTING, Change.STARTED): KernelStage.READY,
+    (KernelStage.STARTING, Change.LOST): KernelStage.LOST,
+    (KernelStage.READY, Change.LOST): KernelStage.LOST,
+    **{(stage, Change.RESET): KernelStage.STARTING for stage in KernelStage if stage is not KernelStage.CLOSED},
+    **{(stage, Change.CLOSED): KernelStage.CLOSED for stage in KernelStage if stage is not KernelStage.CLOSED},
+}
+
+
+class KernelRequest:
+    """A job for a kernel. Whoever sent it can withdraw it by `cancel`; for the lease it is the `Caller`."""
+
+    client = None  # its answer never goes by the fast path
+
+    def __init__(self, kernel: LiveKernel, job: Job, done: Done) -> None:
+        self._kernel, self.job = kernel, job
+        self._done: Done | None = done
+        self.begins: Callable[[], None] | None = None  # for a branch: called when its turn comes
+
+    def answer(self, report: Report) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(report)
+        else:
+            report.close()
+
+    def finished(self, report: Report) -> None:
+        self._kernel.ran(self, report)
+
+    def lost(self) -> None:
+        """Called by the lease: its process was gone before it had received the code."""
+        self._kernel.ran(self, Report(refusal=SessionOver("the kernel's process was gone before it had the code")))
+
+    def cancel(self) -> None:
+        self._done = None
+        self._kernel.taken_back(self)
+
+
+class Forking:
+    """The process of a branch, from the request for it on: at first a request that waits for the kernel to fork."""
+
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        self._lost: Callable[[str], None] | None = lost
+        self.request: KernelRequest | None = None
+        self.process: KernelBranch | None = None
+
+    def lost(self, why: str) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            lost(why)
+
+    def answered(self, report: Report) -> None:
+        """Take the report of the kernel that was to fork: it has, or it couldn't."""
+        why = _refusal(report)
+        report.close()
+        if self.process is not None:
+            self.process.forked(why)
+        elif why:
+            self.lost(why)
+
+    def kill(self) -> None:
+        self._lost = None
+        if self.process is not None:
+            self.process.kill()
+        elif self.request is not None:
+            self.request.cancel()  # the request still waits
+
+
+def _refusal(report: Report) -> str:
+    """Why the kernel couldn't fork, by its report; "" if it reports that it has forked."""
+    if report.refusal is not None:
+        return str(report.refusal)
+    result = report.result
+    if result is None or Outcome.FINISHED is not result.outcome or result.exit_code:
+        error = None if result is None else result.error
+        return "its kernel can't fork: " + (f"{error.type}: {error.message}" if error is not None
+                                            else "it ended" if result is None else str(result.outcome))
+    return ""
+
+
+class LiveKernel:
+    """One kernel of a sandbox: its process, which *start* starts at once and at each reset, and waiting requests."""
+
+    costs = "session"
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self.stage = KernelStage.STARTING
+        self._lease: Lease | None = None
+        self._process: KernelProcess | None = None
+        self._waiting: deque[KernelRequest] = deque()
+        self._running: KernelRequest | None = None
+        self._why = ""
+        self._turn = 0  # callbacks of earlier processes are ignored
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turn += 1
+        turn = self._turn
+        self._process = self._start(partial(self._opened, turn), partial(self._lost, turn))
+
+    def _opened(self, turn: int, lease: Lease) -> None:
+        if turn != self._turn or self.stage is not KernelStage.STARTING:
+            lease.end("it was given up")
+            return
+        self.stage = after("kernel", KERNEL, self.stage, Change.STARTED)
+        self._lease = lease
+        self._pump()
+
+    def _lost(self, turn: int, why: str) -> None:
+        if turn != self._turn or self.stage in (KernelStage.LOST, KernelStage.CLOSED):
+            return
+        self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
+        self._why = why
+        self._lease = self._process = None
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        running, self._running = self._running, None
+        waiting, self._waiting = self._waiting, deque()
+        refusal = Report(refusal=SessionOver(f"the kernel's state is gone: {self._why}"))
+        in_any_case(*(partial(request.answer, refusal) for request in ([running] if running else []) + list(waiting)))
+
+    @property
+    def lives(self) -> bool:
+        """Whether the kernel has a process, or one is being started."""
+        return self.stage in (KernelStage.STARTING, KernelStage.READY)
+
+    def run(self, job: Job, done: Done) -> KernelRequest:
+        """Queue *job*; *done* is called once, perhaps at once. SessionOver without a process, Busy if too many wait."""
+        request = self._new(job, done)
+        self._pump()
+        return request
+
+    def _new(self, job: Job, done: Done) -> KernelRequest:
+        if not self.lives:
+            raise SessionOver(f"the kernel's state is gone: {self._why}")
+        if len(self._waiting) >= MOST_WAITING:
+            raise Busy(f"{len(self._waiting)} requests wait for the kernel already")
+        request = KernelRequest(self, job, done)
+        self._waiting.append(request)
+        if self._running is not None and self._lease is not None:
+            self._lease.keep()  # else the fast path would send the next job of its connection before this one
+        return request
+
+    def fork(self, job: Job, fork: Fork, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Forking:
+        """
+        Queue, as *job*, the fork of a branch, with the state that this kernel has then. *fork* makes its process,
+        *opened* and *lost* are as in `Start`. Raises as `run`.
+        """
+        forking = Forking(lost)
+        request = self._new(job, forking.answered)
+        forking.request = request
+
+        def begins() -> None:
+            try:
+                process = self._process
+                forking.process = fork(process.process if isinstance(process, Forking) else process, opened,
+                                       forking.lost)
+            except LeewardError as error:
+                forking.lost(str(error))
+                raise
+
+        request.begins = begins
+        self._pump()
+        return forking
+
+    def _pump(self) -> None:
+        if self._lease is None or self._running is not None or not self._waiting:
+            return
+        request = self._running = self._waiting.popleft()
+        try:
+            if request.begins is None:
+                self._lease.run(request)
+            else:
+                request.begins()
+                self._lease.branch(request)
+        except LeewardError as error:
+            self._running = None
+            request.answer(Report(refusal=Busy(f"the kernel can't run it: {error}")))
+
+    # --- the fast path --------------------------------------------------------
+
+    def offer(self, limits: Limits, client: ReplyAddress) -> None:
+        """Let the fast path have the next request of *client*, if it is code alone; see Lease.offer."""
+        if self._lease is not None and self._running is None and not self._waiting:
+            self._lease.offer(limits, client, shows=True)
+
+    def job_started(self, job: Job, done: Done, start: JobStart) -> KernelRequest:
+        """Record that the fast path has sent *job* to the process."""
+        if self._lease is None or self._running is not None:
+            raise Bug("a job was sent to a kernel that has no process, or has one already")
+        request = self._running = KernelRequest(self, job, done)
+        self._lease.job_started(request, start)
+        return request
+
+    def ran_fast(self, ran: Ran) -> None:
+        """Record that the fast path has sent a job to the process, and answered it."""
+        if self._lease is None or self._running is not None:
+            raise Bug("a job was run by a kernel that has no process, or another job")
+        self._lease.ran(ran)
+
+    # --------------------------------------------------------------------------
+
+    def ran(self, request: KernelRequest, report: Report) -> None:
+        if self._running is request:
+            self._running = None
+        request.answer(report)
+        if self._lease is not None and not self._lease.ending:
+            self._pump()  # else the process ends, and `_lost` is called
+
+    def taken_back(self, request: KernelRequest) -> None:
+        """Called by *request*: it was cancelled. If it runs, the process is ended and the kernel's state is lost."""
+        if request in self._waiting:
+            self._waiting.remove(request)
+        elif request is self._running and self._lease is not None:
+            self._lease.end("a request of it was taken back")
+
+    def interrupt(self) -> bool:
+        """Raise KeyboardInterrupt in the running request. Returns whether there is one."""
+        return self._running is not None and self._lease is not None and self._lease.interrupt()
+
+    def reset(self) -> None:
+        """Start a new process; all requests are refused. LeewardError if none can be started, and the state is lost."""
+        self._give_up("it was reset")
+        self.stage = after("kernel", KERNEL, self.stage, Change.RESET)
+        try:
+            self._begin()
+        except LeewardError as error:
+            self._lost(self._turn, str(error))
+            raise
+
+    def close(self) -> None:
+        if self.stage is not KernelStage.CLOSED:
+            self.stage = after("kernel", KERNEL, self.stage, Change.CLOSED)
+            self._give_up("it was closed")
+
+    def _give_up(self, why: str) -> None:
+        self._why = why
+        self._turn += 1
+        lease, self._lease = self._lease, None
+        process, self._process = self._process, None
+        in_any_case(self._refuse_all, *([partial(lease.end, why)] if lease is not None else []),
+                    *([process.kill] if process is not None else []))
+
+    def broken(self, error: Exception) -> None:
+        if self.lives:
+            self.stage = after("kernel", KERNEL, self.stage, Change.LOST)
+            self._give_up(bug(error))

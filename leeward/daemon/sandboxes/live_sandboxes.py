@@ -1,0 +1,314 @@
+"""
+The daemon's live sandboxes: opened, found, extended, ended.
+
+Theory of operation. The registry has each user's sandboxes and when they end; the pool provides workers; one timer ends
+sandboxes whose time is over. A request that waits for a sandbox counts as use of it, between `busy` and `free`. Every
+end of a sandbox goes through `_end`: the registry stores the reason, requests that wait are answered, and the seat is
+given back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from leeward.base.dataclass import dataclass, replace
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.reactor import Reactor, Timer
+from leeward.daemon.sandboxes.mounting import Mounting, Mounts
+from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
+from leeward.daemon.sandboxes.reserve import Reserve
+from leeward.daemon.sandboxes.sandbox import LiveSandbox
+from leeward.daemon.sandboxes.terms import SandboxFacts, SandboxTerms
+from leeward.daemon.worker.opener import Opener
+from leeward.errors import Bug, Busy, LeewardError, Refused, RequestRejected, SandboxOver
+from leeward.spec.sandbox import View
+
+if TYPE_CHECKING:
+    from leeward.daemon.pool.pool import Pool
+    from leeward.daemon.pool.sessions import Seat
+    from leeward.daemon.telling.events import EventBook
+
+#: Terminals of one user's sandboxes together. File systems made in user namespaces share 3,072 on a host with the
+#: kernel's defaults (kernel.pty.max less kernel.pty.reserve), so a dozen users may have as many.
+MOST_TERMINALS_OF_USER = 256
+
+#: Bytes of unread input of one user's started processes, which outlive their requests.
+MOST_INPUT_OF_USER = 256 << 20
+
+
+@dataclass(slots=True)
+class Held:
+    sandbox: LiveSandbox
+    seat: Seat | None = None
+    on_open: Callable[[str | Refused], None] | None = None  # of the request for the opening
+    held: bool = False  # it ends with the connection that has opened it
+    mounts: Mounts | None = None
+    mounting: Mounting | None = None
+
+
+#: A sandbox in the registry.
+SandboxEntry: TypeAlias = RegistryEntry[Held]
+
+
+class LiveSandboxes:
+    """
+    Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
+    *reserve* the bytes that stay free in file systems to which sandboxes can write. `seated` is called with the number
+    of each sandbox's runner, its id, and its client's settings for egress.
+    """
+
+    def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
+                 wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
+                 book: EventBook | None = None, reserve: Callable[[], int] = lambda: 0) -> None:
+        self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
+        self._book = book
+        self.reactor, self.now = reactor, reactor.now
+        self.opener = Opener(reactor, own)
+        self.seated: Callable[[int, str, Any], None] = lambda _runner, _sandbox, _egress: None
+        self._registry: Registry[Held] = Registry(since=wall())
+        self._reserve = Reserve(reactor, reserve, lambda name, why: self._end(name, Reason.FILES, why))
+        self._timer: Timer | None = None
+        self._input: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    @property
+    def view(self) -> View:
+        """The view of files that every sandbox of the usual pool has."""
+        return self._terms().view
+
+    # --- opening --------------------------------------------------------------------
+
+    def open(self, user: int, facts: SandboxFacts, on_open: Callable[[str | Refused], None], *, idle: float,
+             lifetime: float, most: int, patience: float, mounts: Mounts | None = None, pool: Pool | None = None,
+             terms: SandboxTerms | None = None) -> str:
+        """
+        Open a sandbox for *user*, who may have *most*. Returns its id, for `give_up`; *on_open* is called once, later,
+        with the id or the error. The worker is *pool*'s, for which the request may wait *patience* seconds, and *terms*
+        are that pool's. The desk owns *mounts* from now on, unless this raises: Busy, ShuttingDown or BadRequest.
+        """
+        self._registry.admit(user, most)
+        now = self._reactor.now()
+        name = ""
+        sandbox = LiveSandbox(self._reactor, facts, terms or self._terms(),
+                              lambda reason, why: self._end(name, reason, why))
+        held = Held(sandbox, on_open=on_open, mounts=mounts)
+        entry = self._registry.add(user, held, idle=idle, lifetime=lifetime, now=now)
+        name = entry.name
+        if self._book is not None:
+            sandbox.on_program_end = partial(self._book.process, user, name)
+        entry.calls += 1  # the request that waits for the opening
+        try:
+            if mounts is not None:
+                self._reserve.watch(name, user, mounts)
+            # One process more than the client's limit: the runner's first one, which no client has started.
+            held.seat = (pool or self._pool).open_seat(
+                replace(facts.limits, processes=facts.limits.processes + 1), user, partial(self._opened, entry),
+                sandbox.lost, partial(self._drained, name), patience)
+        except LeewardError as error:
+            held.on_open = held.mounts = None
+            self._end(name, Reason.UNOPENED, str(error))
+            raise
+        if State.OVER is sandbox.state:  # its runner was lost at once
+            held.seat.close()
+            held.seat = None
+        self._look_at(entry)
+        return name
+
+    def _opened(self, entry: SandboxEntry, what: Any) -> None:
+        held = entry.sandbox
+        if isinstance(what, Refused):
+            self._end(entry.name, Reason.UNOPENED, what.message, what)
+            return
+        self.seated(what.number, entry.name, held.sandbox.facts.egress)
+        if held.mounts is not None and held.mounting is None:
+            if State.OPENING is held.sandbox.state:
+                held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.terms.view.scratch.targets,
+                                         partial(self._mounted, entry, what))
+            return
+        held.sandbox.begin(what)
+        # Later, so that the caller has the return value of `open` by then.
+        self._reactor.soon(partial(self._report_opened, entry, entry.name))
+
+    def _mounted(self, entry: SandboxEntry, place: Any, error: LeewardError | None) -> None:
+        if State.OPENING is not entry.sandbox.sandbox.state:
+            return
+        if error is not None:
+            why: Refused = error if isinstance(error, Refused) else RequestRejected(str(error))
+            self._end(entry.name, Reason.UNOPENED, str(error), why)
+            return
+        entry.sandbox.sandbox.begin(place)
+        self._reactor.soon(partial(self._report_opened, entry, entry.name))
+
+    def _report_opened(self, entry: SandboxEntry, what: str | Refused) -> None:
+        on_open, entry.sandbox.on_open = entry.sandbox.on_open, None
+        if on_open is not None:
+            self.free(entry)
+            on_open(what)
+
+    # --- finding --------------------------------------------------------------------
+
+    def get(self, name: str, user: int) -> SandboxEntry:
+        """The sandbox *name* of *user*, used now; SandboxOver if there is none that can be used."""
+        entry = self._registry.get(name, user)
+        if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
+            raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
+        entry.used = self._reactor.now()
+        return entry
+
+    def of(self, user: int) -> list[SandboxEntry]:
+        """The open sandboxes of *user*, the oldest first."""
+        return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
+
+    def admit_terminal(self, user: int) -> None:
+        """Check that *user* may open one more terminal; Busy if not."""
+        taken = sum(entry.sandbox.sandbox.terminals for entry in self.of(user))
+        if taken >= MOST_TERMINALS_OF_USER:
+            raise Busy(f"your sandboxes have {taken} terminals open, all that a user may have")
+
+    def hold_input(self, user: int, size: int) -> Callable[[int], None]:
+        """
+        Count *size* bytes of unread input of *user*'s processes, Busy if these are too many, until the returned
+        function is called: once, when the process has read them or never will.
+        """
+        held = self._input.get(user, 0)
+        if held and held + size > MOST_INPUT_OF_USER:
+            raise Busy(f"processes of your sandboxes have {held} bytes of their input unread, and may have"
+                       f" {MOST_INPUT_OF_USER}")
+        self._input[user] = held + size
+
+        def over(_count: int) -> None:
+            self._input[user] -= size
+            if not self._input[user]:
+                del self._input[user]
+
+        return over
+
+    def busy(self, entry: SandboxEntry) -> None:
+        """Count a request that waits for the sandbox, which isn't idle until `free` is called."""
+        entry.calls += 1
+
+    def free(self, entry: SandboxEntry) -> None:
+        """End the count of a request that was passed to `busy`: it was answered."""
+        entry.calls -= 1
+        entry.used = self._reactor.now()
+        if entry.calls < 0:
+            raise Bug(f"sandbox {entry.name} has answered more requests than it had")
+        self._look_at(entry)
+
+    def _tell_end(self, entry: SandboxEntry, reason: str, detail: str) -> None:
+        if self._book is not None:
+            sandbox = entry.sandbox.sandbox
+            self._book.sandbox(entry.user, entry.name, reason, detail,
+                               {"profile": sandbox.facts.key.profile, **_used(sandbox)})
+
+    def info(self, entry: SandboxEntry) -> Mapping[str, Any]:
+        """What a client is told about the sandbox, as a map."""
+        now, sandbox = self._reactor.now(), entry.sandbox.sandbox
+        return {
+            "sandbox": entry.name, "profile": sandbox.facts.key.profile,
+            "environment": sandbox.facts.key.environment, "egress": sandbox.facts.key.egress,
+            "age": now - sandbox.opened,
+            "idle": entry.idle, "unused": 0.0 if entry.calls else now - entry.used, "left": max(0.0, entry.until - now),
+            "held": entry.sandbox.held,
+            "processes": sandbox.running, "calls": entry.calls, "memory_limit": sandbox.facts.limits.memory,
+            "memory": sandbox.memory, "metadata": dict(sandbox.facts.metadata), **_used(sandbox),
+            **({} if entry.sandbox.mounts is None else {"mounts": entry.sandbox.mounts.info()}),
+        }
+
+    # --- its time -------------------------------------------------------------------
+
+    def extend(self, entry: SandboxEntry, idle: float, lifetime: float) -> None:
+        """Set how many seconds the sandbox may be idle, and how many it may live from now on; 0 leaves a value as it is."""
+        if idle:
+            entry.idle = idle
+        if lifetime:
+            entry.until = self._reactor.now() + lifetime
+        self._look_at(entry)
+
+    def _look_at(self, entry: SandboxEntry) -> None:
+        """Set the timer so that it fires no later than *entry* may have to end."""
+        when = entry.next_look()
+        if self._timer is None or self._timer.call is None or when < self._timer.when:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._reactor.at(when, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._reactor.now()
+        for entry in self._registry.all():
+            reason = entry.due(now)
+            if reason is not None and State.OPEN is entry.sandbox.sandbox.state:
+                try:
+                    self._end(entry.name, reason)
+                except Exception as error:
+                    self._reactor.barrier.note(self._look, error)
+        left = self._registry.all()
+        if left:
+            # A sandbox that is due and can't end yet must not make the timer fire at once again.
+            when = max(now + 0.001, min(entry.next_look() for entry in left))
+            self._timer = self._reactor.at(when, self._look)
+
+    def broken(self, _error: Exception) -> None:
+        """Called by the barrier: a callback has failed. Checks again, a second later, which sandboxes have to end."""
+        if self._timer is None and len(self._registry):
+            self._timer = self._reactor.after(1.0, self._look)
+
+    # --- the end --------------------------------------------------------------------
+
+    def kill(self, entry: SandboxEntry, gone: Callable[[], None]) -> None:
+        """End the sandbox. *gone* is called once when none of its processes is left, perhaps before this returns."""
+        self._end(entry.name, Reason.KILLED, gone=gone)
+
+    def part(self, name: str) -> None:
+        """End the sandbox *name*: the connection that has opened it is closed."""
+        self._end(name, Reason.PARTED)
+
+    def give_up(self, name: str, user: int) -> None:
+        """Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more."""
+        try:
+            entry = self._registry.get(name, user)
+        except SandboxOver:
+            return
+        entry.sandbox.on_open = None
+        self._end(name, Reason.UNOPENED, "nobody waited for it")
+
+    def _drained(self, name: str) -> None:
+        self._end(name, Reason.SHUTDOWN)
+
+    def _end(self, name: str, reason: Reason, detail: str = "", why: Refused | None = None,
+             gone: Callable[[], None] | None = None) -> None:
+        entry = self._registry.find(name)
+        if entry is None:
+            return
+        held = entry.sandbox
+        self._registry.end(name, reason, self._wall(), detail)
+        book = [partial(self._tell_end, entry, str(reason), detail)]
+        on_open, held.on_open = held.on_open, None
+        refusal = why or SandboxOver(f"the sandbox is over before it was open: {reason}", str(reason), self._wall())
+        seat, held.seat = held.seat, None
+        mounts, held.mounts = held.mounts, None
+        mounting, held.mounting = held.mounting, None
+        in_any_case(partial(held.sandbox.end, reason, detail), *([mounting.cancel] if mounting is not None else []),
+                    partial(self._reserve.forget, name), *([mounts.close] if mounts is not None else []),
+                    *([partial(seat.close, gone)] if seat is not None else []),
+                    *([gone] if seat is None and gone is not None else []),
+                    *([partial(on_open, refusal)] if on_open is not None else []), *book)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        in_any_case(*(partial(self._end, entry.name, Reason.SHUTDOWN) for entry in self._registry.all()),
+                    self._reserve.close, self.opener.close)
+
+
+def _used(sandbox: LiveSandbox) -> dict[str, Any]:
+    """What a sandbox has used, the limits that it reached, and the calls that it was refused, so far or up to its end."""
+    usage = sandbox.usage()
+    return {"memory_peak": usage.memory_peak, "cpu_time": usage.cpu_time, "oom_kills": usage.oom_kills,
+            "forks_refused": usage.forks_refused, "denied": dict(sandbox.denied())}

@@ -1,0 +1,387 @@
+"""
+One live sandbox: its runner, once the pool has provided one, and its processes.
+
+Theory of operation. A sandbox is OPENING until the pool has a worker for it, OPEN while its runner lives, and OVER once
+it was ended or its runner was lost. Then every request about its processes is answered, and its seat in the pool is
+given back. No two processes of a sandbox have the same number. The newest of those that have ended are remembered, so
+that whoever started one can still ask for its last output and its result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.base.dataclass import replace
+from leeward.daemon.loop.barrier import in_any_case, nothing
+from leeward.daemon.loop.reactor import JobStart, Ran, Reactor
+from leeward.daemon.run.report import Report
+from leeward.daemon.run.runner_states import after
+from leeward.daemon.sandboxes.file_process import LiveFiles
+from leeward.daemon.sandboxes.kernel import KernelProcess, KernelRequest, LiveKernel, Start
+from leeward.daemon.sandboxes.program import LiveProgram, Order
+from leeward.daemon.sandboxes.registry import SANDBOX, Event, Life, Reason, State
+from leeward.daemon.sandboxes.terms import ProgramTerms, SandboxFacts, SandboxTerms, environment_of
+from leeward.daemon.sandboxes.warm import WaitingProgram, has_room
+from leeward.errors import BadRequest, Bug, Busy, LeewardError, ProcessOver, Refused, SessionOver
+from leeward.isolation.cgroup.entry import Usage
+from leeward.spec.job import Job
+from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
+
+if TYPE_CHECKING:
+    from leeward.daemon.pool.sessions import Cancellable
+    from leeward.daemon.run.launch import Exit
+    from leeward.daemon.run.lease import Lease
+    from leeward.daemon.run.live_process import LiveProcess
+    from leeward.daemon.run.live_runner import LiveRunner
+
+#: Kernels of a sandbox at once, including those without a process.
+MOST_KERNELS = 64
+
+#: Names of refused system calls that are reported of a sandbox, at most.
+MOST_NAMES = 64
+
+#: Processes of a sandbox that are remembered after their end, at most.
+REMEMBERED = 64
+
+#: Why a sandbox is over, by what its runner reports when it ends by itself.
+_REASONS = {"it ran out of memory": Reason.MEMORY, "its first process has ended": Reason.EXITED}
+
+
+class LiveSandbox:
+    """
+    *gone* is called once, with reason and detail, if the sandbox ends because its runner was lost. While it is `held`
+    no process may be started. `on_program_end` gets number (0: an interpreter), title and result of each process that
+    ends.
+    """
+
+    costs = "session"
+
+    def __init__(self, reactor: Reactor, facts: SandboxFacts, terms: SandboxTerms,
+                 gone: Callable[[Reason, str], None]) -> None:
+        self._reactor, self.facts, self.terms = reactor, facts, terms
+        self._gone: Callable[[Reason, str], None] | None = gone
+        self.state = State.OPENING
+        self.opened = reactor.now()
+        self._place: LiveRunner | None = None
+        self._programs: dict[int, LiveProgram] = {}
+        self._last = self._last_kernel = 0
+        self._kernels: dict[int, LiveKernel] = {}
+        self._fresh: set[FreshJob] = set()
+        self._used = Usage()
+        self._denied: Counter[str] = Counter()
+        self.held = False
+        self.on_program_end: Callable[[int, str, Result], None] = nothing
+        self._warm = WaitingProgram(reactor)
+        self.files = LiveFiles(reactor, lambda *how: self._here().calls(*how))
+
+    def _happen(self, event: Event) -> None:
+        self.state = after("sandbox", SANDBOX, self.state, event)
+
+    def begin(self, place: LiveRunner) -> None:
+        self._place = place
+        self._happen(Event.OPENED)
+
+    @property
+    def lease(self) -> int:
+        """The number of its runner, by which the broker knows it; Bug or Busy as `_here`."""
+        return self._here().number
+
+    # --- processes ----------------------------------------------------------------
+
+    def start(self, asked: ProgramTerms, over: Callable[[Report], None],
+              fed: Callable[[int], None] | None = None) -> LiveProgram:
+        """
+        Start a program; *over* is called once with its report, later; *fed* when it has read its input or never will,
+        not if this raises or without input. BadRequest if execve(2) can't take it, Busy at the limit on processes,
+        Refused.
+        """
+        here = self._here()
+        self._check_room()
+        number = self._last + 1
+        order = Order(asked.argv, asked.title, asked.cwd, asked.limits.time if asked.timed else None,
+                      asked.limits.output if asked.bounded else None, asked.limits.cuts_output, asked.kept,
+                      asked.size is not None,
+                      asked.cpu_time, self.facts.limits.cpu / 100)
+        env = environment_of(self.terms, self.facts, here.variables, asked)
+        held = None
+        if asked.warm and has_room(self.facts.limits):
+            what = (asked.argv, asked.cwd, tuple(sorted(env.items())))
+            held = self._warm.take(what)
+            over = self._warm.follow(what, partial(self._launch, replace(asked, stdin=b""), env), over)
+        program = LiveProgram(self._reactor, number, order, self.usage, partial(self._over, number, over),
+                          self.terms.degraded)
+        tells = program.output, partial(self._exited, program)
+        try:
+            child, spent = (self._launch(asked, env, *tells), 0.0) if held is None else held.give(*tells)
+        except (BadRequest, Refused):
+            program.drop()
+            raise
+        except LeewardError as error:
+            program.drop()
+            raise Busy(f"the process can't be started: {error}") from error
+        self._last = number
+        self._programs[number] = program
+        program.begin(child, spent)
+        feed = program.feed
+        if (asked.stdin or asked.warm) and feed is not None:
+            feed.write(asked.stdin, fed or nothing, end=not asked.open)
+        return program
+
+    def _launch(self, asked: ProgramTerms, env: Mapping[str, str], output: Callable[[int, bytes], None],
+                exited: Callable[[Exit], None]) -> LiveProcess:
+        child: LiveProcess = self.terms.launch.start(
+            self._here(), asked, {name.encode(): value.encode() for name, value in env.items()}, on_output=output,
+            on_exit=exited)
+        return child
+
+    def _exited(self, program: LiveProgram, how: Exit) -> None:
+        if how.refused:
+            program.complain(how)
+        program.exited(how)
+
+    def _over(self, number: int, over: Callable[[Report], None], report: Report) -> None:
+        ended = [each for each, program in self._programs.items() if program.life is Life.OVER]
+        for each in ended[:-REMEMBERED]:
+            self._programs.pop(each).drop()
+        title = self._programs[number].order.title if number in self._programs else ""
+        in_any_case(partial(over, report), partial(self._report_end, number, title, report))
+
+    def _stir(self) -> None:
+        if self._place is not None:
+            self._place.stir()  # it keeps files of its control groups open, until it has been idle
+
+    def _report_end(self, number: int, title: str, report: Report) -> None:
+        self._stir()
+        if report.result is not None:
+            self._denied.update(report.result.denied)
+        if report.result is not None and State.OPEN is self.state:
+            self.on_program_end(number, title, report.result)
+
+    def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
+        """The callback for an interpreter's report, which also records its end."""
+        return lambda report: in_any_case(partial(done, report), partial(self._report_end, 0, "", report))
+
+    # --- Python -------------------------------------------------------------------
+
+    def _here(self) -> LiveRunner:
+        if self._place is None:
+            raise Bug(f"a process was asked of a sandbox that is {self.state.value}")
+        if self.held:
+            raise Busy("an overlay of the sandbox is being changed")
+        return self._place
+
+    def _check_room(self) -> None:
+        """Check that one more process may run; Busy if not."""
+        running = self.running
+        if running >= self.facts.limits.processes:
+            raise Busy(f"{running} processes run in the sandbox, as many as its limit on processes allows")
+
+    def execute(self, job: Job, done: Callable[[Report], None]) -> FreshJob:
+        """Run *job* in a fresh interpreter; *done* is called once. Busy at the limit on processes, or if it can't start."""
+        self._check_room()
+        fresh = FreshJob(self._reported(done), self._fresh)
+        try:
+            fresh.process = self._here().execute(self._with_env(job), fresh.answer)
+        except LeewardError as error:
+            self._fresh.discard(fresh)
+            raise Busy(f"the interpreter can't be started: {error}") from error
+        return fresh
+
+    def _with_env(self, job: Job) -> Job:
+        return replace(job, env={**self.facts.env, **job.env}) if self.facts.env else job
+
+    def run_in(self, number: int, job: Job, done: Callable[[Report], None]) -> KernelRequest:
+        """Run *job* in the kernel *number*; SessionOver or Busy as `LiveKernel.run`."""
+        self._stir()
+        return self.kernel(number).run(self._with_env(job), self._reported(done))
+
+    def job_started(self, number: int, job: Job, done: Callable[[Report], None], start: JobStart) -> KernelRequest:
+        """Record that the fast path has sent *job* to the kernel *number*."""
+        self._stir()
+        return self.kernel(number).job_started(job, self._reported(done), start)
+
+    def ran(self, number: int, ran: Ran) -> None:
+        """Record that the fast path has sent a job to the kernel *number*, and answered it."""
+        self.kernel(number).ran_fast(ran)
+        result = Result(b"", b"", 0, Outcome.FINISHED, duration=ran.ended - ran.started, cpu_time=ran.cpu_time,
+                        memory_peak=ran.memory_peak)
+        self._report_end(0, "", Report(result=result, answered=True))
+
+    def open_kernel(self) -> int:
+        """Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started."""
+        return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+
+    def fork_kernel(self, number: int) -> int:
+        """
+        Open a kernel, and return its number. It begins with the state of the kernel *number* after all requests that
+        this one has got so far; a reset gives it a fresh process, as any other. SessionOver, or Busy as `open_kernel`
+        and `LiveKernel.run`.
+        """
+        of, limits = self.kernel(number), self.facts.limits
+        begun = False
+
+        def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
+            nonlocal begun
+            if begun:
+                return self._here().kernel(limits, opened, lost)
+            begun = True
+            return of.fork(Job(code=b"", limits=limits),
+                           lambda process, *how: self._here().branch(process, limits, *how), opened, lost)
+
+        return self._add_kernel(start)
+
+    def _add_kernel(self, start: Start) -> int:
+        self._check_room()
+        if len(self._kernels) >= MOST_KERNELS:
+            raise Busy(f"the sandbox has {len(self._kernels)} kernels, all that it may have: close one")
+        try:
+            kernel = LiveKernel(start)
+        except Refused:
+            raise
+        except LeewardError as error:
+            raise Busy(f"the kernel can't be started: {error}") from error
+        self._last_kernel += 1
+        self._kernels[self._last_kernel] = kernel
+        return self._last_kernel
+
+    def kernel(self, number: int) -> LiveKernel:
+        """The kernel *number*; SessionOver if there is none."""
+        kernel = self._kernels.get(number)
+        if kernel is None:
+            raise SessionOver(f"the sandbox has no kernel {number}: it never had, or it was closed")
+        return kernel
+
+    def close_kernel(self, number: int) -> None:
+        self.kernel(number).close()
+        del self._kernels[number]
+
+    def program(self, number: int) -> LiveProgram:
+        """The process *number*; ProcessOver if there is none, or it isn't remembered any more."""
+        program = self._programs.get(number)
+        if program is None:
+            raise ProcessOver(f"the sandbox has no process {number}: it never had, or it ended a while ago")
+        return program
+
+    @property
+    def running(self) -> int:
+        """How many processes that clients started haven't ended."""
+        return len(self._fresh) + sum(kernel.lives for kernel in self._kernels.values()) + sum(
+            program.life is not Life.OVER for program in self._programs.values())
+
+    @property
+    def terminals(self) -> int:
+        """How many terminals there are on which a process may still be."""
+        return 0 if self._place is None else sum(child.terminal for child in self._place.processes.values())
+
+    @property
+    def programs(self) -> list[LiveProgram]:
+        """The processes that run or are remembered, the oldest first."""
+        return list(self._programs.values())
+
+    def carry(self, order: Mapping[str, Any], fds: Sequence[int],
+              answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> Cancellable:
+        """Have a porter do *order*; see run/live.py. LeewardError if it can't be started."""
+        if self._place is None:
+            raise LeewardError("the sandbox is over")
+        return self._place.carry(order, fds, answered, seconds)
+
+    # --- a sandbox without processes, for changes of overlays ---------------------
+
+    @property
+    def present(self) -> int:
+        """How many processes the sandbox has beside its first, whoever started them."""
+        return 0 if self._place is None else len(self._place.processes)
+
+    def hold(self) -> None:
+        """
+        Refuse to start processes until `release`, and end those that commands left in the background, or the sandbox
+        started itself. Busy if it is held already, or does file calls.
+        """
+        if self.held or self.files.calls:
+            raise Busy("file calls are done in the sandbox" if self.files.calls else
+                       "an overlay of the sandbox is being changed")
+        self.held = True
+        in_any_case(self.files.rest, self._warm.drop, *(process.kill for process in
+                                       ([] if self._place is None else list(self._place.processes.values()))))
+
+    def release(self) -> None:
+        self.held = False
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the whole sandbox uses now; 0 if the number isn't known."""
+        return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
+
+    def denied(self) -> Mapping[str, int]:
+        """How often each system call was refused so far, by its name: to programs, and in Python requests that are over."""
+        found = sum((Counter(one.denied()) for one in self._programs.values()), self._denied)
+        return dict(found.most_common(MOST_NAMES))
+
+    def usage(self) -> Usage:
+        """What the whole sandbox has used, so far or up to its end."""
+        if self._place is not None and State.OPEN is self.state:
+            self._used = self._place.usage()
+        return self._used
+
+    # --- its end --------------------------------------------------------------------
+
+    def lost(self, why: str) -> None:
+        """End the sandbox: its runner has ended by itself, and reported *why*."""
+        if State.OVER is self.state:
+            return
+        self._place = None
+        gone, self._gone = self._gone, None
+        reason = _REASONS.get(why, Reason.LOST)
+        # First the registry, which stores the reason: the processes' clients get it.
+        in_any_case(*([partial(gone, reason, why)] if gone is not None else []), partial(self.end, reason, why))
+
+    def end(self, reason: Reason, detail: str = "") -> None:
+        """End the sandbox, and answer every request about its processes. The caller has to end the runner."""
+        if State.OVER is self.state:
+            return
+        self.usage()
+        self._happen(Event.ENDED)
+        self._gone = None
+        outcome = Outcome.OUT_OF_MEMORY if Reason.MEMORY is reason else Outcome.INTERNAL
+        why = f"its sandbox is over: {reason}{f' ({detail})' if detail else ''}"
+        in_any_case(*(partial(program.lost, outcome, why) for program in self._programs.values()),
+                    *(program.drop for program in self._programs.values()), self._programs.clear,
+                    *(kernel.close for kernel in self._kernels.values()), self._kernels.clear,
+                    *(partial(fresh.lost, why) for fresh in list(self._fresh)), self._warm.close, self.files.close)
+
+    def broken(self, error: Exception) -> None:
+        self.lost(f"a bug of the daemon's: {error}")
+
+
+class FreshJob:
+    """
+    A job in a fresh interpreter of a live sandbox, *among* its others until it is answered. *done* is called once with
+    the report, unless whoever sent it ends it by `cancel`.
+    """
+
+    def __init__(self, done: Callable[[Report], None], among: set[FreshJob]) -> None:
+        self._done: Callable[[Report], None] | None = done
+        self._among = among
+        self.process: KernelProcess | None = None
+        among.add(self)
+
+    def answer(self, report: Report) -> None:
+        self._among.discard(self)
+        done, self._done = self._done, None
+        if done is not None:
+            done(report)
+        else:
+            report.close()
+
+    def lost(self, why: str) -> None:
+        """The sandbox is over: report that the job failed."""
+        self.answer(Report(result=Result(b"", b"", EXIT_INTERNAL, Outcome.INTERNAL,
+                                         error=JobError("SandboxOver", why, ""))))
+
+    def cancel(self) -> None:
+        self._done = None
+        if self.process is not None:
+            self.process.kill()

@@ -1,0 +1,48 @@
+"""The lines that `leeward mcp` reads."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+pytestmark = pytest.mark.needs("extra-mcp")
+
+
+class Tools:
+    closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def read(text):
+    """The lines of *text*, and whether the tools were closed after them."""
+    import anyio
+
+    from leeward.apps.faces.mcp.server import BoundedLines
+
+    tools = Tools()
+
+    async def run():
+        found = []
+        async for line in BoundedLines(io.StringIO(text), tools):
+            assert not tools.closed
+            found.append(line)
+        return found, tools.closed
+
+    return anyio.run(run)
+
+
+def test_the_end_of_the_lines_closes_the_sandbox():
+    assert ([], True) == read("")
+    assert (["a\n", "\n", "b"], True) == read("a\n\nb")
+
+
+def test_a_line_is_cut_and_the_next_one_is_read():
+    from leeward.apps.faces.mcp.server import MAX_MESSAGE
+
+    whole = "x" * (MAX_MESSAGE - 1) + "\n"
+    lines, _ = read(whole + "y" * (3 * MAX_MESSAGE) + "\nnext\n" + "z" * (MAX_MESSAGE + 1))
+
+    assert [whole, "y" * MAX_MESSAGE, "next\n", "z" * MAX_MESSAGE] == lines

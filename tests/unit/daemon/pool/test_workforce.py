@@ -1,0 +1,81 @@
+"""Who may arm a runner, and how many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.pool.workforce import Refill
+
+
+@dataclass
+class Arming:
+    """Arms runners with the numbers it is given; None for one that needs none any more."""
+
+    numbers: list[int | None]
+    patient: list[bool] = field(default_factory=list)
+    hurried: list[int] = field(default_factory=list)
+
+    def arm(self, *, patient: bool) -> int | None:
+        self.patient.append(patient)
+        return self.numbers.pop(0)
+
+    def hurry(self, number: int) -> None:
+        self.hurried.append(number)
+
+
+@pytest.fixture
+def reactor() -> Iterator[Reactor]:
+    made = Reactor()
+    yield made
+    made.close()
+
+
+def test_one_at_a_time_while_there_is_a_store(reactor):
+    refill = Refill(reactor, 3, lambda: True)
+    first, second = Arming([1]), Arming([2])
+    refill.want(first)
+    refill.want(second)
+    assert (first.patient, second.patient) == ([True], [])
+    refill.over(1)
+    assert second.patient == [True]
+
+
+def test_a_low_store_arms_a_runner_for_each_processor(reactor):
+    refill = Refill(reactor, 2, lambda: False)
+    workers = [Arming([number]) for number in range(3)]
+    for worker in workers:
+        refill.want(worker)
+    assert [worker.patient for worker in workers] == [[False], [False], []]
+
+
+def test_an_end_is_counted_once(reactor):
+    refill = Refill(reactor, 1, lambda: True)
+    workers = [Arming([number]) for number in range(3)]
+    for worker in workers:
+        refill.want(worker)
+    refill.over(0)
+    refill.over(0)
+    assert [worker.patient for worker in workers] == [[True], [True], []]
+
+
+def test_a_worker_that_needs_no_runner_takes_no_turn(reactor):
+    refill = Refill(reactor, 1, lambda: True)
+    last = Arming([3])
+    for worker in (Arming([1]), Arming([None]), last):
+        refill.want(worker)
+    refill.over(1)
+    assert last.patient == [True]
+
+
+def test_a_stopped_keeper_does_not_delay_other_workers(reactor, monkeypatch):
+    monkeypatch.setattr("leeward.daemon.pool.workforce.PATIENCE_S", 0.0)
+    refill = Refill(reactor, 1, lambda: True)
+    first, second = Arming([1]), Arming([2])
+    refill.want(first)
+    refill.want(second)
+    reactor.run(lambda: bool(second.patient))
+    assert [1] == first.hurried

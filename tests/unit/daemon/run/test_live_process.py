@@ -1,0 +1,135 @@
+"""A process that was killed and doesn't end, as the kernel keeps one that waits for a file system which never answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kit import reactors
+from leeward.daemon.run import live_process as live
+from leeward.daemon.run.beside import Interpreter
+from leeward.daemon.run.launch import Exit
+from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.runner_states import ProcessState
+from leeward.wire import control
+
+
+class Stand:
+    """A process whose group is killed in vain until `answers`, and its house."""
+
+    def __init__(self) -> None:
+        self.reactor = reactors.reactor(reactors.REFERENCE)
+        self.child, self.killed, self.gone = os.fork(), 0, 0
+        if not self.child:
+            signal.pause()
+            os._exit(0)
+        self.answers = False
+        self.ends: list[Exit] = []
+        group: Any = SimpleNamespace(kill=self._kill, remove=lambda: self.answers and bool(self.killed))
+        runner: Any = SimpleNamespace(pid=1, number=1)
+        self.process = LiveProcess(self.reactor, 7, self, runner, group, self._denials(), None, (-1, -1, -1),
+                                   on_output=None, on_exit=self.ends.append)
+
+    def _denials(self) -> Any:
+        return SimpleNamespace(counts=lambda number: {}, remove=lambda number: None)
+
+    def _kill(self) -> None:
+        self.killed += 1
+
+    def process_gone(self, process: LiveProcess) -> None:
+        self.gone += 1
+
+    def escaped(self, process: LiveProcess) -> None:
+        raise AssertionError("nobody walks here")
+
+    def starts(self) -> None:
+        self.process.started(control.Started(7, self.child, 3), os.pidfd_open(self.child))
+
+    def close(self) -> None:
+        os.kill(self.child, signal.SIGKILL)
+        os.waitpid(self.child, 0)
+        self.reactor.close()
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
+    monkeypatch.setattr(live, "STUCK_S", 0.05)
+    stand = Stand()
+    yield stand
+    stand.close()
+
+
+def test_c351_a_process_that_can_not_be_killed_is_reported_all_the_same(stand: Stand) -> None:
+    """Once; what the keeper says later about it is taken, and it is left until its group is empty."""
+    stand.starts()
+    stand.process.kill()
+    assert (1, []) == (stand.killed, stand.ends)
+    stand.reactor.run(lambda: bool(stand.ends))
+
+    [end] = stand.ends
+    assert (None, True) == (end.status, end.stuck)
+    assert "a file system that doesn't answer" in end.reason
+    assert stand.process.state is ProcessState.LEFT
+    stand.process.exited(control.Exited(7, 9))
+    assert not stand.gone
+    stand.answers = True
+    stand.process.kill()
+    stand.reactor.run(lambda: bool(stand.gone))
+    assert [end] == stand.ends
+
+
+def test_c351_a_process_that_its_keeper_never_reports_is_reported_all_the_same(stand: Stand) -> None:
+    """
+    Its folder is in such a file system. It is killed when the keeper reports it after all, and its group isn't given
+    up before.
+    """
+    stand.process.kill()
+    stand.reactor.run(lambda: bool(stand.ends))
+    assert stand.ends[0].stuck
+    stand.answers = True
+    stand.process.kill()
+    for _ in range(3):
+        stand.reactor.turn(0.1)
+    assert not stand.gone
+
+    before = stand.killed
+    stand.starts()
+    assert stand.killed > before
+    stand.reactor.run(lambda: bool(stand.gone))
+    assert 1 == len(stand.ends)
+
+
+def test_a_process_that_ends_when_it_is_killed_is_reported_as_the_kernel_says(stand: Stand) -> None:
+    """The timer doesn't speak then."""
+    stand.starts()
+    stand.process.kill()
+    stand.process.exited(control.Exited(7, 9))
+    stand.answers = True
+    stand.reactor.run(lambda: bool(stand.gone))
+
+    assert [(9, False)] == [(end.status, end.stuck) for end in stand.ends]
+
+
+def test_c351_whoever_has_a_stuck_interpreter_does_not_wait_for_its_group() -> None:
+    """As for a job that is past its time, which is answered then; and it is told once."""
+    told: list[tuple[int | None, str]] = []
+    runner: Any = SimpleNamespace(birth=None, number=7, dispose=lambda: None, listening=False, locked=False)
+    leaf: Any = SimpleNamespace(count_end=lambda spent: None)
+    loop: Any = reactors.reactor(reactors.REFERENCE)
+    terms: Any = None
+    interpreter = Interpreter(loop, runner, leaf, terms, lambda runner: None, lambda layer, why: None)
+    tenant: Any = SimpleNamespace(emptied=lambda status, reason: told.append((status, reason)))
+    interpreter.tenant = tenant
+    interpreter.exited(Exit(9))
+    assert not told
+    interpreter.exited(Exit(None, reason="stuck", stuck=True))
+
+    assert [(None, "stuck")] == told
+    interpreter.emptied()
+    assert 1 == len(told)
+    loop.close()

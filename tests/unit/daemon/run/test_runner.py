@@ -1,0 +1,80 @@
+"""What a runner holds, and when it lets go of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from leeward.daemon.run.runner import Runner
+from leeward.isolation.channel import Channel
+
+
+class Denials:
+    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+        os.close(listener)
+
+    def remove(self, job: int) -> dict[str, int]:
+        return {}
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_killed_runner_has_its_namespaces_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Their descriptors are closed before the signal goes out: the last one would have the daemon take a mount namespace
+    apart.
+    """
+    here, there = Channel.pair()
+    denials: Any = Denials()
+    leaf: Any = None
+    runner = Runner(1, leaf, here, denials, lambda: 0)
+    entrances = tuple(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(3))
+    runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=entrances)
+    runner.pidfd = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    seen: list[tuple[int, list[bool]]] = []
+    monkeypatch.setattr(signal, "pidfd_send_signal",
+                        lambda _fd, number: seen.append((number, [is_open(fd) for fd in entrances])))
+
+    runner.kill()
+    runner.kill()  # harmless
+    runner.dispose()
+    there.close()
+
+    assert [(signal.SIGKILL, [False] * 3)] * 2 == seen
+    assert () == runner.entrances
+
+
+class RestingLeaf:
+    rested = 0
+
+    def rest(self) -> None:
+        self.rested += 1
+
+
+def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
+    """And its entrances, with which processes are put beside its first one."""
+    here, there = Channel.pair()
+    denials: Any = Denials()
+    leaf: Any = RestingLeaf()
+    runner = Runner(1, leaf, here, denials, lambda: 0)
+    runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=(os.open("/dev/null", os.O_RDONLY),))
+    fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(5)]
+    runner.take(1, list(fds))
+    for _ in range(2):
+        runner.rest()
+        assert [True, True, False, False, False] == [is_open(fd) for fd in fds]
+        assert is_open(runner.entrances[0])
+    assert 2 == leaf.rested
+
+    runner.dispose()
+    there.close()
+    assert not any(is_open(fd) for fd in fds)

@@ -1,0 +1,182 @@
+"""A program whose output nobody reads: it waits, and comes to its end all the same when it is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leeward.daemon.loop.reactor import Timer
+from leeward.daemon.run.launch import Exit
+from leeward.daemon.run.report import Report
+from leeward.daemon.sandboxes.program import LiveProgram, Order
+from leeward.daemon.sandboxes.streams import ROOM, STDERR, STDOUT
+from leeward.isolation.cgroup.entry import Usage
+
+
+class Clock:
+    """A reactor, as far as it is used."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        return Timer(seconds, call)
+
+    at = after
+
+    def soon(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class Child:
+    pid, stdin, ends, ended_by_watchdog = 7, -1, 0.0, None
+
+    def __init__(self) -> None:
+        self.paused: set[int] = set()
+        self.killed = 0
+        self.slowed = False
+
+    def pause(self, stream: int) -> None:
+        self.paused.add(stream)
+
+    def gather(self) -> None: ...
+
+    def slow(self) -> None:
+        self.slowed = True
+
+    def resume(self, stream: int) -> None:
+        self.paused.discard(stream)
+
+    def kill(self) -> None:
+        self.killed += 1
+
+    def close_stdin(self) -> None:
+        self.stdin = -1
+
+    def denied(self) -> dict[str, int]:
+        return {}
+
+    def spent(self) -> float:
+        return 0.0
+
+
+def started(output: int | None = None, *, cuts: bool = True, kept: bool = False) -> tuple[LiveProgram, Child]:
+    clock: Any = Clock()
+    reports: list[Report] = []
+    order = Order(("yes",), "yes", "/workspace", None, output, cuts=cuts, kept=kept)
+    program = LiveProgram(clock, 1, order, Usage, reports.append)
+    child: Any = Child()
+    program.begin(child)
+    return program, child
+
+
+def test_a_program_that_writes_more_than_is_read_waits() -> None:
+    """Until somebody reads."""
+    program, child = started()
+    while not child.paused:
+        program.output(STDOUT, b"x" * 4096)
+    assert {1, 2} == child.paused
+    program.read(program.chunks.last)
+    assert not child.paused
+
+
+def test_a_killed_program_is_read_to_its_end_without_a_reader() -> None:
+    """What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept."""
+    program, child = started()
+    while not child.paused:
+        program.output(STDOUT, b"x" * 4096)
+    program.kill()
+    assert (set(), 1) == (child.paused, child.killed)
+    for _ in range(100):
+        program.output(STDOUT, b"x" * 65536)
+    assert not child.paused
+    assert program.chunks.size < ROOM + 8192
+
+
+def test_output_of_a_killed_program_can_be_read_afterwards() -> None:
+    program, _ = started()
+    program.kill()
+    program.output(STDOUT, b"last words")
+    assert [b"last words"] == [chunk.data for chunk in program.read(0)]
+
+
+def test_a_kill_after_the_end_reaches_the_descendants_that_are_left() -> None:
+    """Their group is the process's, and the process is reported as it has ended."""
+    program, child = started()
+    program.exited(Exit(0))
+    assert program.report is not None
+    program.kill()
+    assert 1 == child.killed
+    assert 0 == program.report.result.exit_code
+
+
+# --- more output than its limit ----------------------------------------------------------
+
+
+def _written(program: LiveProgram) -> bytes:
+    found = bytearray()
+    while chunks := program.read(program.chunks._waiting[0].number - 1 if program.chunks._waiting else 0):
+        found += b"".join(chunk.data for chunk in chunks)
+        program.read(chunks[-1].number)
+    return bytes(found)
+
+
+def test_output_in_chunks_goes_on_and_its_end_comes_last() -> None:
+    program, child = started(1000)
+    for number in range(1000):
+        program.output(STDOUT, b"%04d" % number)
+    program.output(STDERR, b"why")
+    program.exited(Exit(0))
+
+    said = _written(program)
+    assert program.report is not None
+    result = program.report.result
+    assert said.startswith(b"000000010002")
+    assert b"\n[3003 bytes left out]\n" in said
+    assert said.endswith(b"0998" b"0999" b"why")
+    assert (0, True, 3003, 0) == (result.exit_code, result.truncated, result.stdout_omitted, result.stderr_omitted)
+    assert (0, True) == (child.killed, child.slowed)
+
+
+def test_a_program_that_is_within_its_limit_is_read_without_pauses() -> None:
+    program, child = started(1000)
+    program.output(STDOUT, b"x" * 400)
+    program.exited(Exit(0))
+
+    assert b"x" * 400 == _written(program)
+    assert not child.slowed
+
+
+def test_a_hard_limit_ends_the_program() -> None:
+    program, child = started(1000, cuts=False)
+    program.output(STDOUT, b"x" * 1001)
+
+    assert (1, b"x" * 1000) == (child.killed, _written(program))
+
+
+@pytest.mark.parametrize("size", [1000, 3_000_000])
+def test_kept_output_is_cut_in_the_middle(size: int) -> None:
+    program, child = started(size, kept=True)
+    reports: list[Report] = []
+    program._over = reports.append
+    for _ in range(4):
+        program.output(STDERR, b"e" * size)
+    program.output(STDOUT, b"end")
+    program.exited(Exit(0))
+
+    result, arena = reports[0].result, reports[0].arena
+    assert result is not None
+    assert (True, 0, True) == (result.truncated, result.stdout_omitted, child.slowed)
+    if arena is None:
+        out, err = result.stdout, result.stderr
+    else:
+        assert arena.stdout
+        assert arena.stderr
+        out, err = (os.pread(arena.fd, length, at) for at, length in (arena.stdout, arena.stderr))
+        arena.close()
+    assert b"end" == out
+    assert len(out) + len(err) - len(b"\n[%d bytes left out]\n" % result.stderr_omitted) <= size
+    assert result.stderr_omitted == 4 * size - err.count(b"e") + 2  # two are in the note

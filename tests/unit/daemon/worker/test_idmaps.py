@@ -1,0 +1,33 @@
+"""Which ids a daemon run by root gives to its workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward.daemon.worker.idmaps import CONTAINER_UID_BASE, WORKER_UID_BASE, first_worker_id
+from leeward.errors import Unsupported
+
+HOST = "         0          0 4294967295\n"
+CONTAINER = "0 100000 65536\n"
+
+
+@pytest.mark.parametrize(("uids", "gids", "workers", "first"), [
+    (HOST, HOST, 1024, WORKER_UID_BASE),
+    (CONTAINER, CONTAINER, 4, CONTAINER_UID_BASE),
+    (CONTAINER, CONTAINER, 584, CONTAINER_UID_BASE),
+    (HOST, CONTAINER, 4, CONTAINER_UID_BASE),
+    ("0 1000 1\n1 100000 65536\n", "0 1000 1\n1 100000 65536\n", 4, CONTAINER_UID_BASE),  # Podman's, of a user
+])
+def test_the_first_free_range_of_ids_is_found(uids: str, gids: str, workers: int, first: int) -> None:
+    assert first == first_worker_id((uids, gids), workers)
+
+
+@pytest.mark.parametrize(("uids", "gids", "workers"), [
+    ("0 1000 1\n", "0 1000 1\n", 1),
+    (CONTAINER, CONTAINER, 585),  # the next one would be one of systemd's dynamic users
+    (CONTAINER, "0 100000 60000\n", 4),
+    ("0 100000 60602\n60602 200000 10000\n", CONTAINER, 4),  # in two pieces
+])
+def test_too_few_ids_are_an_error_with_a_cure(uids: str, gids: str, workers: int) -> None:
+    with pytest.raises(Unsupported, match="start leeward as another user than root"):
+        first_worker_id((uids, gids), workers)

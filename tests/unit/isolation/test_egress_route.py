@@ -1,0 +1,82 @@
+"""The sandbox's side of egress: which listeners, which routes, in which order."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+
+from leeward._native.steps import Call
+from leeward.errors import BadRequest
+from leeward.isolation import egress_route
+from leeward.wire.control import MAX_FDS
+
+
+def test_the_ports_are_those_of_the_policy_and_two_more() -> None:
+    made = egress_route.plan([443, 80, 53, 443])
+
+    assert (53, 3128, 80, 443) == made.ports
+    assert made.listeners == len(made.routes) * 5
+
+
+@pytest.mark.parametrize(("ports", "said"), [
+    (range(1000, 1009), "9 ports"), ([0], "1 to 65535"), ([65536], "1 to 65535"), ([-1], "1 to 65535"),
+])
+def test_too_many_or_malformed_ports_are_refused(ports: list[int], said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        egress_route.plan(ports)
+
+
+def test_without_the_route_the_proxy_is_alone() -> None:
+    """With a name server, both for IPv4, and without a step of rtnetlink's."""
+    made = egress_route.plan([443, 8443], routed=False)
+    steps, cells = egress_route.steps(made)
+
+    assert ((53, 3128), (), 1, 3) == (made.ports, made.routes, made.families, made.listeners)
+    assert ["listener 53", "listener 53", "listener 3128"] == [cell.name for cell in cells]
+    assert {Call.SOCKET, Call.BIND, Call.LISTEN} == {step.call for step in steps}
+    assert {socket.AF_INET} == {step.arguments[0] for step in steps if Call.SOCKET is step.call}
+
+
+def test_programs_are_told_of_the_proxy_in_both_cases() -> None:
+    """curl reads http_proxy in lower case alone, others HTTP_PROXY; what is of the sandbox itself goes by none."""
+    told = dict(egress_route.PROXY_VARIABLES)
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        assert told[name] == told[name.upper()]
+    assert "http://127.0.0.1:3128" == told["https_proxy"]
+    assert {"localhost", "127.0.0.1"} < set(told["no_proxy"].split(","))
+
+
+def test_all_that_a_keeper_sends_fits_beside_one_message() -> None:
+    """Its devpts, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be."""
+    from leeward.spec.machine import SIZED
+
+    most = egress_route.plan(range(1000, 1000 + egress_route.MOST_PORTS))
+    assert 1 + len(SIZED) + max(most.listeners, 2 * (2 + egress_route.MOST_PORTS + 1)) <= MAX_FDS
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_route_says_that_every_address_is_local(family: int) -> None:
+    """As the kernel would read it: everything, in the table of local addresses, by `lo`."""
+    read = rtmsg(egress_route.route(family))
+    read.decode()
+
+    assert (family, 0, 255, 2) == (read["family"], read["dst_len"], read["table"], read["type"])
+    assert 1 == read.get_attr("RTA_OIF")
+    assert read.get_attr("RTA_DST") is None
+
+
+def test_every_family_has_its_route_and_then_its_listeners() -> None:
+    """One for DNS over UDP, then the ports' in order; each is bound before it listens, none shares its port."""
+    made = egress_route.plan([80])
+    steps, cells = egress_route.steps(made)
+
+    assert made.listeners == len(cells)
+    assert ["listener 53", "listener 53", "listener 3128", "listener 80"] == [cell.name for cell in cells[:4]]
+    calls = [step.call for step in steps]
+    assert [Call.SOCKET, Call.WRITE, Call.READ, Call.CLOSE] == calls[:4]
+    assert len(made.routes) * 3 == calls.count(Call.LISTEN)
+    options = [step.arguments[1:3] for step in steps if Call.SETSOCKOPT is step.call]
+    assert options == [(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)] * (len(cells) // 2 if len(made.routes) > 1 else 0)
