@@ -66,7 +66,8 @@ def _fill(source: str, entries: list[str], target: str, names: list[list[str]]) 
     """Mount the entries of the folder *source* in *target*, except *names*."""
     for entry in entries:
         inner = [name[1:] for name in names if fnmatchcase(entry, name[0])]
-        if [] in inner and ([f"!{entry}"] not in names or os.path.isdir(f"{source}/{entry}")):
+        shown = any(name[0].startswith("!") and fnmatchcase(entry, name[0][1:]) for name in names)
+        if [] in inner and (not shown or os.path.isdir(f"{source}/{entry}")):
             continue
         try:
             _show(f"{source}/{entry}", f"{target}/{entry}", inner)

@@ -107,8 +107,9 @@ def is_deep(folder: Folder, scratch: Sequence[str]) -> bool:
     return not any(within(folder.target, target) for target in scratch)
 
 
-#: Names that are hidden at any depth, as globs.
-SECRET_FILES = (".env", ".env.*", ".envrc", "*.env")
+#: Names that are hidden at any depth, as globs: also copies that editors and people make beside the file.
+SECRET_FILES = (".env", ".env.*", ".env[~_-]*", ".envrc", *(f"*.{case}{end}" for case in ("env", "ENV", "Env") for end in (
+    "", ".*", "~")))
 
-#: Files whose names match one of these, and that are shown: they say which variables there are, without the values.
+#: Files whose names end so are shown: they say which variables there are, without the values.
 EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist")

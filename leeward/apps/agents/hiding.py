@@ -139,7 +139,7 @@ class FileRules:
 
     def excluding(self, names: Sequence[str], folder: bool, link: bool = False) -> tuple[FilePattern, ...]:
         """The patterns of `exclude` that match this path itself; a link may lead to a folder."""
-        example = names[-1] in EXAMPLES and not folder
+        example = names[-1].endswith(EXAMPLES) and not folder
         return tuple(each for each in self.exclude if each.fits(names, folder or link) and not (each.ours and example))
 
     def includes(self, names: Sequence[str], folder: bool) -> bool:

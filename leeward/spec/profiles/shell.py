@@ -25,8 +25,8 @@ PASSED = ("PATH", "HOME", "USER", "TERM", "LANG", "LC_*", "SHELL", "EDITOR", "VI
 #: Variables of jobs that are left out: they name a user and a home that don't exist in this sandbox.
 _NOT_SET = ("HOME", "USER", "LOGNAME")
 
-#: What is hidden in the current folder. A name after a "!" is a file that is shown though another name fits it.
-SECRETS_HERE = (*SECRET_FILES, *(f"!{each}" for each in EXAMPLES))
+#: What is hidden in the current folder. A pattern after a "!" is of files that are shown though another one fits them.
+SECRETS_HERE = (*SECRET_FILES, *(f"!*{each}" for each in EXAMPLES))
 #: What is hidden in the caller's home folder. A name may be a pattern; what isn't there yet is hidden as well.
 SECRETS = (
     # keys, and programs that sign with them

@@ -84,6 +84,18 @@ def test_an_included_path_is_shown_even_if_it_is_excluded(path, hidden):
     assert hidden == rules.hides(path)
 
 
+@pytest.mark.parametrize("name", [".ENV", ".Env", ".env~", "x.env.bak", ".env-prod", ".env_local", "prod.ENV", "x.env~",
+                                  ".envrc", "..env.swp", ".env.example.bak", ".env.example~"])
+def test_copies_and_other_spellings_are_hidden_as_well(name):
+    assert rules_of((), ()).hides(name)
+    assert rules_of((), ()).hides(f"x/{name}")
+
+
+@pytest.mark.parametrize("name", ["web.env.example", "environment", ".envoy.yaml", "env.py", ".environment", "my.envelope"])
+def test_other_names_that_begin_so_are_shown(name):
+    assert not rules_of((), ()).hides(name)
+
+
 @pytest.mark.parametrize("name", [".env.example", ".env.sample", ".env.template", ".env.dist"])
 def test_an_example_is_shown_unless_the_settings_exclude_it(name):
     for path in (name, f"x/{name}"):

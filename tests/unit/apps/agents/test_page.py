@@ -56,5 +56,6 @@ def test_an_entry_of_the_page_is_bad(entry):
 
 
 def test_the_page_names_the_hidden_patterns():
-    assert "`.env`, `.env.*`, `.envrc` and `*.env` are hidden" in PAGE
-    assert {".env", ".env.*", ".envrc", "*.env"} == set(SECRET_FILES)
+    assert "`.env`, `.env.*`, `.env[~_-]*`, `.envrc`, `*.env`, `*.env.*` and `*.env~` are hidden" in PAGE
+    assert {".env", ".env.*", ".env[~_-]*", ".envrc", "*.env", "*.env.*", "*.env~"} == {
+        each.replace("ENV", "env").replace("Env", "env") for each in SECRET_FILES}  # the page says so of other spellings
