@@ -111,14 +111,14 @@ class _Known:
     def find_spec(cls, name: str, path: object = None, target: object = None) -> object:
         if not name.startswith(("leeward.approvals", "leeward.integrations")):
             return None
-        from importlib.util import find_spec, spec_from_loader
+        from importlib.util import find_spec, spec_from_loader  # most processes never come here
 
         name_now = name.replace("leeward.", "leeward.apps.", 1)
         return None if find_spec(name_now) is None else spec_from_loader(name, cls(name_now))  # type: ignore[arg-type]
 
     def create_module(self, spec: object) -> object:
         """The one module, which is imported by its own name."""
-        from importlib import import_module
+        from importlib import import_module  # as above
 
         module = import_module(self._name)
         self._spec = module.__spec__

@@ -34,7 +34,7 @@ Runs in:   anywhere; pure. `dataclass` gives the fields their names.
 def shapes(text: str) -> set[tuple[bool, str]]:
     """The shapes of the classes in the module *text* that leeward's `dataclass` decorates, and whether each is frozen."""
     found: set[tuple[bool, str]] = set()
-    if re.search(r"^from leeward(\.dataclass)? import .*\bdataclass\b", text, re.MULTILINE) is None:
+    if re.search(r"^from leeward(\.base\.dataclass)? import .*\bdataclass\b", text, re.MULTILINE) is None:
         return found
     for kind in ast.walk(ast.parse(text)):
         for made in kind.decorator_list if isinstance(kind, ast.ClassDef) else ():

@@ -48,8 +48,8 @@ def test_a_jobs_own_forks_run_them_too(tmp_path: Path, library: None) -> None:
     program = f"""
 import os, sys
 sys.path.insert(0, {str(tmp_path)!r})
-from leeward.inside import fresh
-with fresh.recorded():
+from leeward.inside import reseeding
+with reseeding.recorded():
     import hooking
 pid = os.fork()
 if 0 == pid:
