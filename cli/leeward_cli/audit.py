@@ -23,7 +23,7 @@ from leeward.errors import BadRequest, quoted
 from leeward_cli.click_options import JSON_LINES
 from leeward_cli.terminal_rows import plain
 
-_FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/apps/audit of the state folder.")
+_FOLDER = click.option("--folder", metavar="DIR", help="Where the record is; else leeward/audit of the state folder.")
 
 
 @click.group()

@@ -273,7 +273,7 @@ def test_a_folder_and_limits_are_the_callers(daemon: LiveDaemon, tmp_path: Path,
     with_client(limited, daemon, "--workdir", str(tmp_path), "--timeout", "1")
     state = tmp_path_factory.mktemp("state")
     with_client(overlaid, daemon, "--workdir", str(tmp_path), "--overlay", XDG_STATE_HOME=str(state))
-    kept, = (state / "leeward/apps/agents/kept").iterdir()
+    kept, = (state / "leeward/agents/kept").iterdir()
     assert "made\0" == (kept / "deleted").read_text()
 
 

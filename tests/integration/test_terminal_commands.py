@@ -152,7 +152,7 @@ def test_changes_in_a_copy_are_kept_at_the_end(daemon: LiveDaemon, tmp_path: Pat
             shell.send_signal(end)
         _, said = shell.communicate(code, timeout=PATIENCE)
     assert status == shell.returncode
-    folder, = (state / "leeward/apps/agents/kept").iterdir()
+    folder, = (state / "leeward/agents/kept").iterdir()
     assert f"2 changes are not applied, but kept in {folder}" in said
     assert "new\n" == (folder / "files/made").read_text()
     assert "old\0" == (folder / "deleted").read_text()

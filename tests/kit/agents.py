@@ -61,7 +61,7 @@ class AgentHome:
 
     def left(self) -> list[Path]:
         """Return the files of the registry."""
-        return sorted((self.path / "state").glob("leeward/apps/agents/instances/*.json"))
+        return sorted((self.path / "state").glob("leeward/agents/instances/*.json"))
 
     def gone(self) -> None:
         """Wait until the daemon has no sandbox, and nothing that belonged to one is left."""
