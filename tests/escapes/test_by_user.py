@@ -48,7 +48,7 @@ def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     Makes sandboxes of two workers, as an ordinary user's daemon has them, where all jobs get GRANTED watches: without
     controllers, and as if the best driver of this machine counted memory.
     """
-    monkeypatch.setattr(confinement.watches, "granted", lambda: GRANTED)
+    monkeypatch.setattr(confinement.rlimits, "granted_watches", lambda: GRANTED)
     monkeypatch.setattr(confinement, "of_one_user", lambda: True)
     with contextlib.ExitStack() as stack:
         def make(*locks: str, whole: bool = False) -> Box:
