@@ -82,7 +82,7 @@ def parse_port(text: str) -> int:
 
 
 def split_port(text: str) -> tuple[str, int]:
-    """Host and port of "host[:port]" or "[address][:port]", 0 without one; InvalidHost if that is ambiguous."""
+    """Host and port of `host[:port]` or `[address][:port]`, 0 without one; InvalidHost if that is ambiguous."""
     if text.startswith("["):
         host, bracket, rest = text.partition("]")
         if not bracket:

@@ -108,7 +108,7 @@ test('frames come in whatever pieces', () => {
 const NOT_OURS = /^a memory file that|1\.0$|0\.0, 1\]$/;
 
 test('the replies of the conformance file', () => {
-  const { replies } = JSON.parse(fs.readFileSync(path.join(__dirname, '../../../tests/conformance/frames.json'), 'utf8'));
+  const { replies } = JSON.parse(fs.readFileSync(path.join(__dirname, '../../../../tests/conformance/frames.json'), 'utf8'));
   const bytes = (parts) => Buffer.concat(parts.map((part) => (Array.isArray(part) ? Buffer.from(part[0].repeat(part[1]), 'hex') : Buffer.from(part, 'hex'))));
   let tried = 0;
   for (const one of replies) {
