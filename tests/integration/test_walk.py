@@ -28,7 +28,7 @@ def test_the_calls_are_those_of_the_drawing(monkeypatch: pytest.MonkeyPatch) -> 
     go_on = FrameWriter.go_on
 
     def noted(errand: FrameWriter) -> bool:
-        stack, frame = [("run", "FrameWriter.go_on")], sys._getframe(1)
+        stack, frame = [("daemon.run", "FrameWriter.go_on")], sys._getframe(1)
         while "Operations.serve" != stack[-1][1] and frame.f_back is not None:
             owner = type(frame.f_locals["self"])
             stack.append((owner.__module__.removeprefix("leeward.").rpartition(".")[0],
