@@ -15,6 +15,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from leeward.errors import SHORT
+
 _PEER = struct.Struct("=iII")
 #: socket(7); the socket module doesn't have its name.
 _SO_PEERPIDFD = 77
@@ -31,18 +33,22 @@ def credentials(connected: Any) -> tuple[int, int, int]:
 def said_of_peer(connected: Any, pid: int, about: Callable[[int], bool]) -> bool:
     """
     What *about* says of *pid*, the peer's; False if that can't be found out, and if the peer has ended: while a process
-    lives no other one has its pid, so what was read is about it.
+    lives no other one has its pid, so what was read is about it. OSError with one of SHORT if no descriptor is left to look.
     """
     try:
         process = _process(connected, pid)
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORT:
+            raise
         return False
     try:
         said = about(pid)
         alive = select.poll()
         alive.register(process, select.POLLIN)
         return said and not alive.poll(0)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in SHORT:
+            raise
         return False
     finally:
         os.close(process)

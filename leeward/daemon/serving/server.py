@@ -58,6 +58,18 @@ def no_place(key: PoolKey) -> Branch:
     raise BadRequest(f"this daemon has no {key.name}")
 
 
+def _own_sandboxes(sock: socket.socket, pid: int) -> tuple[str, str] | None:
+    """
+    Why a process of the daemon's own user isn't served: it is in one of the daemon's sandboxes, and has connected by a name
+    of the socket that came into a shown folder later. Who has this socket commands the locks.
+    """
+    try:
+        outside = said_of_peer(sock, pid, is_outside)
+    except OSError:
+        return "busy", "no descriptor is left to look at the client's process"
+    return None if outside else ("forbidden", "this daemon serves no process of its own sandboxes, nor one that has ended")
+
+
 class Server:
     """
     Serves clients on a listening socket, or on sockets that it is given. *place* returns what serves requests for
@@ -146,9 +158,8 @@ class Server:
             members = "" if self.group is None else f", members of group {self.group}"
             self._turn_away(client, "forbidden",
                             f"this daemon serves user {self.uid}{members} and root, not user {uid}")
-        elif uid == self.uid and not said_of_peer(sock, pid, is_outside):
-            # By a name of the socket that came into a shown folder later; who has this socket commands the locks.
-            self._turn_away(client, "forbidden", "this daemon serves no process of its own sandboxes, nor one that has ended")
+        elif uid == self.uid and (refusal := _own_sandboxes(sock, pid)):
+            self._turn_away(client, *refusal)
         elif self._all_its_own(uid):
             self._refuse(client)
         elif not self._admit(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -50,6 +51,15 @@ def test_a_peer_of_which_nothing_can_be_found_out_is_refused(pair, error):
         raise error
 
     assert not said_of_peer(pair[0], os.getpid(), about)
+
+
+def test_a_peer_isnt_judged_without_a_descriptor(pair):
+    """The caller says that it may come again."""
+    def about(pid: int) -> bool:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with pytest.raises(OSError, match="too many"):
+        said_of_peer(pair[0], os.getpid(), about)
 
 
 def test_a_peer_that_has_ended_is_refused(tmp_path: Path):

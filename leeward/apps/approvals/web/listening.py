@@ -274,8 +274,11 @@ def is_hosts(connected: Any) -> bool:
     peer about which that can't be found out isn't one: it has ended, or its namespaces can't be seen from here.
     """
     pid, uid, _ = credentials(connected)
-    return uid == os.geteuid() and pid > 0 and said_of_peer(
-        connected, pid, lambda peer: shares_namespaces(peer, "pid", "net"))
+    try:
+        return uid == os.geteuid() and pid > 0 and said_of_peer(
+            connected, pid, lambda peer: shares_namespaces(peer, "pid", "net"))
+    except OSError:
+        return False  # no descriptor is left to look at it
 
 
 #: <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>; the socket module doesn't have these names.
