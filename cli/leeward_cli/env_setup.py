@@ -10,6 +10,7 @@ Source:    pip's documents on configuration; PEP 503 and PEP 691, the index's pa
 from __future__ import annotations
 
 import html.parser
+import http.client
 import json
 import os
 import socket
@@ -122,7 +123,7 @@ def look(url: str, cert: str) -> PackageIndex:
         if error.code not in (403, 404):
             raise BadRequest(f"the index answers {page!r} with status {error.code}") from None
         links, base = [], page  # a mirror that hasn't that project: its files are taken to be its own
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError, http.client.HTTPException) as error:
         untrusted = isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
         raise BadRequest(f"the index {url!r} " + (
             "has a certificate that isn't trusted; pip's `cert` names a file with its authority" if untrusted else
@@ -143,8 +144,10 @@ def links_of(page: bytes, kind: str) -> list[str]:
     if len(page) > MOST_PAGE:
         raise ValueError("too large")
     if kind.endswith("json"):
-        files = json.loads(page)["files"] if isinstance(json.loads(page), dict) else []
-        return [each["url"] for each in files if isinstance(each, dict) and isinstance(each.get("url"), str)]
+        table = json.loads(page)
+        files = table.get("files") if isinstance(table, dict) else None
+        return [each["url"] for each in files if isinstance(each, dict) and isinstance(each.get("url"), str)] if isinstance(
+            files, list) else []
     links: list[str] = []
 
     class Anchors(html.parser.HTMLParser):
@@ -190,7 +193,10 @@ def with_policy(text: str, index: PackageIndex) -> str:
     Raises:
         BadRequest: it has one of these already.
     """
-    has: dict[str, Any] = tomllib.loads(text)
+    try:
+        has: dict[str, Any] = tomllib.loads(text)
+    except (ValueError, RecursionError):
+        raise BadRequest("the configuration is no TOML; `leeward daemon run --print-config` says where") from None
     if has.get("environments_egress"):
         raise BadRequest(f"environments_egress is {has['environments_egress']!r} already; nothing was written")
     if POLICY in has.get("egress", {}):
@@ -214,7 +220,7 @@ def write(path: str, index: PackageIndex) -> None:
     """
     if os.path.islink(path):
         raise BadRequest(f"{path!r} is a symbolic link; name the file itself by --config")
-    old = Path(path).read_text(encoding="utf-8") if os.path.exists(path) else ""
+    old = Path(path).read_text(encoding="utf-8", errors="surrogateescape") if os.path.exists(path) else ""
     text = with_policy(old, index)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fd, made = tempfile.mkstemp(prefix=".leeward-", suffix=".toml", dir=os.path.dirname(path))

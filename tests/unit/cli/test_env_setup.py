@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,7 @@ def test_an_index_says_from_where_its_files_come(pages) -> None:
 
 @pytest.mark.parametrize(("status", "kind", "body", "why"), [
     (500, "text/html", b"", "status 500"), (200, "application/json", b"{", "doesn't answer"),
+    (200, "application/json", b"[" * 100_000, "doesn't answer"),
     (200, "application/json", b"[]", None), (200, "application/json", b'{"files": {}}', None),
     (200, "application/json", MANY, "21 hosts"),
     (200, "text/html", b"<a href=x>" * (2 << 20), "doesn't answer")])
@@ -89,6 +91,26 @@ def test_what_can_be_no_index_is_refused(url: str) -> None:
 def test_nobody_listens() -> None:
     with pytest.raises(BadRequest, match="doesn't answer"):
         look("http://127.0.0.1:9/simple", "")
+
+
+def test_a_server_that_speaks_no_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def answer() -> None:
+            with server.accept()[0] as made:
+                made.recv(4096)
+                made.sendall(b"SSH-2.0-x\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(BadRequest, match="doesn't answer"):
+            look(f"http://127.0.0.1:{server.getsockname()[1]}/", "")
+        thread.join()
+
+
+@pytest.mark.parametrize("text", ["[", "a = " + "[" * 5000, "x = \udcff"])
+def test_a_configuration_that_is_no_toml_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest, match="no TOML"):
+        with_policy(text, PUBLIC)
 
 
 def test_links_of_a_page_without_files() -> None:
