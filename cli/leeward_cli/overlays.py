@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from typing import Any
 
 import click
 
@@ -33,8 +34,12 @@ def diff(socket: str | None, target: str, as_json: bool, name: str) -> None:
     with attached(name, socket) as box, Progress("comparing"):
         found = box.diff(target)
     for change in found:
-        click.echo(json.dumps({each.name: getattr(change, each.name) for each in fields(change)}) if as_json
-                   else line(change))
+        click.echo(json.dumps(row_of(change)) if as_json else line(change))
+
+
+def row_of(change: FolderChange) -> dict[str, Any]:
+    """A change for JSON."""
+    return {each.name: getattr(change, each.name) for each in fields(change)}
 
 
 @click.command()

@@ -17,7 +17,7 @@ import click
 
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
-from leeward.errors import DaemonError, RequestRejected
+from leeward.errors import DaemonError
 from leeward.spec.sizes import size_text
 from leeward_cli.click_options import JSON, JSON_LINES, RAW, SOCKET, TERMINAL
 from leeward_cli.messages import complain
@@ -86,14 +86,6 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-#: The greatest number of bytes of the options. The environment of a process has less than a tenth of that.
-MOST = 16 << 20
-#: The options of `Sandbox` that are accepted. The socket is an option of the command.
-KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
-                   "env", "idle", "lifetime", "metadata", "memory", "processes",
-                   "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
-
-
 @click.group()
 def sandbox() -> None:
     """Open, list and end live sandboxes."""
@@ -105,55 +97,24 @@ def sandbox() -> None:
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="Shown by list and info.")
 @click.option("--json", "by_json", is_flag=True,
               help="For programs: read the options from standard input, as one JSON object, and print one.")
-def new(socket: str | None, by_json: bool, **options: Any) -> int | None:
+@click.option("--stay", is_flag=True, help="With --json: hold the sandbox, and answer requests, a line each, until"
+                                           " standard input ends.")
+def new(socket: str | None, by_json: bool, stay: bool, **options: Any) -> int | None:
     """Open a sandbox, and print its id. The sandbox stays until it is killed, or was idle for too long."""
     if by_json:
         if _given(options):
             raise click.UsageError("with --json all options except --socket are read from standard input")
+        from leeward_cli import for_programs  # people don't need it
 
-        return open_by_json(socket)
+        return for_programs.stay(socket) if stay else for_programs.open_by_json(socket)
+    if stay:
+        raise click.UsageError("--stay needs --json")
     click.echo(opened(socket, _given(options), held=False).detach())
     return None
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, {}, (), False)}
-
-
-def open_by_json(socket: str | None) -> int:
-    """
-    Open a sandbox for a program in another language that can't send descriptors, by the options on standard input, one
-    JSON object; print one with its id or the reason of the failure.
-
-    The program opens the folders itself, with its own rights, and this child of its inherits the descriptors: mounts
-    name them as /proc/self/fd/N. The options are trusted as a command line is, since the parent has the same rights.
-    They aren't arguments, which every user of the host can read.
-    """
-    try:
-        print(json.dumps({"sandbox": Sandbox(socket=socket, **_options_in(sys.stdin.buffer.read(MOST + 1))).detach()}))
-    except DaemonError as error:
-        more = ("reason", "when", "limit", "retry_after")
-        about = {name: value for name in more if (value := getattr(error, name, None))}
-        print(json.dumps({"error": {"type": type(error).__name__, "message": str(error),
-                                    "may_have_run": error.may_have_run, **about}}))
-        return 1
-    return 0
-
-
-def _options_in(data: bytes) -> dict[str, Any]:
-    """The options in *data*, JSON; RequestRejected if it isn't an object with options of KNOWN."""
-    try:
-        if len(data) > MOST:
-            raise ValueError(f"more than {MOST} bytes")
-        options = json.loads(data)
-        if not isinstance(options, dict):
-            raise ValueError("not a JSON object")
-        for name in options.keys() - KNOWN:
-            raise ValueError(f"there is no option {name!r:.40}; there are {', '.join(sorted(KNOWN))}")
-        options["mounts"] = [Mount(**mount) for mount in options.get("mounts", [])]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise RequestRejected(f"the options on standard input are wrong: {error}") from None
-    return options
 
 
 @sandbox.command("list")

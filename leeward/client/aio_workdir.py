@@ -50,9 +50,9 @@ class AsyncWorkdirSandbox:
         self._work._check()
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **options))
 
-    async def exec(self, command: str, args: Iterable[str] = ()) -> Result:
+    async def exec(self, command: str, args: Iterable[str] = (), *, background: bool = False) -> Result:
         """Run a command and wait for its end, as `WorkdirSandbox.exec` does."""
-        return await self._do(self._work.exec, command, args)
+        return await self._do(self._work.exec, command, args, background=background)
 
     async def exec_js(self, code: str) -> Result:
         """Run JavaScript, as `WorkdirSandbox.exec_js` does."""

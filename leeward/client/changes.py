@@ -14,6 +14,7 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from msgpack import Unpacker
 from leeward.base.dataclass import dataclass
 from leeward.client.host_paths import beneath
 from leeward.errors import BadReply, Stale
+from leeward.spec.folders import FILE_CLOCK
 
 #: Files above this many bytes are called large.
 LARGE = 50 << 20
@@ -30,6 +32,8 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 #: Errors of a path that counts as absent. ENAMETOOLONG is the error of a path that can only be made folder by folder.
 _NOT_SEEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.ENAMETOOLONG)
+#: Seconds to wait at most until the clock of file systems advances. It takes longer only if the clock was set back.
+_TICKS_S = 0.05
 _KINDS = ("file", "folder", "link", "gone", "special")
 
 
@@ -107,6 +111,18 @@ def entries(data: bytes | memoryview) -> list[UpperRow]:
                 or not (one.digest is None or (type(one.digest) is bytes and len(one.digest) == 32)):
             raise BadReply("the list of changes can't be read: a row isn't valid")
     return found
+
+
+def next_tick() -> None:
+    """
+    Wait until the clock of file systems, which advances in ticks, has passed the present time, so that all that was
+    written before this call has an older ctime than all that is written after it. Takes some milliseconds.
+
+    It isn't enough to wait for the next tick: a ctime may be finer than that clock (multigrain timestamps, Linux 6.13).
+    """
+    before, end = time.time_ns(), time.monotonic() + _TICKS_S
+    while time.clock_gettime_ns(FILE_CLOCK) <= before and time.monotonic() < end:
+        time.sleep(0.0005)
 
 
 class _Bytes:

@@ -78,7 +78,7 @@ class OpenFolders:
     def __init__(self, mounts: Iterable[Mount]) -> None:
         mounts = tuple(mounts)
         if any(mount.overlay for mount in mounts):
-            from leeward.client.overlay import next_tick
+            from leeward.client.changes import next_tick
 
             next_tick()
         self.descriptors: list[int] = []

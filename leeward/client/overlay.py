@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from leeward.client.changes import Changes, FolderChange, HostFolder, UpperRow, 
 from leeward.client.conversation import checked
 from leeward.client.host_paths import end_sparse, write_sparse
 from leeward.errors import BadReply, RequestRejected, Stale
-from leeward.spec.folders import FILE_CLOCK
 from leeward.wire.sandbox_replies import answer
 
 if TYPE_CHECKING:
@@ -24,21 +22,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a file that one request returns at most; see crossing/walk.py.
 _PIECE = 16 << 20
-#: Seconds to wait at most until the clock of file systems advances. It takes longer only if the clock was set back.
-_TICKS_S = 0.05
 _NUMBERS = ("device", "inode", "since")
-
-
-def next_tick() -> None:
-    """
-    Wait until the clock of file systems, which advances in ticks, has passed the present time, so that all that was
-    written before this call has an older ctime than all that is written after it. Takes some milliseconds.
-
-    It isn't enough to wait for the next tick: a ctime may be finer than that clock (multigrain timestamps, Linux 6.13).
-    """
-    before, end = time.time_ns(), time.monotonic() + _TICKS_S
-    while time.clock_gettime_ns(FILE_CLOCK) <= before and time.monotonic() < end:
-        time.sleep(0.0005)
 
 
 class Overlay:

@@ -194,6 +194,7 @@ class Sandbox(OverlayCalls):
             cpu_time (float): processor seconds of the program and its descendants; then `timed_out`, with limit `cpu`.
             clean (bool): pass on only PATH of the sandbox's environment variables; *env* is added.
             warm (bool): the daemon may start such a program in advance, since it reads all of stdin first. Not `start`.
+            ends_children (bool): kill what the program leaves running, before its result is there.
 
         Returns:
             How the program ended: exit code 127 for a missing program and 126 for a file that can't be run, with a line

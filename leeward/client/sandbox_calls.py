@@ -83,6 +83,7 @@ class StartOptions(TerminalOptions, total=False):
     cpu_time: float | None
     clean: bool
     warm: bool
+    ends_children: bool
 
 
 class CodeOptions(TurnOptions, total=False):
@@ -143,7 +144,7 @@ def program_fields(what: Sequence[str] | str, **options: Unpack[StartOptions]) -
     common = execute_fields(None, stdin=given.get("stdin") or b"", **{
         name: given[name] for name in ("env", "timeout", "output", "overflow") if name in given})
     more = {**{name: given.get(name) for name in ("cwd", "title", "cpu_time")},
-            **{name: given.get(name) or None for name in ("clean", "warm")}}
+            **{name: given.get(name) or None for name in ("clean", "warm", "ends_children")}}
     return {"shell" if isinstance(what, str) else "argv": what if isinstance(what, str) else list(what), **common,
             **{name: value for name, value in more.items() if value is not None}}
 

@@ -89,7 +89,8 @@ class WorkdirSandbox:
         egress: the name of an egress policy in the daemon's configuration. With fetch_policy the default is "network",
             a policy that exists if the operator has set `allow_network`.
         overlay: commands work on a copy of the folder, and `diff` lists what they have changed.
-        compare: read all of the folder before the first call, so that `diff` can list what has changed since.
+        compare: read all of the folder before the first call, so that `diff` knows the content of each file; by default
+            only names, sizes and times, by which it may list a file that was written anew with the same content.
         protect: nothing writes what programs on the host run at once, such as `.git/config`, `.mcp.json` or `.envrc`:
             docs/workdir.md.
         socket: path of the daemon's socket; as for Client.
@@ -129,10 +130,10 @@ class WorkdirSandbox:
         self._tools: tuple[str, ...] | None = None
         self._lock = threading.Lock()
         self._before: BeforeFirstCall | None = None
-        if compare:
+        if not overlay:
             from leeward.client.folder_state import BeforeFirstCall
 
-            self._before = BeforeFirstCall()
+            self._before = BeforeFirstCall(lazy=not compare)
         for mount in mounts:
             _open(mount.source, os.O_PATH, close=True)
         self._folder = _open(self._path, os.O_PATH | os.O_DIRECTORY)
@@ -140,13 +141,14 @@ class WorkdirSandbox:
 
     # --- commands -------------------------------------------------------------------
 
-    def exec(self, command: str, args: Iterable[str] = ()) -> Result:
+    def exec(self, command: str, args: Iterable[str] = (), *, background: bool = False) -> Result:
         """
         Run a command and wait for its end, in a process of its own, without a shell and with empty standard input.
 
         Args:
             command: one of `available_tools`. For a line of shell use `exec("sh", ["-c", line])`.
             args: the command's arguments.
+            background: let what the command leaves running run on. By default it is killed before this call returns.
 
         Raises:
             CommandNotFound: *command* isn't one of the tools, or this host doesn't have it.
@@ -161,7 +163,7 @@ class WorkdirSandbox:
         if command == "curl" and not self._network:
             raise NetworkingDisabled
         words = list(args)
-        return self._node(words) if command == "node" else self._run([command, *words])
+        return self._node(words, background) if command == "node" else self._run([command, *words], background=background)
 
     def exec_js(self, code: str) -> Result:
         """
@@ -177,10 +179,10 @@ class WorkdirSandbox:
         except CommandNotFound:
             raise ToolboxNotAvailable("the host has no Node: install Debian's nodejs, or leeward[js]") from None
 
-    def _node(self, words: list[str]) -> Result:
+    def _node(self, words: list[str], background: bool = False) -> Result:
         if not words:
             return self._run(["sh", "-c", USAGE])
-        return with_heap_limit(self._run([*self._words, *words]))
+        return with_heap_limit(self._run([*self._words, *words], background=background))
 
     def _warm(self, code: str) -> Result | None:
         """Run *code* in a Node that was started in advance; None if it has to run as `node -e CODE`."""
@@ -191,10 +193,11 @@ class WorkdirSandbox:
             return None
         return with_heap_limit(got)
 
-    def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False) -> Result:
+    def _run(self, argv: list[str], stdin: str = "", *, warm: bool = False, background: bool = False) -> Result:
         try:
             got = self._ask(lambda: self._box.run(argv, env=self._env, timeout=self._timeout, cpu_time=self._cpu,
-                                                  clean=True, stdin=stdin, warm=warm))
+                                                  clean=True, stdin=stdin, warm=warm,
+                                                  ends_children=not background))
         finally:
             self._put_away()
         if Outcome.TIMED_OUT is got.outcome:
@@ -279,21 +282,18 @@ class WorkdirSandbox:
     def diff(self) -> Changes:
         """
         The changes, sorted by path. With `overlay`, these are the changes that commands have made in their copy of the
-        folder; with `compare`, the changes that any program has made in the folder since the first call.
-        WorkdirRuntimeError without both, if there is too much to list, or another folder has replaced this one.
+        folder; else the changes that any program has made in the folder since the first call, as docs/workdir.md tells.
+        WorkdirRuntimeError if there is too much to list, or another folder has replaced this one.
         """
         self._check()
         state = self._compared()
-        if state is None and not self._overlay:
-            raise WorkdirRuntimeError("there is no earlier state to compare with: with overlay=True commands work on a"
-                                      " copy of the folder, with compare=True the folder is read before the first call")
         try:
             return self._ask(state.diff if state else self._box.diff)
         except Stale as error:
             raise WorkdirRuntimeError(str(error)) from error
 
     def _compared(self) -> FolderState | None:
-        """The folder's state before the first call, if `compare` was given; else None. The first call reads the folder."""
+        """The folder's state before the first call, None with `overlay`. The first call reads the folder."""
         try:
             return self._before.of(self._dup) if self._before else None
         except DaemonError as error:

@@ -83,7 +83,7 @@ class WorkdirFiles:
         raw = data.encode() if isinstance(data, str) else bytes(memoryview(data))
         name = inside(path)
         if self._protect:
-            self._check_obeyed(name)
+            self.check_obeyed(name)
         self._make_folders(posixpath.dirname(name))
         with self._opened(name, _WRITE, 0o666, links=not self._protect) as fd:
             self._check(fd, name)
@@ -109,7 +109,7 @@ class WorkdirFiles:
                     raise WorkdirIoError(errno.EFBIG, f"it has more than {limit} names", name)
         return sorted(found, key=lambda entry: entry.name)
 
-    def _check_obeyed(self, name: str) -> None:
+    def check_obeyed(self, name: str) -> None:
         """Raise WorkdirIoError if programs on the host run *name* at once, or the setting of a repository."""
         from leeward.spec.obeyed.lookup import obeyed_by
         from leeward.spec.obeyed.repositories import makes_repository

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from leeward.base.dataclass import replace
 from leeward.daemon.config import Config, Environment, quotas
 from leeward.daemon.pool.begin import Settings, is_routed
-from leeward.daemon.serving.profiles import owners_home
+from leeward.daemon.serving.profiles import owners_home, unknown_egress
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
 from leeward.spec import stored
@@ -27,9 +27,6 @@ from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
 
 # Imported in functions: what not every start needs; 18 ms of processor time for all of it.
-
-#: The policy that `allow_network` stands for.
-NETWORK_NAME = "network"
 
 
 class Plans:
@@ -108,10 +105,7 @@ class Plans:
         if policy is None and key.egress == AGENT and may_have_home(key.profile, config.profiles):
             from leeward.spec.egress_policy import AGENT as policy
         if policy is None:
-            known = ", ".join(config.egress) or "none"
-            if key.egress == NETWORK_NAME:
-                known += "; `allow_network = true` in its configuration lets requests have all public names"
-            raise BadRequest(f"egress {key.egress!r} is unknown; this daemon has: {known}")
+            raise unknown_egress(key.egress, config.egress)
         if not key.environment and key.profile == DEFAULT_PROFILE:
             few = Environment()
             settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max)

@@ -51,7 +51,8 @@ workerData.port.on('message', async ({ url, init, done }) => {
     const { status, statusText, url: last, redirected } = got;
     said = { status, statusText, url: last, redirected, headers: [...got.headers], body };
   } catch (error) {
-    said = { failed: String(error.message), why: error.cause ? String(error.cause.message || error.cause.code) : '' };
+    const { message, cause } = error;
+    said = { failed: String(message), why: cause ? String(cause.message || cause.code || cause) : '' };
   }
   workerData.port.postMessage(said);
   Atomics.store(done, 0, 1);
@@ -95,7 +96,8 @@ function fetchSync(input, init = {}) {
   Atomics.wait(done, 0, 0);
   const { message } = receiveMessageOnPort(port);
   if (message.failed === undefined) return new SyncResponse(message);
-  throw new TypeError(message.failed, message.why ? { cause: new Error(message.why) } : undefined);
+  if (!message.why) throw new TypeError(message.failed);
+  throw new TypeError(`${message.failed}: ${message.why}`, { cause: new Error(message.why) });
 }
 Object.defineProperty(globalThis, 'fetchSync',
   { value: fetchSync, writable: true, enumerable: true, configurable: true });

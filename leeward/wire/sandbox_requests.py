@@ -216,6 +216,8 @@ class _Program(SandboxRequest):
                             "after which they are killed: `timed_out`, with the limit `cpu`", default=0.0, shown="none")
     clean: bool = field(fields.flag, "its environment is `PATH`, and what `env` here and the sandbox's `env` say",
                         default=False)
+    ends_children: bool = field(fields.flag, "it counts as ended when no process that it has started is left: such are "
+                                "killed when it has ended", default=False)
 
 
 class _ProcessRequest(SandboxRequest):

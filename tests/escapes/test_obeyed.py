@@ -111,7 +111,7 @@ def test_c422_cannot_make_a_setting_after_the_call(project: Path, daemon: LiveDa
     """By a process that is left behind: in the folder itself the kernel refuses it."""
     attack = f"mkdir -p '{os.path.dirname(name) or '.'}'; echo evil >'{name}'; echo over >done"
     with leeward.WorkdirSandbox(project, socket=daemon.socket, protect=True) as work:
-        work.exec("sh", ["-c", f"(until [ -e go ]; do sleep 0.05; done; {attack}) >/dev/null 2>&1 & :"])
+        work.exec("sh", ["-c", f"(until [ -e go ]; do sleep 0.05; done; {attack}) >/dev/null 2>&1 & :"], background=True)
         work.write_file("go", "")
         work.exec("sh", ["-c", "until [ -e done ]; do sleep 0.05; done"])
         assert [] == obeyed_content(project, "evil")

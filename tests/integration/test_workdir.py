@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 
 import leeward
+from kit.features import is_met
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
 from kit.tool_rows import FILES, ROWS, SHELL, ToolRow
 from kit.waiting import poll_until
 from leeward.spec.tools import TOOLS
+
+#: By the groups a daemon finds what has left its session (setsid).
+GROUPS = "cgroup-v1-controllers" if is_met("cgroup-v1-controllers") else "cgroup-v2"
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +212,37 @@ def test_every_command_is_a_fresh_process(work: leeward.WorkdirSandbox) -> None:
     assert "/workspace\n<>\nkept\n" == got.text
 
 
+@pytest.mark.parametrize("by", ["sh", "node", pytest.param("setsid", marks=pytest.mark.needs(GROUPS))])
+def test_what_a_command_starts_ends_with_it(work: leeward.WorkdirSandbox, by: str) -> None:
+    """Whether it has the command's output or not; it runs on where that is asked for."""
+    if by == "node" and "node" not in work.available_tools():
+        require("usr-node")
+    line = f"{by if by == 'setsid' else ''} sleep 4271 >/dev/null 2>&1 & sleep 4271 &"
+    args = (["-e", f"require('child_process').spawn('sh', ['-c', {line!r}], {{stdio: 'inherit'}}).unref()"]
+            if by == "node" else ["-c", line])
+    by = "node" if by == "node" else "sh"
+
+    def left() -> int:
+        got = work.exec("sh", ["-c", "grep -las '427[1]' /proc/[0-9]*/cmdline; :"])
+        return len(got.text.splitlines())
+
+    assert work.exec(by, args).ok
+    assert 0 == left()
+    assert work.exec(by, args, background=True).ok
+    poll_until(lambda: 2 == left(), "they are started in the background")
+    work._box.kill()
+
+
+def test_exec_js_ends_what_it_starts(work: leeward.WorkdirSandbox) -> None:
+    """In a Node that has waited as well."""
+    if "node" not in work.available_tools():
+        require("usr-node")
+    for _ in range(3):
+        code = "console.log(require('child_process').spawn('sleep', ['4272'], {stdio: 'ignore'}).unref())"
+        assert "undefined\n" == work.exec_js(code).text
+        assert "" == work.exec("sh", ["-c", "grep -las '427[2]' /proc/[0-9]*/cmdline; :"]).text
+
+
 def test_files_are_the_hosts(work: leeward.WorkdirSandbox) -> None:
     """What either side writes the other one reads, and folders that lead there are made."""
     work.write_file("a/b/c.txt", "by the host")
@@ -260,26 +295,25 @@ def test_a_copy_is_compared_and_leaves_the_folder_alone(daemon: LiveDaemon, fold
     assert not (folder / "sub").exists()
 
 
-def test_a_diff_needs_a_copy_or_a_comparison(work: leeward.WorkdirSandbox) -> None:
-    """Nobody has written down what a folder was like before."""
-    with pytest.raises(leeward.WorkdirRuntimeError, match=r"overlay=True .* compare=True"):
-        work.diff()
-
-
-def test_a_folder_is_compared_with_what_it_was(daemon: LiveDaemon, folder: Path) -> None:
-    """Before the first call, whatever it was; also where the sandbox was replaced meanwhile, and with asyncio."""
+@pytest.mark.parametrize("compare", [True, False])
+def test_a_folder_is_compared_with_what_it_was(daemon: LiveDaemon, folder: Path, compare: bool) -> None:
+    """
+    Before the first call, whatever it was; also where the sandbox was replaced meanwhile, and with asyncio. Without
+    `compare` by sizes and times alone.
+    """
     (folder / "old").write_text("old\n")
     (folder / "same").write_text("same\n")
-    with leeward.WorkdirSandbox(folder, compare=True, socket=daemon.socket) as work:
+    with leeward.WorkdirSandbox(folder, compare=compare, socket=daemon.socket) as work:
         work.exec("sh", ["-c", "echo new >old; echo same >same; mkdir -p sub; echo x >sub/made; ln -s /etc out"])
         work._box.kill()
         work.write_file("mine", "x")
         work.exec("sh", ["-c", "chmod 600 same"])
-        assert [("created", "mine"), ("modified", "old"), ("created", "out"), ("mode", "same"), ("created", "sub"),
-                ("created", "sub/made")] == [(change.kind, change.path) for change in work.diff()]
+        assert [("created", "mine"), ("modified", "old"), ("created", "out"),
+                ("mode" if compare else "modified", "same"), ("created", "sub"), ("created", "sub/made")] == [
+            (change.kind, change.path) for change in work.diff()]
 
     async def use() -> list[str]:
-        async with leeward.AsyncWorkdirSandbox(folder, compare=True, socket=daemon.socket) as work:
+        async with leeward.AsyncWorkdirSandbox(folder, compare=compare, socket=daemon.socket) as work:
             await asyncio.gather(*(work.write_file(f"{number}", "x") for number in range(3)))
             return [change.path for change in await work.diff()]
     found = asyncio.run(use())
@@ -399,10 +433,10 @@ def test_by_asyncio_it_is_the_same(daemon: LiveDaemon, folder: Path) -> None:
             for error, call in ((leeward.PathTraversal, work.read_file("../x")),
                                 (leeward.CommandNotFound, work.exec("python3")),
                                 (leeward.NetworkingDisabled, work.exec("curl", ["http://a"])),
-                                (leeward.NetworkingDisabled, work.fetch("http://a")),
-                                (leeward.WorkdirRuntimeError, work.diff())):
+                                (leeward.NetworkingDisabled, work.fetch("http://a"))):
                 with pytest.raises(error):
                     await call
+            assert ["a", "a/b"] == [change.path for change in await work.diff()]
             if "node" in await work.available_tools():
                 assert "42\n" == (await work.exec_js("console.log(6 * 7)")).stdout_text
             os.mkfifo(folder / "begun")

@@ -127,8 +127,10 @@ SCRIPTS = {
     "two, one after the other": ("console.log(fetchSync('URL/1').text()); console.log(fetchSync('URL/2').text())",
                                  "GET HOST /1\nGET HOST /2\n"),
     "a name that isn't allowed, waiting": (("try { fetchSync('EVIL/') } catch (e) { console.log(e instanceof TypeError,"
-                                           " e.message, /ENOTFOUND/.test(e.cause.message)) }"),
-                                           "true fetch failed true\n"),
+                                           " e.message, e.message.endsWith(e.cause.message)) }"),
+                                           "true fetch failed: getaddrinfo ENOTFOUND evil.example.com true\n"),
+    "a port that nobody has, waiting": (("try { fetchSync('http://127.0.0.1:4999/') } catch (e)"
+                                        " { console.log(/^fetch failed: .*ECONNREFUSED/.test(e.message)) }"), "true\n"),
     "a body that can't be sent": (("try { fetchSync('URL/', {method: 'POST', body: {}}) } catch (e)"
                                   " { console.log(e.name) }"), "TypeError\n"),
     "in a module": (("require('fs').writeFileSync('m.js', 'module.exports = fetchSync(\"URL/m\").text()');"

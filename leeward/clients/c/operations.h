@@ -587,6 +587,7 @@ struct lw_process_run {
 	struct lw_limits limits; /* `time`, `output` and `overflow` */
 	double cpu_time; /* processor seconds of it and all that descends from it, 0.001 to 3,600, after which they are killed: `timed_out`, with the limit `cpu` */
 	bool clean; /* its environment is `PATH`, and what `env` here and the sandbox's `env` say */
+	bool ends_children; /* it counts as ended when no process that it has started is left: such are killed when it has ended */
 	bool warm; /* the program reads all of its stdin before it does anything */
 };
 static const struct lw_field lw_fields_process_run[] = {
@@ -600,6 +601,7 @@ static const struct lw_field lw_fields_process_run[] = {
 	{"limits", LW_LIMITS, false, offsetof(struct lw_process_run, limits)},
 	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_run, cpu_time)},
 	{"clean", LW_FLAG, false, offsetof(struct lw_process_run, clean)},
+	{"ends_children", LW_FLAG, false, offsetof(struct lw_process_run, ends_children)},
 	{"warm", LW_FLAG, false, offsetof(struct lw_process_run, warm)},
 };
 
@@ -627,6 +629,7 @@ struct lw_process_start {
 	struct lw_limits limits; /* `time`, `output` and `overflow` */
 	double cpu_time; /* processor seconds of it and all that descends from it, 0.001 to 3,600, after which they are killed: `timed_out`, with the limit `cpu` */
 	bool clean; /* its environment is `PATH`, and what `env` here and the sandbox's `env` say */
+	bool ends_children; /* it counts as ended when no process that it has started is left: such are killed when it has ended */
 	bool open; /* its standard input stays open for `process_write` after the content of `stdin` */
 	bool bounded; /* the sandbox's `time` and `output` hold where it doesn't set its own; else it has no such limit */
 	struct lw_pair terminal; /* two ints, rows and columns, each from 1 to 65,535: it is on a terminal of that size, with standard input open and stdout as its one stream */
@@ -643,6 +646,7 @@ static const struct lw_field lw_fields_process_start[] = {
 	{"limits", LW_LIMITS, false, offsetof(struct lw_process_start, limits)},
 	{"cpu_time", LW_SECONDS, false, offsetof(struct lw_process_start, cpu_time)},
 	{"clean", LW_FLAG, false, offsetof(struct lw_process_start, clean)},
+	{"ends_children", LW_FLAG, false, offsetof(struct lw_process_start, ends_children)},
 	{"open", LW_FLAG, false, offsetof(struct lw_process_start, open)},
 	{"bounded", LW_FLAG, false, offsetof(struct lw_process_start, bounded)},
 	{"terminal", LW_PAIR, false, offsetof(struct lw_process_start, terminal)},

@@ -130,6 +130,8 @@ export interface Mount {
   writable?: boolean;
   /** The sandbox may write there, and the host's folder stays as it is. */
   overlay?: boolean;
+  /** Of a writable folder: all of it is read when the sandbox is opened, and `diff` says what has changed since. */
+  compare?: boolean;
 }
 
 /** The limits are those of each `run` and `shell` that sets none. */
@@ -160,6 +162,10 @@ export interface SandboxOptions extends HostOptions, LimitOptions {
   workdir?: string;
   /** The workdir stays as it is, and `diff` says what would have changed. */
   overlay?: boolean;
+  /** All of the workdir is read when the sandbox is opened, and `diff` says what has changed since. */
+  compare?: boolean;
+  /** The daemon ends the sandbox when this program ends, however it ends, until `detach`. */
+  held?: boolean;
 }
 
 export interface ProgramOptions extends LimitOptions {
@@ -174,6 +180,8 @@ export interface ProgramOptions extends LimitOptions {
   clean?: boolean;
   /** Of `run` and `shell`: it reads all of its stdin before it does anything, so that another one may wait for the next such call. */
   warm?: boolean;
+  /** What it leaves running is killed before its result is there. */
+  endsChildren?: boolean;
 }
 
 export interface OutputCallbacks {
@@ -182,7 +190,7 @@ export interface OutputCallbacks {
   onStderr?: (data: Buffer) => unknown;
 }
 
-export type RunOptions = ProgramOptions & WorkdirRunOptions;
+export type RunOptions = ProgramOptions & OutputCallbacks & { signal?: AbortSignal };
 
 export interface ProcessRow {
   process: number;
@@ -194,7 +202,7 @@ export interface ProcessRow {
   exit_code: number | null;
 }
 
-/** What a sandbox has changed in its copy of a folder. */
+/** What a sandbox has changed in its copy of a folder, or anybody in one that is compared. */
 export interface FolderChange {
   path: string;
   kind: 'created' | 'modified' | 'deleted' | 'mode';
@@ -207,7 +215,8 @@ export interface FolderChange {
 /** A sandbox that stays: files, processes and their output, until it is closed. */
 export class Sandbox {
   constructor(options?: SandboxOptions);
-  static attach(id: string, options?: HostOptions): Promise<Sandbox>;
+  /** If `held`, what it starts ends with this program, or at `detach`. */
+  static attach(id: string, options?: HostOptions & { held?: boolean }): Promise<Sandbox>;
   static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
   readonly files: Files;
   /** An operation about this sandbox by its name, with the fields and the answer that docs/wire.md has for it. */
@@ -222,7 +231,8 @@ export class Sandbox {
   processes(): Promise<ProcessRow[]>;
   process(number: number): Promise<Process>;
   /** Sent by the daemon's broker, as the sandbox's policy of egress allows it. */
-  fetch(url: string | URL, options?: { method?: string; headers?: Record<string, string> | Iterable<[string, string]>; body?: Data; signal?: AbortSignal }): Promise<Fetched>;
+  fetch(url: string | URL, options?: FetchOptions): Promise<Fetched>;
+  fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   kernel(): Promise<Kernel>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
@@ -231,6 +241,13 @@ export class Sandbox {
   kill(): Promise<void>;
   close(): Promise<void>;
   detach(): Promise<string>;
+}
+
+export interface FetchOptions {
+  method?: string;
+  headers?: Record<string, string> | Iterable<[string, string]>;
+  body?: Data;
+  signal?: AbortSignal;
 }
 
 /** The response to a fetch. */
@@ -351,15 +368,23 @@ export interface WorkdirOptions extends HostOptions {
   egress?: string;
   /** The folder stays as it is; commands work on a copy, and `diff` says what they have changed. */
   overlay?: boolean;
+  /** All of the folder is read before the first call, so that `diff` knows the content of each file. */
+  compare?: boolean;
+  /** Nothing writes what programs on the host run at once, such as `.git/config` or `.envrc`: docs/workdir.md. */
+  protect?: boolean;
 }
 
 export interface WorkdirRunOptions extends OutputCallbacks {
   signal?: AbortSignal;
+  /** What the command leaves running runs on; else it is killed before the result is there. */
+  background?: boolean;
 }
 
 /** A folder of the host with tools that work in it, and reach nothing else. */
 export class WorkdirSandbox {
   constructor(options: WorkdirOptions);
+  /** With `protect`, the paths of what commands have made anyway and programs on the host would run at once; each was renamed. */
+  readonly putAway: string[];
   static availableTools(options?: { socket?: string }): Promise<string[]>;
   exec(command: string, args?: Iterable<string>, options?: WorkdirRunOptions): Promise<Result>;
   execJs(code: string, options?: WorkdirRunOptions): Promise<Result>;
@@ -368,7 +393,8 @@ export class WorkdirSandbox {
   writeFile(path: string, data: Content): Promise<void>;
   listDir(path?: string): Promise<{ name: string; isDir: boolean; isFile: boolean; size: number }[]>;
   diff(): Promise<FolderChange[]>;
-  fetch(url: string | URL, options?: { method?: string; headers?: Record<string, string> | Iterable<[string, string]>; body?: Data }): Promise<Fetched>;
+  fetch(url: string | URL, options?: FetchOptions): Promise<Fetched>;
+  fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   availableTools(): Promise<string[]>;
   destroy(): Promise<void>;
 }

@@ -170,7 +170,8 @@ class LiveProcess:
     *birth* is the channel on which a program sends its listener; None for an interpreter, whose runner listens. *ends*
     are the daemon's ends of stdin, stdout and stderr, or -1; it owns them, the first two the master of a *terminal* if
     it has one, which may stay open until no descendant is left. *on_output* gets 1 or 2, and a chunk; *on_exit* is
-    called once. *ended_by_watchdog* is why the watchdog's thread has ended it. *spare* returns pids below it that
+    called once. *ended_by_watchdog* is why the watchdog's thread has ended it. If it *ends_children*, what is left after
+    its end is killed, and the end is reported when nothing is left, or after STUCK_S. *spare* returns pids below it that
     aren't its descendants: run/branches.py.
     """
 
@@ -187,6 +188,7 @@ class LiveProcess:
         self.exit: Exit | None = None  # how the direct child ended, once that is known
         self.ends = math.inf  # the deadline by the reactor's clock; set by the code that has the deadline
         self.ended_by_watchdog: Stop | None = None
+        self.ends_children = False
         self.spare: Callable[[], Collection[int]] = tuple
         self._reactor, self._live, self.runner, self.group = reactor, live, runner, nest
         self.stdin, self.terminal = ends[0], terminal
@@ -337,7 +339,12 @@ class LiveProcess:
             (spill.close if self.terminal else spill.idle)()
         assert self.exit is not None
         self.exit = replace(self.exit, left=left, denied=self.denied())
-        in_any_case(self.close_stdin, self._close_pidfd, partial(self._say, self.exit), self._look_for_rest)
+        waits = self.ends_children and not self.exit.stuck
+        in_any_case(self.close_stdin, self._close_pidfd, *(() if waits else (self._say_end,)), self._look_for_rest)
+
+    def _say_end(self) -> None:
+        assert self.exit is not None
+        self._say(self.exit)
 
     def _say(self, end: Exit) -> None:
         on_exit, self._on_exit = self._on_exit, None
@@ -350,11 +357,16 @@ class LiveProcess:
         if self.state is not ProcessState.LEFT:
             return
         if self._has_rest():
+            if self.ends_children:
+                self.ends_children = False  # once is enough: nothing escapes from a kill by forking
+                self._patience = self._patience or self._reactor.after(STUCK_S, self._say_end)
+                self.kill()
+                return
             self._timer = self._reactor.after(self._pause, self._look_for_rest)
             self._pause = min(2 * self._pause, _LEFT_MOST_S)
         elif self._hunt is None:
             self._happen(ProcessEvent.EMPTY)
-            self._dispose()
+            in_any_case(self._say_end, self._dispose)
 
     def _has_rest(self) -> bool:
         if self._unborn:
@@ -516,6 +528,8 @@ class LiveProcess:
             for spill in self._spills.values():
                 spill.idle()
             self._complete()
+        elif self.state is ProcessState.LEFT:
+            self._say_end()
 
     def _happen(self, event: ProcessEvent) -> None:
         self.state = after("process", PROCESS, self.state, event)

@@ -122,6 +122,7 @@ class LiveSandbox:
         except LeewardError as error:
             program.drop()
             raise Busy(f"the process can't be started: {error}") from error
+        child.ends_children = asked.ends_children
         self._last = number
         self._programs[number] = program
         program.begin(child, spent)

@@ -27,6 +27,7 @@ class ProgramTerms:
     descends from it, too. *open*: clients may write more to its stdin. *size*: rows and columns of its terminal, if it
     is on one. *clean*: of the variables that all processes get, it gets only PATH and what its egress policy needs.
     *warm*: it reads all of its stdin before it does anything, so a process that waits for stdin can be held ready.
+    *ends_children*: when it has ended its descendants are killed, and its end is reported when none is left.
     """
 
     argv: tuple[str, ...]
@@ -43,6 +44,7 @@ class ProgramTerms:
     cpu_time: float | None = None
     clean: bool = False
     warm: bool = False
+    ends_children: bool = False
 
 
 class Launch:

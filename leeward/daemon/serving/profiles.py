@@ -190,6 +190,15 @@ def _operators(name: str, operators: Mapping[str, Any]) -> Policy:
 
     found = operators.get(name)
     if found is None:
-        raise BadRequest(f"egress {name!r} is unknown; this daemon has: {', '.join(operators) or 'none'}")
+        raise unknown_egress(name, operators)
     assert isinstance(found, Policy)
     return found
+
+
+#: The policy that `allow_network` stands for.
+_NETWORK = "network"
+
+
+def unknown_egress(name: str, operators: Mapping[str, Any]) -> BadRequest:
+    cure = "; `allow_network = true` in its configuration lets requests have all public names" if name == _NETWORK else ""
+    return BadRequest(f"egress {name!r} is unknown; this daemon has: {', '.join(operators) or 'none'}{cure}")

@@ -272,6 +272,7 @@ class Sandboxes:
             limits, timed=bounded or "time" in request.limits, bounded=bounded or "output" in request.limits, kept=kept,
             stdin=request.stdin, open=isinstance(request, wire.ProcessStart) and (request.open or size is not None),
             size=size, cpu_time=request.cpu_time or None, clean=request.clean,
+            ends_children=request.ends_children,
             warm=isinstance(request, wire.ProcessRun) and request.warm)
 
     def run(self, request: wire.ProcessRun, entry: SandboxEntry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 import leeward
 from kit.sandbox_stand import Stand
-from leeward_cli.sandboxes import MOST
-from unit.cli.test_sandboxes import run
+from leeward_cli.for_programs import MOST
+from unit.cli.test_sandboxes import command, run
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +65,54 @@ def test_options_come_one_way(stand: Stand) -> None:
 
     assert (2, b"") == (status, out)
     assert b"standard input" in err
+
+
+class Staying:
+    """`leeward sandbox new --json --stay`, while this is open."""
+
+    def __init__(self, stand: Stand, **options: object) -> None:
+        self._process = subprocess.Popen(**command(stand, "sandbox", "new", "--json", "--stay"), text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.told = self._say(options)
+
+    def _say(self, line: object) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(line), file=self._process.stdin, flush=True)
+        return json.loads(self._process.stdout.readline())
+
+    def do(self, what: str, **more: object) -> Any:
+        return self._say({"do": what, **more})
+
+    def close(self) -> int:
+        self._process.communicate()
+        return self._process.wait(60)
+
+
+def test_a_held_sandbox_ends_with_standard_input(stand: Stand) -> None:
+    """Unless it was detached; of a second opening the first one ends; without `held` it stays."""
+    def there() -> set[str]:
+        return {row["sandbox"] for row in leeward.Sandbox.list(socket=stand.socket)}
+
+    held, other = Staying(stand, held=True), Staying(stand, held=True)
+    first, second, third = (each.do("open")["sandbox"] for each in (held, held, other))
+    assert {second, third} == there() & {first, second, third}
+    assert third == other.do("detach")["sandbox"]
+    assert [0, 0] == [each.close() for each in (held, other)]
+    assert {third} == there() & {second, third}
+    leeward.Sandbox.attach(third, socket=stand.socket).close()
+
+
+def test_a_stay_tells_errors_and_goes_on(stand: Stand) -> None:
+    """Of the options, and of requests."""
+    wrong = Staying(stand, state="lazy")
+    assert "RequestRejected" == wrong.told["error"]["type"]
+    wrong.close()
+    made = Staying(stand, memory="much")
+    assert {} == made.told
+    assert ["RequestRejected"] * 2 == [made.do("open")["error"]["type"] for _ in range(2)]
+    assert 0 == made.close()
+
+
+def test_a_stay_without_json_is_a_mistake(stand: Stand) -> None:
+    assert 2 == run(stand, "sandbox", "new", "--stay")[0]

@@ -20,8 +20,7 @@ import pytest
 
 from leeward.client.apply_journal import ApplyJournal
 from leeward.client.applying import Applying, chosen, finish_interrupted, leads_out
-from leeward.client.changes import FolderChange, HostFolder, UpperRow, changes, entries
-from leeward.client.overlay import next_tick
+from leeward.client.changes import FolderChange, HostFolder, UpperRow, changes, entries, next_tick
 from leeward.errors import BadReply, RequestRejected, SandboxOver, Stale
 from leeward.spec.folders import FILE_CLOCK
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from leeward.client import folder_state
+from leeward.client.changes import next_tick
 from leeward.client.folder_state import BeforeFirstCall, FolderState
-from leeward.client.overlay import next_tick
 from leeward.errors import RequestRejected, Stale
 
 
@@ -77,6 +77,38 @@ def test_a_large_file_is_compared_by_size_and_a_time_that_nobody_sets(folder: Pa
     [change] = state.diff()
 
     assert ("content", "modified", True, None) == (change.path, change.kind, change.large, change.sha256)
+
+
+def test_a_lazy_state_reads_what_has_changed_alone(folder: Path, fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a file that was rewritten with its size and mtime, in the same tick of the clock, or replaced by a rename."""
+    read, content = [], folder_state._content
+
+    def noted(at: int, name: bytes, about: os.stat_result) -> tuple[os.stat_result, bytes | None]:
+        read.append(name)
+        return content(at, name, about)
+    monkeypatch.setattr(folder_state, "_content", noted)
+    (folder / "content").write_text("before")
+    about = (folder / "content").stat()
+    state = FolderState(fd, lazy=True)
+    (folder / "content").write_text("BEFORE")
+    os.utime(folder / "content", ns=(about.st_atime_ns, about.st_mtime_ns))
+    (folder / "gone").rename(folder / "same")
+    (folder / "new").write_text("x")
+    (folder / "sub/deep").chmod(0o600)
+    found = {change.path: change for change in state.diff()}
+
+    assert {b"content", b"same", b"new", b"deep"} == set(read)
+    assert [("content", "modified"), ("gone", "deleted"), ("new", "created"), ("same", "modified"),
+            ("sub/deep", "modified")] == [(change.path, change.kind) for change in found.values()]
+    assert hashlib.sha256(b"BEFORE").hexdigest() == found["content"].sha256
+
+
+def test_a_lazy_state_fails_when_it_is_asked(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who never asks for changes may have a folder of any size."""
+    monkeypatch.setattr(folder_state, "MOST", 3)
+    state = FolderState(fd, lazy=True)
+    with pytest.raises(RequestRejected, match="more than 3 files and folders"):
+        state.diff()
 
 
 def test_no_link_leads_out(folder: Path, fd: int, tmp_path: Path) -> None:

@@ -106,10 +106,11 @@ def test_an_overlay_is_not_compared(tmp_path: Path) -> None:
         leeward.WorkdirSandbox(tmp_path, overlay=True, compare=True)
 
 
-def test_a_comparison_needs_no_daemon(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compare", [True, False])
+def test_a_comparison_needs_no_daemon(tmp_path: Path, compare: bool) -> None:
     """File calls and `diff` are this program's; the state is the one before the first of them."""
     (tmp_path / "was").write_text("1")
-    with leeward.WorkdirSandbox(tmp_path, compare=True, socket=tmp_path / "none") as work:
+    with leeward.WorkdirSandbox(tmp_path, compare=compare, socket=tmp_path / "none") as work:
         (tmp_path / "before").write_text("the first call comes later")
         work.write_file("new/file", "2")
         work.write_file("was", "3")
@@ -117,7 +118,7 @@ def test_a_comparison_needs_no_daemon(tmp_path: Path) -> None:
         assert [("created", "new"), ("created", "new/file"), ("modified", "was")] == [
             (change.kind, change.path) for change in work.diff()]
         work.write_file("was", "1")
-        assert ["new", "new/file"] == [change.path for change in work.diff()]
+        assert ["new", "new/file", *(() if compare else ("was",))] == [change.path for change in work.diff()]
 
         moved = tmp_path.rename(tmp_path.with_name("moved"))
         try:

@@ -66,7 +66,7 @@ SANDBOX_REQUESTS = (
                                 metadata={"run": "7"}),
     SandboxList(2), SandboxInfo(3, BOX), SandboxExtend(4, BOX, idle=3.0), SandboxKill(5, BOX),
     ProcessRun(6, BOX, argv=("ls", "-l"), cwd="/tmp", stdin=b"x", limits={"time": 1.5}), ProcessRun(7, BOX, shell="ls"),
-    ProcessRun(7, BOX, shell="ls", cpu_time=1.5, clean=True),
+    ProcessRun(7, BOX, shell="ls", cpu_time=1.5, clean=True, ends_children=True),
     ProcessStart(7, BOX, shell="ls", cpu_time=3600.0, clean=True),
     ProcessRun(7, BOX, argv=("node", "-"), stdin=b"1", warm=True),
     ProcessStart(8, BOX, argv=("cat",), open=True, bounded=True, title="a cat", env={"A": "b"}), ProcessList(9, BOX),

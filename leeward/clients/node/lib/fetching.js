@@ -12,6 +12,15 @@ function egressOf(egress, allowNetwork) {
   return allowNetwork ? 'network' : egress;
 }
 
+/** The URL and the options of a fetch, which may be one object, `{url, method, headers, body}`. */
+function fetchArguments(url, options) {
+  if (url === null || typeof url !== 'object' || url instanceof URL) return [url, options];
+  const { url: named, ...more } = url;
+  if (named === undefined || !Object.hasOwn(url, 'url')) throw new RequestRejected('fetch takes a URL, or an object with the URL as `url`');
+  if (Object.keys(options).length) throw new RequestRejected('fetch takes a URL and options, or one object with both');
+  return [named, more];
+}
+
 /** The fields of a sandbox_fetch request. `headers` is an object, a map or pairs. */
 function fetchFields(url, options) {
   const { method = 'GET', headers = [], body } = known('fetch', options, ['method', 'headers', 'body']);
@@ -42,4 +51,4 @@ async function fetchedOf(reply, connection) {
   return Object.freeze({ status, headers, body, url, history, address, ok: status >= 200 && status < 300 });
 }
 
-module.exports = { egressOf, fetchFields, fetchedOf };
+module.exports = { egressOf, fetchArguments, fetchFields, fetchedOf };

@@ -35,10 +35,18 @@ function pairs(value, what) {
   return Object.fromEntries(value instanceof Map ? value : Object.entries(value));
 }
 
-/** Refuses an option that there isn't. */
+/** Names that other classes and programs have for our options. */
+const ALSO = {
+  hostPath: ['source'], guestPath: ['target'], readWrite: ['writable'], workDir: ['workdir'], workdir: ['workDir'], timeoutMs: ['timeout'], timeout: ['timeoutMs'],
+  memoryLimit: ['memory'], memory: ['memoryLimit'], envVars: ['env'], cpuTime: ['cpu'], cpu: ['cpuTime'], network: ['allowNetwork', 'fetchPolicy'], policy: ['fetchPolicy'],
+};
+
+/** Refuses an option that there isn't, with the one that is meant. */
 function known(call, options, names) {
   for (const name of Object.keys(options)) {
-    if (!names.includes(name)) throw new RequestRejected(`${call} has no option ${JSON.stringify(name)}; there are ${[...names].sort().join(', ')}`);
+    if (names.includes(name)) continue;
+    const meant = (Object.hasOwn(ALSO, name) ? ALSO[name] : []).find((one) => names.includes(one));
+    throw new RequestRejected(`${call} has no option ${JSON.stringify(name)}; ${meant ? `it is called ${meant}; ` : ''}there are ${[...names].sort().join(', ')}`);
   }
   return options;
 }
@@ -76,10 +84,10 @@ function executeFields(code, options) {
   return fields;
 }
 
-const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'overflow', 'title', 'cpuTime', 'clean', 'warm'];
+const PROGRAM = ['cwd', 'env', 'stdin', 'timeout', 'output', 'overflow', 'title', 'cpuTime', 'clean', 'warm', 'endsChildren'];
 
 /** What process_run and process_start have in common. `what` is an array, or a line for the shell. */
-function programFields(what, { cwd, env, stdin, timeout, output, overflow, title, cpuTime, clean, warm }) {
+function programFields(what, { cwd, env, stdin, timeout, output, overflow, title, cpuTime, clean, warm, endsChildren }) {
   const fields = typeof what === 'string' ? { shell: what } : { argv: texts(what, 'argv') };
   Object.assign(fields, limits({ timeout, output, overflow }));
   if (cwd !== undefined) fields.cwd = cwd;
@@ -87,6 +95,7 @@ function programFields(what, { cwd, env, stdin, timeout, output, overflow, title
   if (cpuTime !== undefined && cpuTime !== null) fields.cpu_time = cpuTime;
   if (clean) fields.clean = true;
   if (warm) fields.warm = true;
+  if (endsChildren) fields.ends_children = true;
   if (env !== undefined) fields.env = pairs(env, 'env');
   if (stdin !== undefined && stdin !== null) fields.stdin = bytes(stdin, 'stdin');
   return fields;

@@ -3,12 +3,14 @@
  * Folders of the host. The daemon takes them as descriptors, which Node can't send. So this program opens them, with its
  * own rights, and hands them to a child: `leeward sandbox new --json`, which sends them and opens the sandbox. The child
  * gets its options on standard input, since other users can read its arguments, and ends when the sandbox is open. The
- * sandbox is the user's, so it is named here by its id from then on.
+ * sandbox is the user's, so it is named here by its id from then on. With `--stay` the child lives as long as this program,
+ * or as the sandbox (Companion), and keeps what no request brings: the hold on the sandbox, a folder's state, its guard.
  */
 
 const fs = require('node:fs');
 const path = require('node:path');
 const { spawn } = require('node:child_process');
+const { getSystemErrorMap } = require('node:util');
 const errors = require('./errors.js');
 
 /** Bytes that the child may write. */
@@ -16,6 +18,7 @@ const MOST_SAID = 64 << 20;
 /** Seconds that opening a sandbox may take: it waits for a free worker, and perhaps for a daemon that it starts. */
 const OPEN_MS = 150000;
 const DIFF_MS = 90000;
+const CLOSE_MS = 10000;
 /** What pip may take, and some more. */
 const INSTALL_MS = 660000;
 const O_PATH = 0o10000000;
@@ -24,6 +27,11 @@ const O_PATH = 0o10000000;
 function commandOf(named) {
   if (Array.isArray(named)) return named.map(String);
   return [String(named || process.env.LEEWARD_COMMAND || 'leeward')];
+}
+
+function missing(program, error) {
+  const why = error.code === 'ENOENT' ? 'it is missing: name it by the option `command` or by LEEWARD_COMMAND' : error.message;
+  return new errors.LeewardError(`the command ${JSON.stringify(program)} can't be run: ${why}`);
 }
 
 /** Run `leeward ...`; resolves to its exit status and output. Ends the child where it takes too long. */
@@ -43,8 +51,7 @@ function run(command, args, { input = '', descriptors = [], milliseconds }) {
     child.stdin.on('error', () => {}); // it has ended, and says why
     child.once('error', (error) => {
       clearTimeout(timer);
-      const why = error.code === 'ENOENT' ? 'it is missing: name it by the option `command` or by LEEWARD_COMMAND' : error.message;
-      reject(new errors.LeewardError(`the command ${JSON.stringify(program)} can't be run: ${why}`));
+      reject(missing(program, error));
     });
     child.once('close', (status, signal) => {
       clearTimeout(timer);
@@ -59,6 +66,7 @@ function toldError(told) {
   const kind = errors[told.type];
   const message = String(told.message);
   let error;
+  if (kind === errors.WorkdirIoError) return Object.assign(new kind((getSystemErrorMap().get(-told.errno) || ['EIO'])[0], '', ''), { message });
   if (kind && kind.prototype instanceof errors.Refused) error = new kind(message, told);
   else if (kind && kind.prototype instanceof errors.DaemonError) error = new kind(message);
   else return new errors.LeewardError(`${told.type}: ${message}`);
@@ -66,18 +74,18 @@ function toldError(told) {
   return error;
 }
 
-/** Folders and files of the host, opened; each is `{fd, target, writable, overlay}`. */
+/** Folders and files of the host, opened; each is `{fd, target, writable, overlay, compare}`. */
 function openAll(mounts) {
   const found = [];
   try {
-    for (const { source, target, writable = false, overlay = false } of mounts) {
+    for (const { source, target, writable = false, overlay = false, compare = false } of mounts) {
       let fd;
       try {
         fd = fs.openSync(source, O_PATH);
       } catch (error) {
         throw new errors.RequestRejected(`mount ${JSON.stringify(String(source))}: ${error.code || error.message}`);
       }
-      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay) });
+      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay), compare: Boolean(compare) });
     }
     return found;
   } catch (error) {
@@ -85,6 +93,9 @@ function openAll(mounts) {
     throw error;
   }
 }
+
+/** The child has them as descriptors from 3 on. */
+const mountRows = (folders) => folders.map(({ fd, ...more }, at) => ({ source: `/proc/self/fd/${3 + at}`, ...more }));
 
 const socketOption = (socket) => (socket ? ['--socket', path.resolve(String(socket))] : []);
 
@@ -110,11 +121,7 @@ async function asked(command, args, options, field, is, what) {
 async function openSandbox({ command, socket, fields, mounts }) {
   const folders = openAll(mounts);
   try {
-    const input = JSON.stringify({
-      ...fields,
-      // The child has them as descriptors from 3 on.
-      mounts: folders.map(({ target, writable, overlay }, at) => ({ source: `/proc/self/fd/${3 + at}`, target, writable, overlay })),
-    });
+    const input = JSON.stringify({ ...fields, mounts: mountRows(folders) });
     const options = { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS };
     const isId = (told) => typeof told === 'string' && /^[a-z2-7]{26}$/.test(told);
     return await asked(command, ['sandbox', 'new', '--json', ...socketOption(socket)], options, 'sandbox', isId, 'no sandbox could be opened');
@@ -137,4 +144,107 @@ async function diff({ command, socket, id, target }) {
   return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
-module.exports = { openSandbox, ensure, diff };
+/** A `leeward sandbox new --json --stay`, from its first request until `close` or this program's end. */
+class Companion {
+  constructor({ command, socket, fields, mounts }) {
+    Object.assign(this, { command: commandOf(command), socket, fields, mounts, child: null, said: '', complaint: '', waiting: [], over: null, opened: false });
+  }
+
+  start() {
+    const folders = openAll(this.mounts);
+    const [program, ...first] = this.command;
+    try {
+      const stdio = ['pipe', 'pipe', 'pipe', ...folders.map(({ fd }) => fd)];
+      this.child = spawn(program, [...first, 'sandbox', 'new', '--json', '--stay', ...socketOption(this.socket)], { stdio });
+    } finally {
+      for (const { fd } of folders) fs.closeSync(fd);
+    }
+    const { child } = this;
+    if (!child.stdin) {
+      child.once('error', () => {}); // this is what it says
+      this.child = null;
+      throw new errors.LeewardError(`the command ${JSON.stringify(program)} can't be run: no descriptor is left`);
+    }
+    this.ended = new Promise((resolve) => {
+      child.once('error', (error) => { this.end(missing(program, error)); resolve(); });
+      child.once('exit', resolve);
+    });
+    child.once('close', () => this.end(new errors.LeewardError(`the command ${JSON.stringify(program)} has ended: ${this.complaint.trim() || 'it says nothing'}`)));
+    child.stdin.on('error', () => {}); // it has ended, and says why
+    child.stderr.on('data', (data) => { this.complaint = (this.complaint + data).slice(-4096); });
+    child.stdout.setEncoding('utf8');
+    child.stdout.on('data', (data) => this.heard(data));
+    this.ask({ ...this.fields, mounts: mountRows(folders) }).catch((error) => this.end(error)); // the options are wrong
+  }
+
+  heard(data) {
+    this.said += data;
+    if (this.said.length > MOST_SAID) this.child.kill('SIGKILL');
+    if (!data.includes('\n')) return;
+    const lines = this.said.split('\n');
+    this.said = lines.pop();
+    for (const line of lines) {
+      let told = null;
+      try {
+        told = JSON.parse(line);
+      } catch {
+        // it is no such command
+      }
+      const waiting = this.waiting.shift();
+      if (!waiting || told === null || typeof told !== 'object') {
+        if (waiting) this.waiting.unshift(waiting);
+        this.end(new errors.LeewardError(`no sandbox could be opened: the command says ${JSON.stringify(line.slice(0, 80))}`));
+        return;
+      }
+      clearTimeout(waiting.timer);
+      if (told.error) waiting.reject(toldError(told.error)); else waiting.resolve(told);
+    }
+    this.rest();
+  }
+
+  /** It keeps this program alive only while a request waits. */
+  rest() {
+    const how = this.waiting.length ? 'ref' : 'unref';
+    for (const one of [this.child, this.child.stdin, this.child.stdout, this.child.stderr]) one[how]();
+  }
+
+  /** What it tells to a request, `{do: ...}`; they are answered in order. */
+  ask(request) {
+    if (!this.child && !this.over) {
+      try {
+        this.start();
+      } catch (error) {
+        return Promise.reject(error);
+      }
+    }
+    if (this.over) return Promise.reject(this.over);
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), INSTALL_MS);
+    const answer = new Promise((resolve, reject) => { this.waiting.push({ resolve, reject, timer }); });
+    this.child.stdin.write(`${JSON.stringify(request)}\n`);
+    this.rest();
+    return answer;
+  }
+
+  end(error) {
+    this.over = this.over || error;
+    this.child.stdin.end();
+    for (const { reject, timer } of this.waiting.splice(0)) {
+      clearTimeout(timer);
+      reject(this.over);
+    }
+  }
+
+  /** End it, and with it a sandbox that it holds; resolves when it has ended. */
+  async close() {
+    const { child } = this;
+    this.over = this.over || new errors.LeewardError('the sandbox was closed');
+    if (!child) return;
+    child.stdin.end();
+    child.ref();
+    const timer = setTimeout(() => child.kill('SIGKILL'), CLOSE_MS);
+    await this.ended;
+    clearTimeout(timer);
+  }
+}
+
+module.exports = { openSandbox, ensure, diff, Companion };

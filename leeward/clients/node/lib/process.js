@@ -187,7 +187,7 @@ class Kernel {
 
   /** A second kernel with the state that this one has; from then on each has its own. */
   async fork() {
-    return new Kernel(this.sandbox, whole(await this.sandbox.ask('kernel_fork', { kernel: this.number }), 'kernel', 1));
+    return new Kernel(this.sandbox, whole(await this.sandbox.starts('kernel_fork', { kernel: this.number }), 'kernel', 1));
   }
 
   async close() {

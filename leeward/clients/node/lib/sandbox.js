@@ -2,7 +2,7 @@
 
 const { Calls } = require('./calls.js');
 const { BadReply, DaemonError, RequestRejected, SandboxOver } = require('./errors.js');
-const { egressOf, fetchFields, fetchedOf } = require('./fetching.js');
+const { egressOf, fetchArguments, fetchFields, fetchedOf } = require('./fetching.js');
 const { Files } = require('./files.js');
 const host = require('./host.js');
 const { resultOf } = require('./results.js');
@@ -13,7 +13,7 @@ const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'held', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -22,24 +22,32 @@ const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egr
 class Sandbox {
   constructor(options = {}) {
     known('Sandbox', options, OPTIONS);
-    const { socket, command, workdir, overlay = false, mounts = [] } = options;
-    if (overlay && workdir === undefined) throw new RequestRejected('overlay needs a workdir; a mount has an overlay of its own');
+    const { socket, command, workdir, overlay = false, compare = false, mounts = [] } = options;
+    if ((overlay || compare) && workdir === undefined) throw new RequestRejected(`${overlay ? 'overlay' : 'compare'} needs a workdir; a mount has its own`);
     const all = [...mounts];
     for (const mount of all) {
-      known('a mount', mount, ['source', 'target', 'writable', 'overlay']);
+      known('a mount', mount, ['source', 'target', 'writable', 'overlay', 'compare']);
       if (typeof mount.source !== 'string' || typeof mount.target !== 'string') throw new RequestRejected('a mount has a source and a target, both text');
     }
-    if (workdir !== undefined) all.unshift({ source: String(workdir), target: WORKDIR, writable: !overlay, overlay });
+    if (workdir !== undefined) all.unshift({ source: String(workdir), target: WORKDIR, writable: !overlay, overlay, compare });
+    for (const mount of all) {
+      if (mount.compare && (mount.overlay || !mount.writable)) throw new RequestRejected(`mount ${mount.target}: compare is for a folder that is written, and not for an overlay`);
+    }
     hidden(this, {
-      calls: new Calls({ socket }), host: { command, socket }, options, mounts: all, opened: null, closed: false, files: new Files(this),
+      calls: new Calls({ socket }), host: { command, socket }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
     });
   }
 
-  /** The sandbox with this id; SandboxOver where this user has none. */
-  static async attach(id, { socket, command } = {}) {
+  /**
+   * The sandbox with this id; SandboxOver where this user has none. If `held`, the processes and kernels that this object
+   * starts end with this program, or at `detach`.
+   */
+  static async attach(id, options = {}) {
+    const { socket, command, held = false } = known('attach', options, ['socket', 'command', 'held']);
     if (!ID.test(id)) throw new RequestRejected(`${JSON.stringify(String(id).slice(0, 80))} is no sandbox's id`);
     const box = new Sandbox({ socket, command });
     box.opened = Promise.resolve(id);
+    box.holds = held;
     try {
       await box.info();
     } catch (error) {
@@ -79,7 +87,7 @@ class Sandbox {
 
   async open() {
     const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, timeout, output, overflow } = this.options;
-    const { allowNetwork = false } = this.options;
+    const { allowNetwork = false, held = false } = this.options;
     const kind = {
       profile, environment, egress: egressOf(egress, allowNetwork), ...policies(this.options), ...(showSecrets ? { show_secrets: true } : {}),
     };
@@ -87,9 +95,17 @@ class Sandbox {
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
     if (this.mounts.length || profile === SHELL || packages.length) {
       const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), overflow, processes, timeout };
+      if (held || this.mounts.some((mount) => mount.compare)) {
+        this.companion = this.companion || new host.Companion({ ...this.host, fields: { ...fields, held, ...this.watch }, mounts: this.mounts });
+        const { sandbox, made } = await this.companion.ask({ do: 'open' });
+        if (!ID.test(sandbox) || !Array.isArray(made)) throw new BadReply('an opened sandbox has no id');
+        this.made = made;
+        this.companion.opened = true;
+        return sandbox;
+      }
       return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
     }
-    const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options) });
+    const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options), ...(held ? { held } : {}) });
     if (!ID.test(ok.sandbox)) throw new BadReply('an opened sandbox has no id');
     return ok.sandbox;
   }
@@ -148,7 +164,12 @@ class Sandbox {
   }
 
   async begin(fields) {
-    return new Process(this, whole(await this.ask('process_start', fields), 'process', 1));
+    return new Process(this, whole(await this.starts('process_start', fields), 'process', 1));
+  }
+
+  /** As `ask`, for what starts a process or a kernel. */
+  starts(op, fields = {}) {
+    return this.ask(op, this.holds ? { ...fields, held: true } : fields);
   }
 
   /** What clients have started: rows with `process`, `pid`, `title`, `argv`, `age`, `over`, `exit_code`. */
@@ -165,11 +186,11 @@ class Sandbox {
 
   /**
    * Send a request by http or https as this sandbox's policy of egress allows it: `{status, headers, body, url, history,
-   * address}`. The daemon's broker sends it. FetchFailed where there is no response.
+   * address}`. The daemon's broker sends it. FetchFailed where there is no response. Also `fetch({url, method, headers, body})`.
    */
   async fetch(url, options = {}) {
-    const { signal, ...request } = options;
-    return this.ask('sandbox_fetch', fetchFields(url, request), { signal, read: fetchedOf });
+    const [to, { signal, ...request }] = fetchArguments(url, options);
+    return this.ask('sandbox_fetch', fetchFields(to, request), { signal, read: fetchedOf });
   }
 
   // --- Python -----------------------------------------------------------------------
@@ -183,13 +204,18 @@ class Sandbox {
 
   /** Start a Python that keeps its state. */
   async kernel() {
-    return new Kernel(this, whole(await this.ask('kernel_open'), 'kernel', 1));
+    return new Kernel(this, whole(await this.starts('kernel_open'), 'kernel', 1));
   }
 
   // --- the sandbox ------------------------------------------------------------------
 
-  /** What the sandbox has changed in its copy of a folder (`overlay`): rows with `path` and `kind`, sorted. */
+  /**
+   * What the sandbox has changed in its copy of a folder (`overlay`), or what was changed in a folder since the sandbox was
+   * opened (`compare`): rows with `path` and `kind`, sorted.
+   */
   async diff({ target } = {}) {
+    if (this.mounts.length) await this.id();
+    if (this.companion) return (await this.companion.ask({ do: 'diff', target })).changes;
     return host.diff({ ...this.host, id: await this.id(), target });
   }
 
@@ -218,12 +244,19 @@ class Sandbox {
       if (!(error instanceof DaemonError)) throw error; // it is over, or will be when it was idle for long enough
     } finally {
       this.calls.close();
+      if (this.companion) await this.companion.close();
     }
   }
 
-  /** Close the connections and leave the sandbox as it is; resolves to its id. */
+  /** Close the connections and let the sandbox run on; resolves to its id. */
   async detach() {
     const id = await this.id();
+    if (this.companion) {
+      await this.companion.ask({ do: 'detach' });
+      await this.companion.close();
+    } else if (this.options.held) {
+      await this.ask('sandbox_extend', { detach: true });
+    }
     this.calls.close();
     return id;
   }

@@ -438,6 +438,8 @@ export interface Requests {
     cpu_time?: number;
     /** its environment is `PATH`, and what `env` here and the sandbox's `env` say */
     clean?: boolean;
+    /** it counts as ended when no process that it has started is left: such are killed when it has ended */
+    ends_children?: boolean;
     /** the program reads all of its stdin before it does anything */
     warm?: boolean;
   };
@@ -470,6 +472,8 @@ export interface Requests {
     cpu_time?: number;
     /** its environment is `PATH`, and what `env` here and the sandbox's `env` say */
     clean?: boolean;
+    /** it counts as ended when no process that it has started is left: such are killed when it has ended */
+    ends_children?: boolean;
     /** its standard input stays open for `process_write` after the content of `stdin` */
     open?: boolean;
     /** the sandbox's `time` and `output` hold where it doesn't set its own; else it has no such limit */

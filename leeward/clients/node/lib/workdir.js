@@ -13,10 +13,11 @@ const {
 } = require('./errors.js');
 const { Sandbox, hidden } = require('./sandbox.js');
 const { Result } = require('./results.js');
+const { fetchArguments } = require('./fetching.js');
 const { known, pairs, size, texts } = require('./fields.js');
 const TOOLS = require('./tools.js');
 
-const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'egress', 'overlay', 'socket', 'command'];
+const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'egress', 'overlay', 'compare', 'protect', 'socket', 'command'];
 const DEFAULT_MS = 30000;
 const DEFAULT_MEMORY = '512M';
 /** Links that lead to links, as Linux counts them. */
@@ -44,15 +45,22 @@ const MOST_WARM = 32768;
 class WorkdirSandbox {
   constructor(options = {}) {
     known('WorkdirSandbox', options, OPTIONS);
-    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, overlay = false, socket, command } = options;
+    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, overlay = false, compare = false, protect = false, socket, command } = options;
+    if (overlay && compare) throw new RequestRejected('overlay needs no compare: `diff` shows what commands wrote to their copy');
+    if (overlay && protect) throw new RequestRejected('overlay needs no protect: commands write to their copy alone');
     const network = networkOf(options);
     if (typeof workDir !== 'string') throw new WorkdirIoError('EINVAL', 'workDir is no path', String(workDir));
     const folder = path.resolve(workDir);
     there(folder, true);
     for (const mount of mounts) if (typeof mount.source === 'string') there(mount.source, false);
     const memory = size(memoryLimit, 'memoryLimit');
-    const make = () => new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory, ...network });
-    hidden(this, { make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, network: Boolean(network.egress), tools: null, over: false });
+    const make = () => {
+      const box = new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory, held: true, ...network });
+      box.watch = { ...(overlay ? {} : { state: compare ? 'read' : 'lazy' }), ...(protect ? { guard: true } : {}) };
+      return box;
+    };
+    this.putAway = [];
+    hidden(this, { protect, make, box: make(), env: pairs(env, 'env'), seconds: timeoutMs / 1000, cpu, heap: heapOf(memory), overlay, folder, network: Boolean(network.egress), tools: null, over: false });
   }
 
   // --- commands ---------------------------------------------------------------------
@@ -94,8 +102,14 @@ class WorkdirSandbox {
   }
 
   async run(argv, options, more = {}) {
-    known('exec', options, ['onStdout', 'onStderr', 'signal']);
-    const got = await this.guarded(() => this.box.run(argv, { ...options, ...more, env: this.env, timeout: this.seconds, cpuTime: this.cpu, clean: true }));
+    const { background = false, ...asked } = known('exec', options, ['onStdout', 'onStderr', 'signal', 'background']);
+    const job = { ...asked, ...more, env: this.env, timeout: this.seconds, cpuTime: this.cpu, clean: true, endsChildren: !background };
+    let got;
+    try {
+      got = await this.guarded(() => this.box.run(argv, job));
+    } finally {
+      await this.tidy();
+    }
     if (got.outcome === 'timed_out') throw new Timeout(got);
     if (got.exitCode === 127 && !(await this.availableTools()).includes(argv[0])) throw new CommandNotFound(argv[0]);
     if (got.outcome === 'internal') throw new WorkdirRuntimeError(`the command was lost: ${got.error ? got.error.message : 'no reason is known'}`);
@@ -126,6 +140,7 @@ class WorkdirSandbox {
   async fetch(url, options = {}) {
     this.check();
     if (!this.network) {
+      [url] = fetchArguments(url, options);
       if (!isUrl(url)) throw new FetchError(`invalid URL: ${JSON.stringify(String(url)).slice(0, 200)} is no URL of http or https`, 'url', String(url));
       throw new NetworkingDisabled();
     }
@@ -147,20 +162,42 @@ class WorkdirSandbox {
 
   /** Put `data` in the place of what the file has; folders that lead there are made. */
   async writeFile(file, data) {
-    await this.inside(file, (name) => this.box.files.write(name, data));
+    await this.inside(file, async (name) => {
+      if (this.protect) {
+        if (name !== plain(file)) throw new WorkdirIoError('ELOOP', 'there is a link in it', file);
+        await this.box.id();
+        await this.box.companion.ask({ do: 'check', path: name });
+      }
+      await this.box.files.write(name, data);
+    });
+    await this.tidy();
   }
 
   /** What a folder has, sorted by name: `{name, isDir, isFile, size}`. A link is neither a folder nor a file. */
   async listDir(folder = '.') {
-    const found = await this.inside(folder, (name) => this.box.files.list(name));
+    let found = await this.inside(folder, (name) => this.box.files.list(name));
+    if (plain(folder) === '.') found = found.filter(({ name }) => !this.box.made.includes(name));
     return found.map((info) => ({ name: info.name, isDir: info.isFolder(), isFile: info.isFile(), size: info.isFile() ? info.size : 0 }));
   }
 
-  /** What commands have changed in their copy of the folder (`overlay`): rows with `path` and `kind`, sorted. */
+  /**
+   * What commands have changed in their copy of the folder (`overlay`), or what was changed in the folder since the first
+   * call: rows with `path` and `kind`, sorted.
+   */
   async diff() {
     this.check();
-    if (!this.overlay) throw new WorkdirRuntimeError('there is no copy of the folder to compare: `overlay` makes one');
     return this.guarded(() => this.box.diff());
+  }
+
+  /** Rename what was made and programs on the host run at once; with `protect`. */
+  async tidy() {
+    const { companion } = this.box;
+    if (!this.protect || this.over || !companion || !companion.opened) return;
+    try {
+      this.putAway.push(...(await companion.ask({ do: 'put_away' })).put_away);
+    } catch (error) {
+      throw new WorkdirRuntimeError(`the sandbox was ended: ${error.message}`, { cause: error });
+    }
   }
 
   async inside(file, call) {
@@ -236,6 +273,8 @@ class WorkdirSandbox {
         if (this.overlay) throw new Destroyed(`the sandbox has ended, and its copy with it: ${error.reason}`, { cause: error });
         if (this.box === box) {
           this.box = this.make();
+          this.box.companion = box.companion; // it has the folder's state
+          box.companion = null;
           await box.close();
         }
         if (error.mayHaveRun) throw error;

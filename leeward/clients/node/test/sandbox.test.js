@@ -5,6 +5,7 @@ const test = require('node:test');
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
 const path = require('node:path');
+const { spawnSync } = require('node:child_process');
 const { Readable } = require('node:stream');
 const { Sandbox } = require('../index.js');
 const { socket, command, folder, rogueFor, thrown } = require('./support.js');
@@ -79,6 +80,52 @@ test('detach leaves it, close before use opens nothing', async (t) => {
   const never = new Sandbox({ socket });
   await never.close();
   assert.equal((await thrown(never.run(['true']))).name, 'SandboxOver');
+});
+
+test('a held sandbox ends with its program, unless it was detached', async (t) => {
+  const there = async (id) => (await Sandbox.list({ socket })).some((row) => row.sandbox === id);
+  const line = (options, after) => `const { Sandbox } = require(${JSON.stringify(path.join(__dirname, '..'))});
+    const box = new Sandbox(${JSON.stringify({ socket, command, ...options })});
+    box.shell('sleep 4274 &').then(() => box.id()).then(async (id) => { process.stdout.write(id); ${after} });`;
+  for (const options of [{ held: true }, { held: true, workdir: folder(t) }]) {
+    for (const after of ['process.kill(process.pid, "SIGKILL")', 'process.exit(1)', '']) {
+      const done = spawnSync(process.execPath, ['-e', line(options, after)], { timeout: 30000 });
+      const id = done.stdout.toString();
+      assert.match(id, /^[a-z2-7]{26}$/, done.stderr.toString());
+      while (await there(id)); // the daemon sees the end of the connection in its own time
+    }
+    const done = spawnSync(process.execPath, ['-e', line(options, 'await box.detach()')], { timeout: 30000 });
+    const kept = await Sandbox.attach(done.stdout.toString(), { socket });
+    assert.equal((await kept.info()).held, false);
+    await kept.close();
+  }
+});
+
+test('what an attached program starts ends with it, if it is held', async (t) => {
+  const box = open(t);
+  const other = await Sandbox.attach(await box.id(), { socket, held: true });
+  const process = await box.process((await other.start(['sleep', '4275'])).number);
+  const kernel = await other.kernel();
+  await other.detach();
+  assert.equal((await process.wait()).outcome, 'signalled');
+  assert.equal((await thrown(box.ask('kernel_reset', { kernel: kernel.number }))).name, 'SessionOver');
+});
+
+test('a fetch takes one object as well', async (t) => {
+  const asked = [];
+  const where = await rogueFor(t, 'sandbox_fetch', ({ id, url, method, headers, body }, send) => {
+    asked.push([url, method, headers, body && body.toString()]);
+    send({ id, ok: { status: 200, url, address: '', history: [], headers: [], body: Buffer.alloc(0) } });
+  });
+  const box = new Sandbox({ socket: where });
+  t.after(() => box.close());
+  box.opened = Promise.resolve('a'.repeat(26));
+  await box.fetch({ url: 'http://a/', method: 'POST', headers: { b: 'c' }, body: 'd' });
+  await box.fetch(new URL('http://a/'), { method: 'PUT' });
+  assert.deepEqual(asked, [['http://a/', 'POST', [['b', 'c']], 'd'], ['http://a/', 'PUT', [], undefined]]);
+  for (const wrong of [[{ method: 'GET' }], [{ url: 'http://a/' }, { method: 'GET' }], [{ url: 'http://a/', verb: 'GET' }], [new Request('http://a/', { method: 'POST' })]]) {
+    assert.equal((await thrown(box.fetch(...wrong))).name, 'RequestRejected');
+  }
 });
 
 test('many first calls at once open one sandbox', async (t) => {

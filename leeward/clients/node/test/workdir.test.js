@@ -55,8 +55,72 @@ test('an overlay leaves the folder as it is, and diff says what has changed', as
   assert.deepEqual(rows.map(({ path: name, kind }) => [name, kind]), [['d', 'created'], ['d/f', 'created'], ['gone', 'deleted'], ['kept', 'modified']]);
   assert.equal(await made.readFile('kept', 'utf8'), 'new');
   assert.equal(fs.readFileSync(path.join(where, 'kept'), 'utf8'), 'old');
-  const [other] = work(t);
-  assert.deepEqual([(await thrown(other.diff())).kind], ['runtime']);
+});
+
+test('a folder is compared with what it was before the first call', async (t) => {
+  for (const compare of [false, true]) {
+    const where = folder(t);
+    for (const name of ['same', 'old', 'gone']) fs.writeFileSync(path.join(where, name), 'old');
+    const [made] = work(t, { workDir: where, compare });
+    fs.writeFileSync(path.join(where, 'before'), 'the first call comes later');
+    await made.exec('sh', ['-c', 'printf new > old; rm gone; printf old > same']);
+    await made.box.kill();
+    await made.writeFile('sub/f', 'x').catch(() => made.writeFile('sub/f', 'x'));
+    assert.deepEqual((await made.diff()).map(({ path: name, kind }) => [name, kind]), [
+      ['gone', 'deleted'], ['old', 'modified'], ...(compare ? [] : [['same', 'modified']]), ['sub', 'created'], ['sub/f', 'created']]);
+  }
+  assert.throws(() => work(t, { overlay: true, compare: true }), { name: 'RequestRejected' });
+});
+
+test('a sandbox compares folders, by target', async (t) => {
+  const where = folder(t);
+  const data = folder(t);
+  const box = new Sandbox({ socket, command, workdir: where, compare: true, mounts: [{ source: data, target: '/data', writable: true, compare: true }] });
+  t.after(() => box.close());
+  await box.shell('touch a /data/b');
+  assert.deepEqual((await box.diff({ target: '/data' })).map((row) => row.path), ['b']);
+  assert.deepEqual((await box.diff({ target: '/workspace' })).map((row) => row.path), ['a']);
+  assert.match((await thrown(box.diff())).message, /which target/);
+  assert.throws(() => new Sandbox({ socket, compare: true }), /needs a workdir/);
+  assert.throws(() => new Sandbox({ socket, mounts: [{ source: data, target: '/data', compare: true }] }), /for a folder that is written/);
+});
+
+test('what programs on the host run at once is protected', async (t) => {
+  const where = folder(t);
+  fs.mkdirSync(path.join(where, '.vscode'));
+  const [made] = work(t, { workDir: where, protect: true });
+  const evil = 'echo 1 > .vscode/tasks.json || echo 1 > .mcp.json || mkdir -p app/.vscode && echo 1 > app/.vscode/tasks.json';
+  assert.equal((await made.exec('sh', ['-c', evil])).exitCode, 0);
+  assert.deepEqual([made.putAway, fs.readdirSync(path.join(where, 'app'))], [['app/.vscode'], ['not-obeyed.vscode.txt']]);
+  assert.deepEqual((await made.listDir()).map(({ name }) => name), ['.vscode', 'app']);
+  fs.symlinkSync('app', path.join(where, 'link'));
+  const errors = [await thrown(made.writeFile('.envrc', 'x')), await thrown(made.writeFile('app/.git/config', 'x')), await thrown(made.writeFile('link/f', 'x'))];
+  assert.deepEqual(errors.map((error) => [error.kind, error.code]), [['io', 'EROFS'], ['io', 'EROFS'], ['io', 'ELOOP']]);
+  await made.writeFile('app/f', 'x');
+  await made.destroy();
+  assert.deepEqual(fs.readdirSync(where).sort(), ['.vscode', 'app', 'link']);
+  // control: without it they are written
+  const [open] = work(t, { workDir: where });
+  assert.equal((await open.exec('sh', ['-c', 'echo 1 > .vscode/tasks.json && echo 1 > .mcp.json'])).exitCode, 0);
+});
+
+test('what a command leaves running ends with it, unless it is asked for', async (t) => {
+  const [made] = work(t);
+  const left = async () => (await made.exec('sh', ['-c', "grep -las '427[3]' /proc/[0-9]*/cmdline; :"])).stdoutText.split('\n').length - 1;
+  const line = ['-c', 'sleep 4273 >/dev/null 2>&1 & sleep 4273 & echo told'];
+  assert.equal((await made.exec('sh', line)).stdoutText, 'told\n');
+  await made.exec('sh', line, { onStdout: () => {} });
+  assert.equal(await left(), 0);
+  await made.exec('sh', line, { background: true });
+  assert.ok(await left() > 0);
+});
+
+test('names that other programs have for options are told', (t) => {
+  const where = folder(t);
+  assert.throws(() => work(t, { mounts: [{ hostPath: where, guestPath: '/x' }] }), /no option "hostPath"; it is called source; there are compare, overlay, source, target, writable/);
+  assert.throws(() => new Sandbox({ socket, mounts: [{ source: where, guestPath: '/x' }] }), /it is called target/);
+  assert.throws(() => new Sandbox({ workDir: where }), /it is called workdir/);
+  assert.throws(() => work(t, { timeout: 3 }), /it is called timeoutMs/);
 });
 
 test('folders that cannot be shown are refused, by name', async (t) => {
@@ -78,6 +142,11 @@ test('without the command there are no folders, and it is said', async (t) => {
   assert.match((await thrown(box.run(['true']))).message, /option `command`/);
   const other = new Sandbox({ socket, command: ['sh', '-c', 'echo nonsense'], workdir: folder(t) });
   assert.match((await thrown(other.run(['true']))).message, /no sandbox could be opened/);
+  for (const [words, said] of [[['/no/such/leeward'], /option `command`/], [['sh', '-c', 'echo nonsense'], /no sandbox could be opened/], [['sh', '-c', 'echo why >&2; exit 3'], /has ended: why/]]) {
+    const held = new Sandbox({ socket, command: words, workdir: folder(t), held: true });
+    assert.match((await thrown(held.run(['true']))).message, said);
+    await held.close();
+  }
   const away = new Sandbox({ socket: path.join(folder(t), 'none'), command, workdir: folder(t) });
   assert.equal((await thrown(away.run(['true']))).name, 'DaemonAway');
 });
@@ -235,7 +304,7 @@ test('what a sandbox had not begun when it was over is done in the next one', as
     if (asked === 1) send({ id, error: { kind: 'sandbox_over', message: 'over', reason: 'idle', when: 1.5, limit: null, begun: false } });
     else send({ id, ok: { ...PLAIN, stdout: Buffer.from(sandbox) } });
   });
-  const made = new Workdir({ workDir: folder(t), socket: where, command: ['sh', '-c', `echo '{"sandbox": "${'a'.repeat(26)}"}'`] });
+  const made = new Workdir({ workDir: folder(t), socket: where, command: ['sh', '-c', `while read line; do echo '{"sandbox": "${'a'.repeat(26)}", "made": []}'; done`] });
   assert.equal((await made.exec('true')).stdoutText, 'a'.repeat(26));
   assert.equal(asked, 2);
   await made.destroy();

@@ -115,6 +115,33 @@ def test_a_process_that_ends_when_it_is_killed_is_reported_as_the_kernel_says(st
     assert [(9, False)] == [(end.status, end.stuck) for end in stand.ends]
 
 
+def test_a_process_that_ends_its_children_is_reported_when_none_is_left(stand: Stand) -> None:
+    """They are killed, once."""
+    stand.process.ends_children = True
+    stand.starts()
+    stand.process.exited(control.Exited(7, 0))
+    assert (1, []) == (stand.killed, stand.ends)
+    stand.answers = True
+    stand.reactor.run(lambda: bool(stand.ends))
+    assert ([0], 1, 1) == ([end.status for end in stand.ends], stand.killed, stand.gone)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_process_whose_children_do_not_end_is_reported_all_the_same(stand: Stand, left: bool) -> None:
+    """And at once if there are none: then nothing is killed."""
+    stand.process.ends_children = True
+    stand.starts()
+    stand.answers, stand.killed = not left, int(not left)
+    stand.process.exited(control.Exited(7, 0))
+    assert left is not bool(stand.ends)
+    stand.reactor.run(lambda: bool(stand.ends))
+
+    assert ([0], 1) == ([end.status for end in stand.ends], stand.killed)
+    stand.answers = True
+    stand.process.kill()
+    stand.reactor.run(lambda: bool(stand.gone))
+
+
 def test_c351_whoever_has_a_stuck_interpreter_does_not_wait_for_its_group() -> None:
     """As for a job that is past its time, which is answered then; and it is told once."""
     told: list[tuple[int | None, str]] = []

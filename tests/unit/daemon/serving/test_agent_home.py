@@ -89,3 +89,10 @@ def test_names_are_protected_without_a_home(profile: str) -> None:
     for name in ("/x", "/workspace/../x", "/"):
         with pytest.raises(BadRequest, match="lies in no mount"):
             profiles.home_of(SandboxOpen(1, profile=profile, mounts=(folder,), protect=(name,)), None, Config())
+
+
+@pytest.mark.parametrize("request_", [SandboxOpen(1, egress="network", policy={"allow": []}),
+                                      SandboxOpen(1, egress="network", fetch_policy={"allowed_domains": ["a.example"]})])
+def test_a_policy_without_a_network_names_the_cure(request_: SandboxOpen) -> None:
+    with pytest.raises(BadRequest, match=r"has: none; `allow_network = true` in its configuration lets"):
+        profiles.narrowed(request_, {})

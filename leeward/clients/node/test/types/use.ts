@@ -16,6 +16,8 @@ async function jobs(): Promise<number> {
 
 async function live(): Promise<void> {
   const box = new Sandbox({ mounts: [{ source: '/a', target: '/b', writable: true }], env: new Map([['A', '1']]), showSecrets: false });
+  const held = await Sandbox.attach('a', { held: true });
+  await held.fetch({ url: 'http://a/', method: 'POST', headers: { b: 'c' }, body: 'd' });
   const process = await box.start(['cat'], { stdin: null });
   for await (const chunk of process) {
     const one: Chunk = chunk;
@@ -41,9 +43,9 @@ async function live(): Promise<void> {
 }
 
 async function folder(): Promise<void> {
-  const work = new Workdir({ workDir: '.', timeoutMs: 1000, memoryLimit: '1G' });
+  const work = new Workdir({ workDir: '.', timeoutMs: 1000, memoryLimit: '1G', compare: true, protect: true });
   try {
-    const got = await work.exec('ls', ['-l'], { onStdout: (data) => console.log(data.length) });
+    const got = await work.exec('ls', ['-l'], { onStdout: (data) => console.log(data.length), background: true });
     const text: string = await work.readFile('f', 'utf8');
     console.log(got.ok, text, (await work.listDir())[0].isDir, await Workdir.availableTools());
   } catch (error) {
