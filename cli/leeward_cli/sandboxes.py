@@ -61,6 +61,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
+        click.option("--descriptors", type=int, metavar="N", help="Open descriptors in each process."),
         click.option("-t", "--timeout", type=float, metavar="SECONDS",
                      help="Time limit of each command that has none of its own."),
         click.option("--idle", type=float, metavar="SECONDS", help="End the sandbox after this time without use."),
@@ -90,7 +91,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 MOST = 16 << 20
 #: The options of `Sandbox` that are accepted. The socket is an option of the command.
 KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
-                   "env", "idle", "lifetime", "metadata", "memory", "processes",
+                   "env", "idle", "lifetime", "metadata", "memory", "processes", "descriptors",
                    "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
 
 

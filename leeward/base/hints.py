@@ -10,6 +10,8 @@ LIMITS = {
     "processes": ("it had as many processes and threads as its limit allows, and was refused another one",
                   "--processes NUMBER, processes= in Python"),
     "files": ("its writable folders were full", "--memory SIZE, memory= in Python: files count as memory"),
+    "descriptors": ("a process had as many open descriptors as its limit allows",
+                    "--descriptors NUMBER, descriptors= in Python"),
     "cpu": ("it has used its processor time", "cpu_time= in Python"),
 }
 

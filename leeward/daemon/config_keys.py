@@ -308,7 +308,7 @@ LIMIT_KEYS: dict[str, Key] = {
     "time": Key(seconds(FLOORS["time"], 86400 * 7), "seconds from the moment the job's code is sent", True),
     "files": Key(size(1 << 16), "bytes in /workspace, /tmp and /dev/shm together"),
     "output": Key(size(0), "bytes of stdout and stderr together", True),
-    "descriptors": Key(whole(16, 1 << 20), "open descriptors in each process"),
+    "descriptors": Key(whole(int(FLOORS["descriptors"]), 1 << 20), "open descriptors in each process"),
 }
 
 QUOTA_KEYS: dict[str, Key] = {

@@ -29,16 +29,16 @@ class Limits:
     time: float = 30.0  # seconds from the moment that its code is sent to a worker
     files: int = 64 * MIB  # bytes in /workspace, /tmp and /dev/shm together
     output: int = 10 * MIB  # bytes of stdout and stderr together
-    descriptors: int = 256  # open descriptors in each process
+    descriptors: int = 1024  # open descriptors in each process
     cuts_output: bool = False  # output beyond its limit is cut, and the program goes on; else it is ended
 
 
 #: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
-CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB)
-ADJUSTABLE = ("memory", "processes", "time", "output")
+CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB, descriptors=4096)
+ADJUSTABLE = ("memory", "processes", "time", "output", "descriptors")
 
 #: Below these values a job could not start; a request for less is refused.
-FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0}
+FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0, "descriptors": 16}
 
 #: The choice among the limits, and its values: whether a program that exceeds `output` goes on.
 OVERFLOW = "overflow"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -61,3 +62,45 @@ def test_exec_prints_one_line_of_advice(daemon: LiveDaemon, words: list[str], co
     assert code == done.returncode
     assert 1 == done.stderr.count(line)
     assert b"; to allow more: --" in done.stderr
+
+
+#: Opens files until it is refused, and prints how many it has, and whether it can get more by itself.
+_OPENS = """
+import os, resource
+opened, soft = [], resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+try:
+    while len(opened) < 10000:
+        opened.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    refused = error
+most = max(opened) + 1
+for fd in opened:
+    os.close(fd)
+for more in (soft + 1, 1 << 20):
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, more))
+        print("raised", flush=True)
+    except (ValueError, OSError):
+        pass
+print(most, flush=True)
+raise refused
+"""
+
+
+@pytest.mark.parametrize(("asked", "most"), [({}, 1024), ({"descriptors": 3000}, 3000), ({"descriptors": 64}, 64)])
+def test_descriptors_as_asked_for_in_each_way_of_running(daemon: LiveDaemon, asked: dict[str, int], most: int) -> None:
+    """In fresh jobs, sessions, and a live sandbox's code, kernels, branches and programs; no process raises its limit."""
+    code: Any = {**asked}
+    with leeward.Client(daemon.socket) as client, client.session(**code) as session, \
+            leeward.Sandbox(socket=daemon.socket, **code) as box:
+        kernel = box.kernel()
+        kernel.execute("1")
+        branch = kernel.fork()
+        found = [client.execute(_OPENS, **code), client.execute(_OPENS, args=["not by the fast path"], **code),
+                 session.execute(_OPENS), session.execute(_OPENS), box.execute(_OPENS), kernel.execute(_OPENS),
+                 branch.execute(_OPENS), box.run(["python3", "-c", _OPENS]), box.terminal(["python3", "-c", _OPENS]).result()]
+
+    assert [b"%d" % most] * len(found) == [got.stdout.splitlines()[0] for got in found]
+    assert [Limit.DESCRIPTORS] * len(found) == [got.limit for got in found]
+    assert "--descriptors" in found[0].hint
+    assert not [got for got in found if b"raised" in got.stdout]

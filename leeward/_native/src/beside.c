@@ -221,6 +221,8 @@ static void process_main(void *argument)
 		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
 		if (birth->fate.done < how->count)
 			fail(&birth->fate, LW_AT_STEP, result ? result : -EPROTO);
+		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
+			fail(&birth->fate, LW_AT_RLIMITS, err);
 		else if ((err = raw(SYS_chdir, (long)command->folder, 0, 0, 0, 0)) < 0)
 			fail(&birth->fate, LW_AT_FOLDER, err);
 		else {

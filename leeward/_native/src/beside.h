@@ -42,6 +42,7 @@ struct lw_beside {
 	int cpu;                           /* the one processor that the process may use, or -1 */
 	int reaper;                        /* whether it becomes a subreaper */
 	uint64_t most_tasks, most_data;    /* RLIMIT_NPROC, RLIMIT_DATA; 0: unchanged */
+	uint64_t most_descriptors;         /* RLIMIT_NOFILE, set behind the locks of a program; 0: unchanged */
 	const struct lw_step *steps;       /* its locks; unused for a copy */
 	uint32_t count;
 	const struct lw_command *command;  /* the program that it becomes; NULL: a copy of the caller */

@@ -12,8 +12,9 @@ from leeward.spec.limits import CEILINGS, GIB, MIB, Limits, adjusted
 
 def test_defaults_are_the_documented_ones():
     assert Limits(memory=256 * MIB, cpu=100, processes=32, time=30.0, files=64 * MIB, output=10 * MIB,
-                  descriptors=256) == Limits()
-    assert (4 * GIB, 256, 600.0, 256 * MIB) == (CEILINGS.memory, CEILINGS.processes, CEILINGS.time, CEILINGS.output)
+                  descriptors=1024) == Limits()
+    assert (4 * GIB, 256, 600.0, 256 * MIB, 4096) == (
+        CEILINGS.memory, CEILINGS.processes, CEILINGS.time, CEILINGS.output, CEILINGS.descriptors)
 
 
 def test_a_request_changes_only_the_limits_that_it_names():
@@ -23,10 +24,10 @@ def test_a_request_changes_only_the_limits_that_it_names():
 
 
 @pytest.mark.parametrize("asked", [
-    {"memory": 5 * GIB}, {"processes": 257}, {"time": 601}, {"output": 257 * MIB},   # above the ceiling
-    {"memory": 0}, {"processes": 0}, {"time": 0}, {"time": -1.0}, {"output": -1},    # below the floor
+    {"memory": 5 * GIB}, {"processes": 257}, {"time": 601}, {"output": 257 * MIB}, {"descriptors": 4097},  # above the ceiling
+    {"memory": 0}, {"processes": 0}, {"time": 0}, {"time": -1.0}, {"output": -1}, {"descriptors": 15},  # below the floor
     {"time": math.nan}, {"time": math.inf}, {"memory": True}, {"memory": "1G"}, {"memory": 1e9}, {"time": None},
-    {"files": MIB}, {"descriptors": 8}, {"cpu": 200}, {"colour": 1},                 # not for a request
+    {"files": MIB}, {"cpu": 200}, {"colour": 1},                                     # not for a request
 ])
 def test_anything_else_is_refused(asked: dict[str, object]):
     with pytest.raises(BadRequest):
