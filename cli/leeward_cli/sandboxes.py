@@ -62,6 +62,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
         click.option("--descriptors", type=int, metavar="N", help="Open descriptors in each process."),
+        click.option("--files", metavar="SIZE",
+                     help="Files in /workspace, /tmp and /dev/shm together; they count as memory."),
         click.option("-t", "--timeout", type=float, metavar="SECONDS",
                      help="Time limit of each command that has none of its own."),
         click.option("--idle", type=float, metavar="SECONDS", help="End the sandbox after this time without use."),
@@ -91,7 +93,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 MOST = 16 << 20
 #: The options of `Sandbox` that are accepted. The socket is an option of the command.
 KNOWN = frozenset(("profile", "environment", "packages", "egress", "allow_network", "policy", "fetch_policy",
-                   "env", "idle", "lifetime", "metadata", "memory", "processes", "descriptors",
+                   "env", "idle", "lifetime", "metadata", "memory", "processes", "descriptors", "files",
                    "timeout", "output", "overflow", "show_secrets", "workdir", "overlay", "mounts"))
 
 

@@ -104,3 +104,34 @@ def test_descriptors_as_asked_for_in_each_way_of_running(daemon: LiveDaemon, ask
     assert [Limit.DESCRIPTORS] * len(found) == [got.limit for got in found]
     assert "--descriptors" in found[0].hint
     assert not [got for got in found if b"raised" in got.stdout]
+
+
+_SIZES = """
+import os
+for place in ("/workspace", "/tmp", "/dev/shm"):
+    of = os.statvfs(place)
+    print(of.f_blocks * of.f_frsize, of.f_files)
+"""
+
+
+@pytest.mark.parametrize(("asked", "size"), [
+    ({"memory": "1G"}, 256 << 20), ({"memory": "1G", "files": "300M"}, 300 << 20), ({"files": "1M"}, 1 << 20),
+    ({}, 64 << 20)])
+def test_files_as_asked_for(daemon: LiveDaemon, asked: dict[str, Any], size: int) -> None:
+    """In all three folders together. Without a word they grow with the memory, and names with both."""
+    with leeward.Sandbox(socket=daemon.socket, **asked) as box:
+        seen = box.run(["python3", "-c", _SIZES])
+        full = box.shell(f"head -c {size // 2} /dev/zero > /workspace/a && head -c {size} /dev/zero > /tmp/b; rm a")
+        fits = box.execute(f"with open('/workspace/c', 'wb') as f: f.truncate({size // 2})")
+
+    assert [f"{size} {max(16384, size // 4096)}"] * 3 == seen.stdout_text.splitlines()
+    assert (Limit.FILES, True) == (full.limit, "--files" in full.hint)
+    assert fits.ok
+
+
+def test_files_of_jobs_and_beyond_the_ceiling_are_refused(daemon: LiveDaemon) -> None:
+    with pytest.raises(leeward.RequestRejected, match="above this daemon's ceiling"), \
+            leeward.Sandbox(socket=daemon.socket, files="5G") as box:
+        box.shell("true")
+    refused = daemon.run("exec", "--files", "128M", "1")
+    assert (True, True) == (0 != refused.returncode, b"a live sandbox" in refused.stderr)

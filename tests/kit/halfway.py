@@ -294,7 +294,7 @@ class _Adopting:
     def _say(self, kind: int, value: int, runner: int, fds: list[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
         with contextlib.suppress(BrokenPipeError):  # the daemon let us go between two messages
-            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQQ", 0xC1, kind, 0, 0, value, runner, *[0] * 4)], rights)
+            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQQQ", 0xC1, kind, 0, 0, value, runner, *[0] * 5)], rights)
 
 
 def _end(pids: set[int]) -> bool:

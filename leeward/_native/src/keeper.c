@@ -289,6 +289,7 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		.most_tasks = order->tasks,
 		.most_data = order->data,
 		.most_descriptors = order->descriptors,
+		.files = order->files,
 		.steps = way->steps,
 		.count = way->count,
 		.command = copy ? NULL : &command,

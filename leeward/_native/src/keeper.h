@@ -44,6 +44,7 @@ struct lw_keeper_message {
 			  * keeper's own */
 	uint64_t data;   /* START: RLIMIT_DATA or 0 */
 	uint64_t descriptors; /* START: RLIMIT_NOFILE of a program, or 0 */
+	uint64_t files;  /* START: bytes of the runner's tmpfs, or 0 */
 };
 
 /* Descriptors of a new process. A runner has job, reply, out, err, birth; a program in, out, err, birth, ruleset; an

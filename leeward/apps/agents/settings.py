@@ -179,7 +179,7 @@ KEYS: checks.Keys = {
     "dependencies": checks.array(checks.filled),
     "environment": checks.variables,
     "limits": {"memory": checks.size, "processes": checks.whole(1, 1 << 20),
-               "descriptors": checks.whole(16, 1 << 20), "timeout": checks.duration},
+               "descriptors": checks.whole(16, 1 << 20), "files": checks.size, "timeout": checks.duration},
     "hooks": HOOKS,
     "git": {"worktree_links": checks.flag},
     "project": {"at": checks.inside},

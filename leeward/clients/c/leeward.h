@@ -235,6 +235,7 @@ typedef struct leeward_sandbox_options {
 	const char *egress;         /* the operator's egress policy that says what the sandbox may reach; nothing by default */
 	int32_t overflow;           /* third version. A leeward_overflow, of each program and each code that sets none */
 	uint64_t descriptors;       /* fourth version. Open descriptors in each process */
+	uint64_t files;             /* fourth version. Bytes in /workspace, /tmp and /dev/shm together; they count as memory */
 } leeward_sandbox_options;
 
 /* State of a live sandbox. */

@@ -116,7 +116,7 @@ static int check_value(const struct lw_field *field, const void *at)
 static bool has_limits(const struct lw_limits *limits)
 {
 	return limits->time > 0 || limits->memory || limits->output || limits->processes || limits->overflow ||
-	       limits->descriptors;
+	       limits->descriptors || limits->files;
 }
 
 static bool is_given(const struct lw_field *field, const void *at)
@@ -183,7 +183,7 @@ static void put_limits(struct lw_buffer *buffer, const struct lw_limits *limits)
 		const char *name;
 		uint64_t value;
 	} sizes[] = {{"memory", limits->memory}, {"output", limits->output}, {"processes", limits->processes},
-		     {"descriptors", limits->descriptors}};
+		     {"descriptors", limits->descriptors}, {"files", limits->files}};
 	size_t count = (size_t)(limits->time > 0) + (limits->overflow != 0);
 
 	for (size_t i = 0; i < LW_COUNT(sizes); i++)

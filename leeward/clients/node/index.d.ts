@@ -154,6 +154,8 @@ export interface SandboxOptions extends HostOptions, LimitOptions {
   memory?: Size;
   processes?: number;
   descriptors?: number;
+  /** What /workspace, /tmp and /dev/shm have room for together; it counts as memory. */
+  files?: Size;
   /** Seconds without a call after which the daemon ends it. */
   idle?: number;
   lifetime?: number;

@@ -164,7 +164,7 @@ class LiveRunner:
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
         self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
         self._interpreters: dict[int, Interpreter] = {}
-        self._ending = ""
+        self._ending, self._files = "", 0  # bytes of its tmpfs, if they aren't what it was made with
         self._ticks: Timer | None = None
 
     @property
@@ -181,6 +181,7 @@ class LiveRunner:
         if not self.runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
         self.runner.limit(limits)
+        self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
         self._terms.awake.stir(self._reactor, self)
         if self.runner.leaf.needs_ticks:
@@ -233,7 +234,7 @@ class LiveRunner:
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
                                 data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0),
-                                descriptors=rlimits.reachable(runner.descriptors))
+                                descriptors=rlimits.reachable(runner.descriptors), files=self._files)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
         except BaseException:

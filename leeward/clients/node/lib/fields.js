@@ -45,8 +45,8 @@ function known(call, options, names) {
 
 const LIMITING = ['memory', 'processes', 'descriptors', 'timeout', 'output', 'overflow'];
 
-function limits({ memory, processes, descriptors, timeout, output, overflow }) {
-  const found = { memory: size(memory, 'memory'), processes, descriptors, time: timeout, output: size(output, 'output'), overflow };
+function limits({ memory, processes, descriptors, timeout, output, overflow }, more = {}) {
+  const found = { ...more, memory: size(memory, 'memory'), processes, descriptors, time: timeout, output: size(output, 'output'), overflow };
   const given = Object.fromEntries(Object.entries(found).filter(([, one]) => one !== undefined && one !== null));
   return Object.keys(given).length ? { limits: given } : {};
 }
