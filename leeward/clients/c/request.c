@@ -343,7 +343,7 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 		.stdin_ = {options->stdin_length ? options->stdin_data : NULL, options->stdin_length},
 		.collect = {"collect", options->collect, options->collect_count}, .display = options->display != 0,
 		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow,
-			   options->descriptors},
+			   options->descriptors, 0},
 		.label = some_text(options->label),
 	};
 
