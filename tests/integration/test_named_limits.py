@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,3 +137,15 @@ def test_files_of_jobs_and_beyond_the_ceiling_are_refused(daemon: LiveDaemon) ->
         box.shell("true")
     refused = daemon.run("exec", "--files", "128M", "1")
     assert (True, True) == (0 != refused.returncode, b"a live sandbox" in refused.stderr)
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_files_of_a_sandbox_with_a_folder_of_the_host(daemon: LiveDaemon, tmp_path: Path, overlay: bool) -> None:
+    """The tmpfs gets the size, whatever lies on /workspace."""
+    before = os.statvfs(tmp_path).f_blocks
+    with leeward.Sandbox(socket=daemon.socket, files="200M", memory="512M", workdir=tmp_path, overlay=overlay) as box:
+        seen = box.run(["python3", "-c", _SIZES]).stdout_text.splitlines()
+
+    assert [f"{200 << 20} {200 << 8}"] * 2 == seen[1:]
+    assert overlay is (seen[0] == seen[1])  # the copy of a file that was written has room there
+    assert before == os.statvfs(tmp_path).f_blocks
