@@ -137,6 +137,8 @@ JOB = (
     Option("--timeout", "S", "Seconds that the job may run.", kind=seconds, short="-t", in_c=True),
     Option("--memory", "SIZE", "Memory that the job may use: 64M, 1G, 512MiB, or bytes.", kind=size, in_c=True),
     Option("--processes", "N", "Processes and threads that the job may have at once.", kind=count),
+    Option("--descriptors", "N", "Open descriptors that each process may have.", kind=count),
+    Option("--files", "SIZE", "Files that a live sandbox, as of --profile, may have; they count as memory.", kind=size),
     Option("--output", "SIZE", "Bytes that the job may write to stdout and stderr together.", kind=size),
     Option("--put", "HOST[:INSIDE]", "Give the job a copy of this file or folder, below /workspace under its own name"
                                      " or INSIDE; may be repeated.", many=True),

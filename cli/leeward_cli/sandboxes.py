@@ -61,6 +61,9 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--memory", metavar="SIZE", help="Memory of the whole sandbox, such as 512M."),
         click.option("--processes", type=int, metavar="N", help="Processes and threads at once."),
+        click.option("--descriptors", type=int, metavar="N", help="Open descriptors in each process."),
+        click.option("--files", metavar="SIZE",
+                     help="Files in /workspace, /tmp and /dev/shm together; they count as memory."),
         click.option("-t", "--timeout", type=float, metavar="SECONDS",
                      help="Time limit of each command that has none of its own."),
         click.option("--idle", type=float, metavar="SECONDS", help="End the sandbox after this time without use."),

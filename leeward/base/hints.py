@@ -9,7 +9,10 @@ LIMITS = {
     "output": ("it wrote more to stdout and stderr than its limit allows", "--output SIZE, output= in Python"),
     "processes": ("it had as many processes and threads as its limit allows, and was refused another one",
                   "--processes NUMBER, processes= in Python"),
-    "files": ("its writable folders were full", "--memory SIZE, memory= in Python: files count as memory"),
+    "files": ("its writable folders were full",
+              "--files SIZE and --memory, files= of Sandbox in Python; for jobs [limits] of the configuration"),
+    "descriptors": ("a process had as many open descriptors as its limit allows",
+                    "--descriptors NUMBER, descriptors= in Python"),
     "cpu": ("it has used its processor time", "cpu_time= in Python"),
 }
 

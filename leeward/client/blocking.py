@@ -62,6 +62,7 @@ class Client(Calls):
             timeout (float): seconds that the job may run; time in the queue doesn't count.
             memory (int | str): bytes, or a size such as "512M", for all the job's processes and files together.
             processes (int): processes and threads at once.
+            descriptors (int): open descriptors in each process.
             output (int | str): bytes of stdout and stderr together.
             overflow (str): what happens to a job that writes more: "end", the default, ends it; with "cut" it goes on,
                 and the beginning and the end of its output are kept.

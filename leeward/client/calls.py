@@ -58,6 +58,7 @@ class Calls:
         Keyword Args:
             memory (int | str): bytes, or a size such as "512M", for the whole session.
             processes (int): processes and threads at once, for the whole session.
+            descriptors (int): open descriptors in each process.
             timeout (float): seconds for each job that doesn't set its own.
             output (int | str): bytes of stdout and stderr together, for each job that doesn't set its own.
             overflow (str): what happens to a job that writes more and doesn't say so itself: with "cut", the default,

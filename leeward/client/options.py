@@ -84,6 +84,7 @@ class Options(TurnOptions, PlaceOptions, total=False):
     stdin: bytes | str
     memory: int | str | None
     processes: int | None
+    descriptors: int | None
 
 
 class Limiting(TypedDict, total=False):
@@ -91,6 +92,7 @@ class Limiting(TypedDict, total=False):
 
     memory: int | str | None
     processes: int | None
+    descriptors: int | None
     timeout: float | None
     output: int | str | None
     overflow: str | None
@@ -106,7 +108,8 @@ class SessionOptions(Limiting, PlaceOptions, total=False):
 _ALSO = {
     "time": "timeout", "time_limit": "timeout", "memory_limit": "memory", "mem": "memory", "argv": "args",
     "arguments": "args", "input": "stdin", "python_env": "environment", "venv": "environment", "environ": "env",
-    "file": "files", "outputs": "collect", "filename": "name", "pids": "processes", "max_output": "output",
+    "file": "files", "outputs": "collect", "filename": "name", "pids": "processes", "nofile": "descriptors",
+    "max_output": "output",
 }
 
 
@@ -228,10 +231,11 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
                    env: Mapping[str, str] | None = None, files: Mapping[str, bytes | str] | None = None,
                    stdin: bytes | str = b"", collect: Iterable[str] = (), display: bool = False,
                    timeout: float | None = None, memory: int | str | None = None, processes: int | None = None,
-                   output: int | str | None = None, overflow: str | None = None, label: str | None = None,
-                   functions: Given | None = None, call_timeout: float | None = None, stop_clock: bool = False,
-                   profile: str | None = None, environment: str | None = None, egress: str | None = None,
-                   allow_network: bool = False, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
+                   descriptors: int | None = None, output: int | str | None = None, overflow: str | None = None,
+                   label: str | None = None, functions: Given | None = None, call_timeout: float | None = None,
+                   stop_clock: bool = False, profile: str | None = None, environment: str | None = None,
+                   egress: str | None = None, allow_network: bool = False,
+                   policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """
     The fields of an execute request, of the options that were given. RequestRejected if a text isn't a size, one string
     was given in place of several, or a value has a wrong type.
@@ -243,7 +247,7 @@ def execute_fields(code: str | bytes | None, *, module: str | None = None, name:
         limits = {
             "memory": parse_size(memory) if isinstance(memory, str) else memory,
             "output": parse_size(output) if isinstance(output, str) else output,
-            "processes": processes, "time": timeout, "overflow": overflow,
+            "processes": processes, "descriptors": descriptors, "time": timeout, "overflow": overflow,
         }
         fields: dict[str, Any] = {
             "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code and _binary(code),

@@ -67,6 +67,8 @@ class Sandbox(OverlayCalls):
         env (Mapping[str, str]): environment variables of every process in the sandbox.
         memory (int | str): bytes, or a size such as "512M", for all processes and files of the sandbox together.
         processes (int): processes and threads at once.
+        descriptors (int): open descriptors in each process.
+        files (int | str): bytes, or a size, in /workspace, /tmp and /dev/shm together. They count as memory, too.
         timeout (float): seconds for each `run` and `shell` that sets none.
         output (int | str): bytes of stdout and stderr together, of each `run` and `shell` that sets none.
         overflow (str): what happens to programs and code that write more and don't say so themselves: with "cut", the

@@ -18,6 +18,7 @@ from leeward.client.options import (
     execute_fields,
 )
 from leeward.errors import RequestRejected
+from leeward.spec.sizes import parse_size
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_ids import ID_LENGTH
 from leeward.wire.sandbox_replies import chunks, flag, page
@@ -48,6 +49,7 @@ OnData = Callable[[bytes], object]
 class OpenOptions(Limiting, PlaceOptions, total=False):
     """The options of `Sandbox` and `AsyncSandbox`; Sandbox describes them."""
 
+    files: int | str | None
     fetch_policy: Mapping[str, Any] | None
     env: Mapping[str, str] | None
     idle: float | None
@@ -62,7 +64,7 @@ class OpenOptions(Limiting, PlaceOptions, total=False):
 
 
 #: Those that `execute` hasn't, and the packages, for which the daemon gets an environment's name.
-_OF_SANDBOX = {*OpenOptions.__annotations__} - {*Options.__annotations__} | {"packages"}
+_OF_SANDBOX = {*OpenOptions.__annotations__} - {*Options.__annotations__} | {"packages", "files"}
 
 
 class TerminalOptions(TypedDict, total=False):
@@ -131,6 +133,10 @@ def open_fields(**options: Unpack[OpenOptions]) -> dict[str, Any]:
                "metadata": dict(given.get("metadata") or {}),
                **{name: list(given.get(name, ())) for name in ("hide", "protect", "pin")},
                **{name: given.get(name) for name in ("show_secrets", "held", "own_home")}}
+        files = given.get("files")
+        if files is not None:
+            limits = {**common.get("limits", {}), "files": parse_size(files) if isinstance(files, str) else files}
+            common = {**common, "limits": limits}
     except (TypeError, ValueError) as error:
         raise RequestRejected(str(error)) from None
     fields = {"profile": "python", **common, **{name: value for name, value in own.items() if value}}

@@ -19,7 +19,7 @@ from leeward.daemon.run.report import RESULTS
 from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import Folder
-from leeward.spec.limits import ADJUSTABLE, FLOORS
+from leeward.spec.limits import FLOORS, OF_SANDBOXES
 from leeward.spec.pool_key import is_name
 from leeward.spec.profiles import BASES
 from leeward.spec.sizes import parse_size
@@ -306,9 +306,9 @@ LIMIT_KEYS: dict[str, Key] = {
     "cpu": Key(whole(1, 100 * 1024), "percent of one processor"),
     "processes": Key(whole(1, 1 << 22), "processes and threads at once", True),
     "time": Key(seconds(FLOORS["time"], 86400 * 7), "seconds from the moment the job's code is sent", True),
-    "files": Key(size(1 << 16), "bytes in /workspace, /tmp and /dev/shm together"),
+    "files": Key(size(int(FLOORS["files"])), "bytes in /workspace, /tmp and /dev/shm together"),
     "output": Key(size(0), "bytes of stdout and stderr together", True),
-    "descriptors": Key(whole(16, 1 << 20), "open descriptors in each process"),
+    "descriptors": Key(whole(int(FLOORS["descriptors"]), 1 << 20), "open descriptors in each process"),
 }
 
 QUOTA_KEYS: dict[str, Key] = {
@@ -345,7 +345,7 @@ PROFILE_KEYS: dict[str, Key] = {
 #: The tables of the file, and the keys that each table may have.
 TABLES: dict[str, dict[str, Key]] = {
     "limits": LIMIT_KEYS,
-    "ceilings": {name: LIMIT_KEYS[name] for name in ADJUSTABLE},
+    "ceilings": {name: LIMIT_KEYS[name] for name in OF_SANDBOXES},
     "quota": QUOTA_KEYS,
 }
 

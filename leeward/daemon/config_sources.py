@@ -31,7 +31,7 @@ from leeward.daemon.config import (
 )
 from leeward.errors import BadRequest
 from leeward.spec.folders import within
-from leeward.spec.limits import ADJUSTABLE
+from leeward.spec.limits import OF_SANDBOXES
 from leeward.spec.paths import MAX_FILE, SOCKET_VARIABLE, SYSTEM_FILE, USER_FILE, default_socket
 from leeward.spec.pool_key import DEFAULT_PROFILE, is_name
 from leeward.spec.profiles import OURS, SHELL, Profile
@@ -72,7 +72,7 @@ def load(
         config = replace(config, egress=with_network(config.egress))
     if config.shards > config.pool_size:
         raise BadRequest(f"shards={config.shards} is above pool_size={config.pool_size}: each of them needs a worker")
-    for name in ADJUSTABLE:
+    for name in OF_SANDBOXES:
         default, ceiling = getattr(config.limits, name), getattr(config.ceilings, name)
         if default > ceiling:
             raise BadRequest(f"limits.{name}={default} is above ceilings.{name}={ceiling}")
@@ -92,7 +92,7 @@ def load(
 
 
 def _check_profile(name: str, profile: Profile, config: Config) -> None:
-    for limit in ADJUSTABLE:
+    for limit in OF_SANDBOXES:
         asked, ceiling = profile.limits.get(limit, 0), getattr(config.ceilings, limit)
         if asked > ceiling:
             raise BadRequest(f"profiles.{name}.limits.{limit}={asked} is above ceilings.{limit}={ceiling}")

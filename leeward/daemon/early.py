@@ -50,6 +50,7 @@ def settings(config: Config) -> Settings:
         pool_size=config.pool_size, spares=config.spares, recycle_after=config.recycle_after,
         layout_jobs=config.layout_jobs, layout_time=config.layout_time, fresh_layout=config.fresh_layout,
         queue_size=config.queue_size, queue_delay=config.queue_delay, limits=config.limits,
+        ceilings=config.ceilings,
         python_env=config.python_env, preload=config.preload, allow_degraded=config.allow_degraded,
         quotas=quotas(config, os.geteuid()), rehearse=config.rehearse, results=config.results,
         max_sessions=config.max_sessions, session_grace=config.session_grace, loopback=config.loopback,

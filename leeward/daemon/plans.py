@@ -22,7 +22,7 @@ from leeward.daemon.serving.profiles import owners_home, unknown_egress
 from leeward.errors import BadRequest, LeewardError, PoolFailed, Unsupported
 from leeward.isolation import interpreter, ownership
 from leeward.spec import stored
-from leeward.spec.limits import ADJUSTABLE
+from leeward.spec.limits import ADJUSTABLE, OF_SANDBOXES
 from leeward.spec.pool_key import DEFAULT_PROFILE, PoolKey, is_name
 from leeward.spec.profiles import AGENT, OURS, SHELL, HostPython, Profile, may_have_home, unknown_profile, with_base
 
@@ -73,7 +73,7 @@ class Plans:
         # Values from the configuration were checked when it was read. Values of a built-in profile, and those that a
         # profile has from its base, may be above the ceilings.
         profile = replace(profile, limits={
-            limit: min(value, getattr(config.ceilings, limit)) if limit in ADJUSTABLE else value
+            limit: min(value, getattr(config.ceilings, limit)) if limit in OF_SANDBOXES else value
             for limit, value in profile.limits.items()})
         if config.group and name not in config.profiles:
             profile = _for_guests(profile, config)

@@ -17,6 +17,7 @@ import contextlib
 import faulthandler
 import linecache
 import os
+import resource
 import signal
 import sys
 import threading
@@ -139,6 +140,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         body = take()
         if body is None:
             os._exit(0)
+        _settle_descriptors()
         main = _main or program.set_up()
         reseeding.tell_contexts()
         code = wire.code_of(body)
@@ -164,6 +166,13 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
         answer.deafen()
         end, wanted = program.raised(error.with_traceback(None)), workspace_files.NOTHING
     _reply(me, reply_fd, end, wanted, shown)
+
+
+@point("descriptors.settle")
+def _settle_descriptors() -> None:
+    """Lower the hard limit to the soft one, before any code of the job's: it was left for a request that asks for more."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, soft))
 
 
 def _reply(me: int, reply_fd: int, end: program.End, wanted: workspace_files.Wanted,

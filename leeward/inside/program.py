@@ -210,6 +210,8 @@ def _limit_behind(error: BaseException) -> str | None:
         return "memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "files"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        return "descriptors"
     if isinstance(error, OSError) and error.errno == errno.EAGAIN and not isinstance(error, ConnectionError):
         return "processes"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):

@@ -28,14 +28,17 @@ _STACK_BYTES = 8 * MIB
 _SIGNALS = 1024
 
 
-def plan(limits: Limits) -> tuple[tuple[int, int, int], ...]:
-    """Rows of resource, soft limit and hard limit, in the order in which they are set."""
+def plan(limits: Limits, ceilings: Limits) -> tuple[tuple[int, int, int], ...]:
+    """
+    Rows of resource, soft limit and hard limit, in the order in which they are set. A request may ask for as many
+    descriptors as the *ceilings* have: the daemon and `inside` lower that hard limit before any code of a job runs.
+    """
     return (
         # 1, not 0: if core_pattern is a pipe, the kernel starts the host's handler and gives it the job's memory at
         # every limit except 1; core(5). No core file fits into one byte. The filter prevents a job from lowering the
         # limit.
         (resource.RLIMIT_CORE, 1, 1),
-        (resource.RLIMIT_NOFILE, limits.descriptors, limits.descriptors),
+        (resource.RLIMIT_NOFILE, limits.descriptors, max(limits.descriptors, ceilings.descriptors)),
         (resource.RLIMIT_MEMLOCK, _LOCKED_BYTES, _LOCKED_BYTES),
         (resource.RLIMIT_MSGQUEUE, _QUEUE_BYTES, _QUEUE_BYTES),
         (resource.RLIMIT_SIGPENDING, _SIGNALS, _SIGNALS),
@@ -61,12 +64,23 @@ def steps(rows: tuple[tuple[int, int, int], ...], *, late: bool = False) -> list
     for number, soft, hard in rows:
         if late is not (number in _late()):
             continue
+        if number == resource.RLIMIT_NOFILE:
+            soft, hard = reachable(soft), reachable(hard)
         _, most = resource.getrlimit(number)
         if most != resource.RLIM_INFINITY:
             hard = min(hard, most)
             soft = min(soft, hard)
         made.append(returns(Call.PRLIMIT64, 0, number, Block(struct.pack("QQ", soft, hard)), 0))
     return made
+
+
+def reachable(descriptors: int) -> int:
+    """
+    *descriptors*, but no more than half of this process's hard limit: that is compared with what all processes of a user
+    id have in flight, and jobs may have as many as their own limit.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return descriptors if most == resource.RLIM_INFINITY else min(descriptors, most // 2)
 
 
 def granted_watches() -> int:

@@ -6,7 +6,7 @@ else; `leeward daemon run --print-config` prints them from here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leeward.base.dataclass import dataclass, replace
@@ -29,24 +29,26 @@ class Limits:
     time: float = 30.0  # seconds from the moment that its code is sent to a worker
     files: int = 64 * MIB  # bytes in /workspace, /tmp and /dev/shm together
     output: int = 10 * MIB  # bytes of stdout and stderr together
-    descriptors: int = 256  # open descriptors in each process
+    descriptors: int = 1024  # open descriptors in each process
     cuts_output: bool = False  # output beyond its limit is cut, and the program goes on; else it is ended
 
 
 #: The values up to which a request may raise a limit. A limit that isn't in ADJUSTABLE can't be set by a request.
-CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB)
-ADJUSTABLE = ("memory", "processes", "time", "output")
+CEILINGS = Limits(memory=4 * GIB, processes=256, time=600.0, output=256 * MIB, descriptors=4096, files=4 * GIB)
+ADJUSTABLE = ("memory", "processes", "time", "output", "descriptors")
+#: Those that the opening of a live sandbox may ask for: the file system of a job has its size before there is a request.
+OF_SANDBOXES = (*ADJUSTABLE, "files")
 
 #: Below these values a job could not start; a request for less is refused.
-FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0}
+FLOORS = {"memory": 16 * MIB, "processes": 1, "time": 0.001, "output": 0, "descriptors": 16, "files": 64 * KIB}
 
 #: The choice among the limits, and its values: whether a program that exceeds `output` goes on.
 OVERFLOW = "overflow"
 _OVERFLOWS = {"cut": True, "end": False}
 
 
-def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
-    """*default* with the limits that a request *asked* for; BadRequest for an unknown one, or a value out of bounds."""
+def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjustable: Sequence[str] = ADJUSTABLE) -> Limits:
+    """*default* with the limits that a request *asked* for; BadRequest for one not in *adjustable*, or out of bounds."""
     if not asked:
         return default
     values: dict[str, Any] = {}
@@ -56,8 +58,9 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
                 raise BadRequest(f"limit {name} must be {' or '.join(_OVERFLOWS)}, not {brief(value)}")
             values["cuts_output"] = _OVERFLOWS[value]
             continue
-        if name not in ADJUSTABLE:
-            raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join((*ADJUSTABLE, OVERFLOW))}")
+        if name not in adjustable:
+            hint = "; the opening of a live sandbox can ask for it" if name in OF_SANDBOXES else ""
+            raise BadRequest(f"limit {brief(name)} can't be asked for; these can: {', '.join((*adjustable, OVERFLOW))}{hint}")
         number = float if name == "time" else int
         if isinstance(value, bool) or not isinstance(value, (int, number)) or not math.isfinite(value):
             raise BadRequest(f"limit {name} must be a finite {number.__name__}, not {brief(value)}")
@@ -70,3 +73,11 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Lim
         values[name] = number(value)
     return replace(default, **values)
 
+
+
+def of_sandbox(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
+    """As `adjusted`, for a live sandbox. Its files, unless it asks for some, grow with the memory that it asks for."""
+    limits = adjusted(default, ceilings, asked, OF_SANDBOXES)
+    if "files" in asked or limits.memory <= default.memory:
+        return limits
+    return replace(limits, files=max(default.files, min(default.files * limits.memory // default.memory, ceilings.files)))

@@ -49,6 +49,7 @@ class Limit(enum.StrEnum):
             while the program ran.
         FILES: bytes in the job's writable folders together, as the job itself reports it.
         OUTPUT: stdout and stderr together.
+        DESCRIPTORS: open descriptors in one process, as the job itself reports it.
         TIME: seconds since the code was sent to a worker.
         CPU: processor seconds of one program of a live sandbox and all its descendants.
     """
@@ -56,6 +57,7 @@ class Limit(enum.StrEnum):
     MEMORY = "memory"
     PROCESSES = "processes"
     FILES = "files"
+    DESCRIPTORS = "descriptors"
     OUTPUT = "output"
     TIME = "time"
     CPU = "cpu"

@@ -29,7 +29,7 @@ MAX_WHOLE, MAX_SECONDS = 2**63 - 1, 1e12
 
 #: Values of leeward.spec.outcome's enumerations, which cost too much to import here; a test compares.
 OUTCOMES = frozenset({"finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal"})
-LIMITS = frozenset({"memory", "processes", "files", "output", "time", "cpu"})
+LIMITS = frozenset({"memory", "processes", "files", "descriptors", "output", "time", "cpu"})
 LEFT_OUT = frozenset({"no_match", "hidden", "folder", "link", "special", "unreadable", "name", "too_large", "too_many",
                       "ended", "more"})
 

@@ -47,7 +47,8 @@ class SandboxOpen(ClientRequest):
     environment: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
     egress: str = field(fields.named, "as for `execute`, for all that runs in it", default="")
     limits: Mapping[str, Any] = field(
-        fields.limits, "as for `execute`. `memory` and `processes` hold for the whole sandbox; `time` and `output` "
+        fields.limits, "as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and "
+        "`processes` hold for the whole sandbox; `time` and `output` "
         "for each `process_run` that doesn't set its own", default_factory=dict, shown="the daemon's")
     idle: float = field(ours.idle, "seconds without a request about it and without a request that waits for it, "
                         "after which it ends; at most `sandbox_idle`", default=0.0, shown="the daemon's")

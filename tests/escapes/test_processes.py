@@ -228,7 +228,7 @@ import resource
 def fill():
     made = 0
     try:
-        while made < 400:
+        while made < 2000:
             os.open("/dev/null", os.O_RDONLY)
             made += 1
     except OSError as error:
@@ -256,13 +256,13 @@ rows = [exactly(3) for _ in range(processes)]
 
 @pytest.mark.lock("rlimits")
 def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only) -> None:
-    """256 in each of its processes; the daemon has as many as before, and so has the host when the job is over."""
+    """1,024 in each of its processes; the daemon has as many as before, and so has the host when the job is over."""
     def opened() -> int:
         return int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
 
     most, tell = Limits().descriptors, "tell([[row[0] << 8 | row[1], row[2]] for row in rows])\n"
     with control():
-        assert [[400, 0]] * 2 == within(only(*LOCKS - {"rlimits"}), FILL + tell, PROCESSES=2)
+        assert [[2000, 0]] * 2 == within(only(*LOCKS - {"rlimits"}), FILL + tell, PROCESSES=2)
 
     serves(held)
     held.settle()
@@ -283,6 +283,28 @@ def test_c061_cannot_have_more_descriptors_than_its_limit(held: Box, only: Only)
 
     for made, why in within(only("rlimits"), FILL + tell, PROCESSES=2):
         assert (True, 24) == (made < most, why)
+
+
+RAISE = """
+import resource
+for most in (4096, 2048):
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):
+        pass
+"""
+
+
+@pytest.mark.lock("hard-limit", beside=("rlimits",), because="it is that limit's other half")
+def test_c061_cannot_raise_its_limit_on_descriptors(held: Box, only: Only) -> None:
+    """A worker's processes are born with the hard limit that a request may ask for."""
+    tell = "tell([[row[0] << 8 | row[1], row[2]] for row in rows])\n"
+    with control():
+        assert [[2000, 0]] * 2 == within(only(*LOCKS - {"hard-limit"}), RAISE + FILL + tell, PROCESSES=2)
+
+    for box in (held, only("rlimits", "hard-limit")):
+        assert all((True, 24) == (made < Limits().descriptors, why)
+                   for made, why in within(box, RAISE + FILL + tell, PROCESSES=2))
 
 
 CGROUP_MOUNTS = """

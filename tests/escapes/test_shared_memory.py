@@ -35,6 +35,7 @@ from kit.locks import LOCKS as ALL
 from leeward.daemon.run.report import Report
 from leeward.daemon.worker.idmaps import WORKER_UID_BASE
 from leeward.spec.job import Job
+from leeward.spec.limits import Limits
 from leeward.spec.outcome import Outcome, Result
 
 #: Why some of these are about no lock of a job's.
@@ -717,7 +718,7 @@ def _lost_to_a_hoarder(locks: frozenset[str] | None) -> int:
         assert errno.ETOOMANYREFS == int(stream.head)
         uid = WORKER_UID_BASE + busy.slot if 0 == os.geteuid() else os.geteuid()
         with control():  # under a job's own limit no more go out
-            assert errno.ETOOMANYREFS == send_one_as(uid, 256)
+            assert errno.ETOOMANYREFS == send_one_as(uid, Limits().descriptors)
         assert 0 == send_one_as(uid, 4096)
 
         busy.arming.store[0].kill()  # the spare of its own worker, and so of its user id: another is armed in its place

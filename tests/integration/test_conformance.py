@@ -34,7 +34,7 @@ CODES = {"busy": -17, "queue_timeout": -18, "shutting_down": -19, "version": -20
 BAD_REPLY, REFUSED = -5, -16
 
 OUTCOMES = (None, "finished", "raised", "signalled", "timed_out", "out_of_memory", "output_limit", "internal")
-LIMITS = (None, "memory", "processes", "files", "output", "time", "cpu")
+LIMITS = (None, "memory", "processes", "files", "output", "time", "cpu", "descriptors")
 
 #: What became of an execute: its result as the file has it, {"refused": ...} or {"broken": True}.
 Seen = dict[str, Any]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +64,88 @@ def test_exec_prints_one_line_of_advice(daemon: LiveDaemon, words: list[str], co
     assert code == done.returncode
     assert 1 == done.stderr.count(line)
     assert b"; to allow more: --" in done.stderr
+
+
+#: Opens files until it is refused, and prints how many it has, and whether it can get more by itself.
+_OPENS = """
+import os, resource
+opened, soft = [], resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+try:
+    while len(opened) < 10000:
+        opened.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    refused = error
+most = max(opened) + 1
+for fd in opened:
+    os.close(fd)
+for more in (soft + 1, 1 << 20):
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, more))
+        print("raised", flush=True)
+    except (ValueError, OSError):
+        pass
+print(most, flush=True)
+raise refused
+"""
+
+
+@pytest.mark.parametrize(("asked", "most"), [({}, 1024), ({"descriptors": 3000}, 3000), ({"descriptors": 64}, 64)])
+def test_descriptors_as_asked_for_in_each_way_of_running(daemon: LiveDaemon, asked: dict[str, int], most: int) -> None:
+    """In fresh jobs, sessions, and a live sandbox's code, kernels, branches and programs; no process raises its limit."""
+    code: Any = {**asked}
+    with leeward.Client(daemon.socket) as client, client.session(**code) as session, \
+            leeward.Sandbox(socket=daemon.socket, **code) as box:
+        kernel = box.kernel()
+        kernel.execute("1")
+        branch = kernel.fork()
+        found = [client.execute(_OPENS, **code), client.execute(_OPENS, args=["not by the fast path"], **code),
+                 session.execute(_OPENS), session.execute(_OPENS), box.execute(_OPENS), kernel.execute(_OPENS),
+                 branch.execute(_OPENS), box.run(["python3", "-c", _OPENS]), box.terminal(["python3", "-c", _OPENS]).result()]
+
+    assert [b"%d" % most] * len(found) == [got.stdout.splitlines()[0] for got in found]
+    assert [Limit.DESCRIPTORS] * len(found) == [got.limit for got in found]
+    assert "--descriptors" in found[0].hint
+    assert not [got for got in found if b"raised" in got.stdout]
+
+
+_SIZES = """
+import os
+for place in ("/workspace", "/tmp", "/dev/shm"):
+    of = os.statvfs(place)
+    print(of.f_blocks * of.f_frsize, of.f_files)
+"""
+
+
+@pytest.mark.parametrize(("asked", "size"), [
+    ({"memory": "1G"}, 256 << 20), ({"memory": "1G", "files": "300M"}, 300 << 20), ({"files": "1M"}, 1 << 20),
+    ({}, 64 << 20)])
+def test_files_as_asked_for(daemon: LiveDaemon, asked: dict[str, Any], size: int) -> None:
+    """In all three folders together. Without a word they grow with the memory, and names with both."""
+    with leeward.Sandbox(socket=daemon.socket, **asked) as box:
+        seen = box.run(["python3", "-c", _SIZES])
+        full = box.shell(f"head -c {size // 2} /dev/zero > /workspace/a && head -c {size} /dev/zero > /tmp/b; rm a")
+        fits = box.execute(f"with open('/workspace/c', 'wb') as f: f.truncate({size // 2})")
+
+    assert [f"{size} {max(16384, size // 4096)}"] * 3 == seen.stdout_text.splitlines()
+    assert (Limit.FILES, True) == (full.limit, "--files" in full.hint)
+    assert fits.ok
+
+
+def test_files_of_jobs_and_beyond_the_ceiling_are_refused(daemon: LiveDaemon) -> None:
+    with pytest.raises(leeward.RequestRejected, match="above this daemon's ceiling"), \
+            leeward.Sandbox(socket=daemon.socket, files="5G") as box:
+        box.shell("true")
+    refused = daemon.run("exec", "--files", "128M", "1")
+    assert (True, True) == (0 != refused.returncode, b"a live sandbox" in refused.stderr)
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+def test_files_of_a_sandbox_with_a_folder_of_the_host(daemon: LiveDaemon, tmp_path: Path, overlay: bool) -> None:
+    """The tmpfs gets the size, whatever lies on /workspace."""
+    before = os.statvfs(tmp_path).f_blocks
+    with leeward.Sandbox(socket=daemon.socket, files="200M", memory="512M", workdir=tmp_path, overlay=overlay) as box:
+        seen = box.run(["python3", "-c", _SIZES]).stdout_text.splitlines()
+
+    assert [f"{200 << 20} {200 << 8}"] * 2 == seen[1:]
+    assert overlay is (seen[0] == seen[1])  # the copy of a file that was written has room there
+    assert before == os.statvfs(tmp_path).f_blocks

@@ -99,6 +99,8 @@ def strip(names: Iterable[str] | None) -> None:
     if "job-pipe" not in keep:
         fill("job-pipe.close", _leave_open)
         fill("job-pipe.pipes", _leave_the_job_pipe_open)
+    if "hard-limit" not in keep:
+        fill("descriptors.settle", lambda: None)
     if "late-limit" not in keep:
         fill("rlimits.late", lambda: ())
     fill("keeper.keep", keep_runners)
@@ -292,7 +294,7 @@ class _Adopting:
     def _say(self, kind: int, value: int, runner: int, fds: list[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
         with contextlib.suppress(BrokenPipeError):  # the daemon let us go between two messages
-            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQ", 0xC1, kind, 0, 0, value, runner, 0, 0, 0)], rights)
+            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQQQ", 0xC1, kind, 0, 0, value, runner, *[0] * 5)], rights)
 
 
 def _end(pids: set[int]) -> bool:

@@ -14,6 +14,7 @@ LOCKS = frozenset({
     "environment",  # it has its own variables and none of the daemon's
     "randomness",   # generators with a state are seeded anew for each job
     "job-pipe",     # the pipe by which its code comes is closed before the code runs
+    "hard-limit",   # its hard limit on descriptors is lowered to the soft one before the code runs
     "late-limit",   # its limit on descriptors is set when its listener has got out
 })
 

@@ -6,7 +6,7 @@ import re
 import tomllib
 
 from kit import features
-from leeward.spec.limits import ADJUSTABLE, CEILINGS, GIB, MIB, Limits
+from leeward.spec.limits import CEILINGS, GIB, MIB, OF_SANDBOXES, Limits
 
 README, CONFIGURATION = ((features.ROOT / page).read_text() for page in ("README.md", "docs/configuration.md"))
 
@@ -36,7 +36,7 @@ def test_the_table_of_limits_is_the_one_in_force():
     assert set(Limits.__dataclass_fields__) - {"cuts_output"} == set(ROWS)
     for limit, words in ROWS.items():
         assert shown(limit, getattr(Limits(), limit)) == rows[words], limit
-        assert (shown(limit, getattr(CEILINGS, limit)) if limit in ADJUSTABLE else "") == ceilings[words], limit
+        assert (shown(limit, getattr(CEILINGS, limit)) if limit in OF_SANDBOXES else "") == ceilings[words], limit
 
 
 def test_the_readme_shows_only_tasks_that_dev_has():

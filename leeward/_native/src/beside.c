@@ -31,6 +31,8 @@
 #include "spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/mount.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -40,6 +42,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +56,11 @@
 
 /* Nobody reads this status; the failure is in struct lw_fate. */
 #define EXIT_NEVER_RAN 70
+
+/* A folder of the runner's tmpfs on which no client can mount anything; spec/folders.py. */
+#define SCRATCH "/dev/shm"
+/* The tmpfs has as many names as files of this size would have room. */
+#define BYTES_A_NAME 4096
 
 struct kernel_sigaction {
 	void *handler;
@@ -221,6 +229,8 @@ static void process_main(void *argument)
 		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
 		if (birth->fate.done < how->count)
 			fail(&birth->fate, LW_AT_STEP, result ? result : -EPROTO);
+		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
+			fail(&birth->fate, LW_AT_RLIMITS, err);
 		else if ((err = raw(SYS_chdir, (long)command->folder, 0, 0, 0, 0)) < 0)
 			fail(&birth->fate, LW_AT_FOLDER, err);
 		else {
@@ -229,6 +239,39 @@ static void process_main(void *argument)
 		}
 	}
 	raw_exit(EXIT_NEVER_RAN);
+}
+
+/* Write *value* as text into *ret*, of 24 bytes. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static const char *decimal(uint64_t value, char *ret)
+{
+	char *at = ret + 23;
+
+	*at = 0;
+	do
+		*--at = (char)('0' + value % 10);
+	while (value /= 10);
+	return at;
+}
+
+/* In the helper, in the runner's mounts: give its tmpfs the size *files*, and names enough. fspick(2), Linux 5.2. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static long resize(uint64_t files)
+{
+	struct statfs was;
+	char text[24];
+	long err = raw(SYS_statfs, (long)SCRATCH, (long)&was, 0, 0, 0);
+	long fs = err < 0 ? err : raw(SYS_fspick, AT_FDCWD, (long)SCRATCH, FSPICK_CLOEXEC | FSPICK_SYMLINK_NOFOLLOW, 0, 0);
+
+	if (fs < 0)
+		return fs;
+	err = raw(SYS_fsconfig, fs, FSCONFIG_SET_STRING, (long)"size", (long)decimal(files, text), 0);
+	if (err >= 0 && was.f_files < files / BYTES_A_NAME)
+		err = raw(SYS_fsconfig, fs, FSCONFIG_SET_STRING, (long)"nr_inodes", (long)decimal(files / BYTES_A_NAME, text), 0);
+	if (err >= 0)
+		err = raw(SYS_fsconfig, fs, FSCONFIG_CMD_RECONFIGURE, 0, 0, 0);
+	raw(SYS_close, fs, 0, 0, 0, 0);
+	return err;
 }
 
 __attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
@@ -250,6 +293,10 @@ static void helper_main(void *argument)
 		got = raw(SYS_setns, how->namespaces[i], kinds[i], 0, 0, 0);
 	if (got < 0) {
 		fail(&birth->fate, LW_AT_NAMESPACES, got);
+		goto out;
+	}
+	if (how->files && (got = resize(how->files)) < 0) {
+		fail(&birth->fate, LW_AT_FILES, got);
 		goto out;
 	}
 	if (how->cgroup >= 0) {

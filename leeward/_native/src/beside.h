@@ -32,7 +32,7 @@ struct lw_command {
 
 /* The stage at which the start has failed. The numbers are also in wire/control.py. */
 enum lw_stage { LW_AT_CLONE = 0, LW_AT_NAMESPACES = 1, LW_AT_CGROUP = 2, LW_AT_RLIMITS = 3, LW_AT_AFFINITY = 4,
-		LW_AT_STEP = 5, LW_AT_FOLDER = 6, LW_AT_EXEC = 7 };
+		LW_AT_STEP = 5, LW_AT_FOLDER = 6, LW_AT_EXEC = 7, LW_AT_FILES = 8 };
 
 struct lw_beside {
 	const int *namespaces;             /* descriptors of the pid, mount, ipc and uts namespace */
@@ -42,6 +42,8 @@ struct lw_beside {
 	int cpu;                           /* the one processor that the process may use, or -1 */
 	int reaper;                        /* whether it becomes a subreaper */
 	uint64_t most_tasks, most_data;    /* RLIMIT_NPROC, RLIMIT_DATA; 0: unchanged */
+	uint64_t most_descriptors;         /* RLIMIT_NOFILE, set behind the locks of a program; 0: unchanged */
+	uint64_t files;                    /* bytes of the runner's tmpfs; 0: unchanged */
 	const struct lw_step *steps;       /* its locks; unused for a copy */
 	uint32_t count;
 	const struct lw_command *command;  /* the program that it becomes; NULL: a copy of the caller */

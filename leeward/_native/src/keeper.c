@@ -288,6 +288,8 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		.reaper = !!(order->into & LW_REAPER),
 		.most_tasks = order->tasks,
 		.most_data = order->data,
+		.most_descriptors = order->descriptors,
+		.files = order->files,
 		.steps = way->steps,
 		.count = way->count,
 		.command = copy ? NULL : &command,

@@ -43,6 +43,8 @@ struct lw_keeper_message {
 			  * EXITED: the largest resident set of the process or a child of it, in bytes; 0: not above the
 			  * keeper's own */
 	uint64_t data;   /* START: RLIMIT_DATA or 0 */
+	uint64_t descriptors; /* START: RLIMIT_NOFILE of a program, or 0 */
+	uint64_t files;  /* START: bytes of the runner's tmpfs, or 0 */
 };
 
 /* Descriptors of a new process. A runner has job, reply, out, err, birth; a program in, out, err, birth, ruleset; an

@@ -116,7 +116,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     if layer is not None:
         for name, places in layer.environment().items():
             env[name] = ":".join(dict.fromkeys((*places, *filter(None, env.get(name, "").split(":")))))
-    limits = {name: settings.limits[name] for name in ("memory", "processes") if name in settings.limits}
+    limits = {name: value for name, value in settings.limits.items() if name != "timeout"}
     if options.memory:
         limits["memory"] = options.memory
     argv = () if program is None else (*program.argv, *definition.command[1:], *definition.arguments,

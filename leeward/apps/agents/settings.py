@@ -178,7 +178,8 @@ KEYS: checks.Keys = {
     "network": {"allow": checks.array(checks.text)},
     "dependencies": checks.array(checks.filled),
     "environment": checks.variables,
-    "limits": {"memory": checks.size, "processes": checks.whole(1, 1 << 20), "timeout": checks.duration},
+    "limits": {"memory": checks.size, "processes": checks.whole(1, 1 << 20),
+               "descriptors": checks.whole(16, 1 << 20), "files": checks.size, "timeout": checks.duration},
     "hooks": HOOKS,
     "git": {"worktree_links": checks.flag},
     "project": {"at": checks.inside},
@@ -195,7 +196,7 @@ class AgentSettings:
     libraries: tuple[LibraryFolder, ...] = ()  # further folders of the host
     allow: tuple[EgressRule, ...] = ()  # the rules of the network entries, in order and without duplicates
     environment: Mapping[str, str] = field(default_factory=dict)  # set in the sandbox
-    limits: Mapping[str, Any] = field(default_factory=dict)  # "memory" (bytes), "processes", "timeout" (seconds)
+    limits: Mapping[str, Any] = field(default_factory=dict)  # of KEYS: sizes in bytes, times in seconds
     hooks: AgentHooks = field(default_factory=AgentHooks)  # those of the settings, without the definition's
     dependencies: tuple[str, ...] = ()  # system packages, of a layer
     worktree_links: bool = False  # whether the .git of a worktree's main repository is shown as well, read-only

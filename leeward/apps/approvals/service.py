@@ -285,10 +285,10 @@ class ApprovalService:
         """
         Open a sandbox over a copy of the project *path*, whose processes can ask; returns a row of `sandboxes`.
 
-        *options*: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`, `idle`,
-        `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a copy of the project; `sync`
-        (True for a live sync), `sync_after` (a path that has to be in the copy before the sync begins, such as
-        .git/HEAD). BadRequest for any other.
+        *options*: `profile` ("approved" by default), `environment`, `egress`, `memory`, `processes`,
+        `descriptors`, `files`, `idle`, `lifetime`, as for Sandbox; or `sandbox` alone, the id of one that is open over a
+        copy of the project; `sync` (True for a live sync), `sync_after` (a path that has to be in the copy before the
+        sync begins, such as .git/HEAD). BadRequest for any other.
         """
         if self.answering is None:
             raise BadRequest("nobody answers bridges here")

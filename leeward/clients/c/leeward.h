@@ -82,7 +82,8 @@ typedef enum leeward_limit {
 	LEEWARD_LIMIT_FILES = 3,
 	LEEWARD_LIMIT_OUTPUT = 4,
 	LEEWARD_LIMIT_TIME = 5,
-	LEEWARD_LIMIT_CPU = 6 /* only for a program in a live sandbox */
+	LEEWARD_LIMIT_CPU = 6, /* only for a program in a live sandbox */
+	LEEWARD_LIMIT_DESCRIPTORS = 7 /* open descriptors in one process */
 } leeward_limit;
 
 /* What happens to a program whose output exceeds its limit. */
@@ -132,6 +133,7 @@ typedef struct leeward_options {
 	int32_t no_retry_busy;      /* third version. 1: leeward_execute doesn't send the job again if the daemon is busy */
 	int32_t display;            /* third version. 1: the result has `value` and `shown`; an older library ignores it */
 	int32_t overflow;           /* fourth version. A leeward_overflow; an older library ignores it */
+	uint64_t descriptors;       /* fifth version. Open descriptors in each process; an older library ignores it */
 } leeward_options;
 
 /* Something that `collect` left out. */
@@ -232,6 +234,8 @@ typedef struct leeward_sandbox_options {
 	const char *environment_name; /* the Python environment whose packages the sandbox has; none by default */
 	const char *egress;         /* the operator's egress policy that says what the sandbox may reach; nothing by default */
 	int32_t overflow;           /* third version. A leeward_overflow, of each program and each code that sets none */
+	uint64_t descriptors;       /* fourth version. Open descriptors in each process */
+	uint64_t files;             /* fourth version. Bytes in /workspace, /tmp and /dev/shm together; they count as memory */
 } leeward_sandbox_options;
 
 /* State of a live sandbox. */

@@ -784,7 +784,7 @@ struct lw_sandbox_open {
 	struct lw_bytes profile; /* which files the sandbox shows and what it permits: one of the daemon's profiles */
 	struct lw_bytes environment; /* as for `execute`, for all that runs in it */
 	struct lw_bytes egress; /* as for `execute`, for all that runs in it */
-	struct lw_limits limits; /* as for `execute`. `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
+	struct lw_limits limits; /* as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
 	double idle; /* seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
 	double lifetime; /* seconds after which it ends in any case; at most `sandbox_lifetime` */
 	bool held; /* it ends when this connection does, as `parted`, until a `sandbox_extend` with `detach` */

@@ -29,7 +29,7 @@ static const char *const OUTCOMES[] = {
 static const char *const LIMITS[] = {
 	[LEEWARD_LIMIT_MEMORY] = "memory", [LEEWARD_LIMIT_PROCESSES] = "processes", [LEEWARD_LIMIT_FILES] = "files",
 	[LEEWARD_LIMIT_OUTPUT] = "output", [LEEWARD_LIMIT_TIME] = "time",
-	[LEEWARD_LIMIT_CPU] = "cpu",
+	[LEEWARD_LIMIT_CPU] = "cpu", [LEEWARD_LIMIT_DESCRIPTORS] = "descriptors",
 };
 
 static const char *const LEFT_OUT[] = {

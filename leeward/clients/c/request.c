@@ -115,7 +115,8 @@ static int check_value(const struct lw_field *field, const void *at)
 
 static bool has_limits(const struct lw_limits *limits)
 {
-	return limits->time > 0 || limits->memory || limits->output || limits->processes || limits->overflow;
+	return limits->time > 0 || limits->memory || limits->output || limits->processes || limits->overflow ||
+	       limits->descriptors || limits->files;
 }
 
 static bool is_given(const struct lw_field *field, const void *at)
@@ -181,7 +182,8 @@ static void put_limits(struct lw_buffer *buffer, const struct lw_limits *limits)
 	const struct {
 		const char *name;
 		uint64_t value;
-	} sizes[] = {{"memory", limits->memory}, {"output", limits->output}, {"processes", limits->processes}};
+	} sizes[] = {{"memory", limits->memory}, {"output", limits->output}, {"processes", limits->processes},
+		     {"descriptors", limits->descriptors}, {"files", limits->files}};
 	size_t count = (size_t)(limits->time > 0) + (limits->overflow != 0);
 
 	for (size_t i = 0; i < LW_COUNT(sizes); i++)
@@ -340,7 +342,8 @@ int lw_request_execute(struct lw_buffer *buffer, int64_t id, const char *sandbox
 		.files = {options->files, options->file_count},
 		.stdin_ = {options->stdin_length ? options->stdin_data : NULL, options->stdin_length},
 		.collect = {"collect", options->collect, options->collect_count}, .display = options->display != 0,
-		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow},
+		.limits = {options->timeout, options->memory, options->output, options->processes, options->overflow,
+			   options->descriptors, 0},
 		.label = some_text(options->label),
 	};
 

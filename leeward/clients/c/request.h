@@ -48,6 +48,7 @@ struct lw_limits {
 	double time;
 	uint64_t memory, output, processes;
 	int32_t overflow; /* a leeward_overflow */
+	uint64_t descriptors, files;
 };
 
 struct lw_pair {

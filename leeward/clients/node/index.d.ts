@@ -14,7 +14,7 @@ export type Content = Data | Iterable<Data> | AsyncIterable<Data>;
 export type Size = number | string;
 
 export type Outcome = 'finished' | 'raised' | 'signalled' | 'timed_out' | 'out_of_memory' | 'output_limit' | 'internal';
-export type Limit = 'memory' | 'processes' | 'files' | 'output' | 'time' | 'cpu';
+export type Limit = 'memory' | 'processes' | 'files' | 'descriptors' | 'output' | 'time' | 'cpu';
 
 /** How a job ended, and what it wrote: all of it untrusted. */
 export class Result {
@@ -96,6 +96,8 @@ export interface ExecuteOptions extends CodeOptions, CallOptions {
   stdin?: Data;
   memory?: Size;
   processes?: number;
+  /** Open descriptors in each process. */
+  descriptors?: number;
   /** What the sandbox shows and permits: `python`, `workdir`, or one of the operator's. */
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
@@ -153,6 +155,9 @@ export interface SandboxOptions extends HostOptions, LimitOptions {
   fetchPolicy?: Record<string, unknown>;
   memory?: Size;
   processes?: number;
+  descriptors?: number;
+  /** What /workspace, /tmp and /dev/shm have room for together; it counts as memory. */
+  files?: Size;
   /** Seconds without a call after which the daemon ends it. */
   idle?: number;
   lifetime?: number;

@@ -27,7 +27,7 @@ from leeward.isolation.egress_route import PROXY_VARIABLES, RESOLV_CONF, route
 from leeward.isolation.plan import ZygotePlan
 from leeward.spec import folders, libraries, profiles
 from leeward.spec.folders import Folder
-from leeward.spec.limits import Limits
+from leeward.spec.limits import CEILINGS, Limits
 from leeward.spec.pool_key import DEFAULT_PROFILE
 from leeward.spec.profiles import HostPython
 from leeward.spec.sandbox import Bind, SandboxSpec, View
@@ -78,6 +78,7 @@ class Settings:
     queue_size: int = 64
     queue_delay: float = 0.1
     limits: Limits = field(default_factory=Limits)
+    ceilings: Limits = CEILINGS
     python_env: str = ""
     preload: tuple[str, ...] = ()
     allow_degraded: tuple[str, ...] = ()

@@ -69,7 +69,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
     on_terminal = chosen(terminal=True) if settings.sandboxes else None
     plan = WorkerPlan(
         uid=spec.uid, hostname=spec.hostname, view=spec.view, scratch_bytes=settings.limits.files,
-        rlimits=rlimits.plan(settings.limits), landlock=rules, seccomp=program.insns,
+        rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
         loopback=sockets, egress=way_out,

@@ -146,9 +146,9 @@ class Beside(Runner):
     sandbox's first runner. *keeps_door*: the birth channel stays open, as `door`, which a kernel's branches need.
     """
 
-    def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int, *,
-                 keeps_door: bool = False) -> None:
-        super().__init__(number, leaf, birth, denials, no_sockets)
+    def __init__(self, number: int, leaf: SharedLeaf, birth: Channel | None, denials: Denials, first: int,
+                 descriptors: int, *, keeps_door: bool = False) -> None:
+        super().__init__(number, leaf, birth, denials, no_sockets, descriptors)
         self.process: LiveProcess | None = None
         self.door: Channel | None = None  # the birth channel, if it is kept open
         self._first, self._keeps_door = first, keeps_door
@@ -186,6 +186,9 @@ class Beside(Runner):
 
     def job_pidfd(self) -> int:
         return os.dup(self.pidfd)
+
+    def _job(self) -> int:
+        return self.pid
 
 
 class Interpreter:

@@ -248,7 +248,7 @@ def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, te
         door, far = streams.birth_channel()
         door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         leaf = SharedLeaf(live.runner.leaf, None)
-        runner = Beside(number, leaf, None, of.runner.denials, live.runner.number)
+        runner = Beside(number, leaf, None, of.runner.denials, live.runner.number, of.runner.descriptors)
         runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
 
         def known() -> list[int]:

@@ -34,6 +34,7 @@ from leeward.daemon.run.report import Report, internal
 from leeward.daemon.run.runner import Runner
 from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError
+from leeward.isolation import rlimits
 from leeward.isolation.cgroup.entry import Entry, Usage
 from leeward.isolation.namespaces import ENTERED
 from leeward.isolation.terminals import MOST_TERMINALS
@@ -163,7 +164,7 @@ class LiveRunner:
         self._killed, self._lost, self._collect, self._rested = killed, lost, collect, rested
         self.processes: dict[int, LiveProcess] = {}  # by number, until nothing of them is left
         self._interpreters: dict[int, Interpreter] = {}
-        self._ending = ""
+        self._ending, self._files = "", 0  # bytes of its tmpfs, if they aren't what it was made with
         self._ticks: Timer | None = None
 
     @property
@@ -180,6 +181,7 @@ class LiveRunner:
         if not self.runner.entrances:
             raise LeewardError("this daemon's runners are not made to be kept open")
         self.runner.limit(limits)
+        self._files = limits.files if limits.files != self._terms.limits.files else 0
         self.runner.leaf.share()
         self._terms.awake.stir(self._reactor, self)
         if self.runner.leaf.needs_ticks:
@@ -231,7 +233,8 @@ class LiveRunner:
         message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
-                                data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0))
+                                data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0),
+                                descriptors=rlimits.reachable(runner.descriptors), files=self._files)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
         except BaseException:
@@ -254,7 +257,8 @@ class LiveRunner:
             birth, far = streams.birth_channel()
             nest = self._order(number, control.Kind.INTERPRETER, [far, *streams.theirs])
         leaf = SharedLeaf(self.runner.leaf, nest)
-        runner = Beside(number, leaf, birth, self._denials, self.runner.number, keeps_door=keeps_door)
+        runner = Beside(number, leaf, birth, self._denials, self.runner.number, self._terms.limits.descriptors,
+                        keeps_door=keeps_door)
         runner.job, runner.reply, runner.out, runner.err, runner.variables = job, reply, out, err, self.variables
         made = self._interpreters[number] = Interpreter(self._reactor, runner, leaf, self._terms, ready, failed)
         self.processes[number] = process = LiveProcess(

@@ -25,6 +25,7 @@ from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.run.runner_states import RUNNER, RunnerEvent, RunnerState, after
 from leeward.daemon.run.verdict import Stop, bug
 from leeward.errors import LeewardError, PeerError
+from leeward.isolation import rlimits
 from leeward.isolation.cgroup.entry import Leaf
 from leeward.isolation.channel import Channel
 from leeward.spec.limits import Limits
@@ -51,14 +52,15 @@ class Denials(Protocol):
 
 class Runner:
     """
-    One armed or running process of a worker. *sockets* returns the number of sockets in its network namespace; *show*
-    shows the job its limits; *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which
-    the leaf doesn't know. *proves* tells the keeper that a runner of its passed the whole self-check. *variables* are
-    the environment beside that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
+    One armed or running process of a worker. *sockets* returns the number of sockets in its network namespace;
+    *descriptors* are those that its processes may have, as armed or set since; *show* shows the job its limits;
+    *more_tasks* are those that the kernel counts against its RLIMIT_NPROC for spares of which the leaf doesn't know.
+    *proves* tells the keeper that a runner of its passed the whole self-check. *variables* are the environment beside
+    that of all jobs. By *entrances*, its namespaces and ruleset, more processes join the first.
     """
 
     def __init__(self, number: int, leaf: Leaf, birth: Channel | None, denials: Denials,
-                 sockets: Callable[[], int], show: Callable[[Limits], None] = lambda _: None,
+                 sockets: Callable[[], int], descriptors: int, show: Callable[[Limits], None] = lambda _: None,
                  more_tasks: int = 0) -> None:
         self.number = number  # unique in this daemon's life; the supervisor and the log use it
         self.leaf = leaf
@@ -83,6 +85,7 @@ class Runner:
         self.denials = denials
         self._job_pid = -1
         self._more_tasks = more_tasks
+        self.descriptors = descriptors
         self._sockets, self._show = sockets, show
         self.scratch = -1
         self.variables: Mapping[str, str] = {}
@@ -122,7 +125,7 @@ class Runner:
             self.tick()
         self.cpu_before = self.leaf.cpu_time()
         if self.leaf.rlimits():
-            self._job_pid = job_of(self.pid)
+            self._job_pid = self._job()
             self._check_there()  # otherwise the pid may have been another process's, and so its child
 
     def limit(self, limits: Limits) -> None:
@@ -133,10 +136,15 @@ class Runner:
             self._trust()
             if self.scratch >= 0:
                 self.denials.grant(self.number, limits.memory, self.scratch)
-            rlimits = self.held()
-            if rlimits:
+            held = dict(self.held())
+            if limits.descriptors != self.descriptors:
+                self.descriptors = limits.descriptors
+                held[resource.RLIMIT_NOFILE] = rlimits.reachable(limits.descriptors)
+            if held:
+                if self._job_pid < 0:
+                    self._job_pid = self._job()
                 self._check_there()
-            for number, value in rlimits.items():
+            for number, value in held.items():
                 resource.prlimit(self._job_pid, number, (value, value))
         except OSError as error:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error
@@ -157,6 +165,10 @@ class Runner:
             self.number, self.job, self.reply, out, err, gauges.time, gauges.peak, gauges.oom, gauges.forks,
             gauges.time_unit, before.cpu_time + self.cpu_before, before.oom_kills, before.forks_refused,
             supervisor, slot, self._denied_total)
+
+    def _job(self) -> int:
+        """The pid of the job's process, which is certain after `_check_there`."""
+        return job_of(self.pid)
 
     def _check_there(self) -> None:
         """

@@ -41,10 +41,16 @@ if TYPE_CHECKING:
 #: Requests that may wait for one process.
 MOST_WAITING = 64
 
-#: The limits that a program itself tells of on stderr: what the C library, languages and shells write about ENOSPC,
-#: ENOMEM, and EAGAIN of fork(2), which nobody counts where there are no controllers.
-_TOLD = {b"No space left on device": Limit.FILES, b"Cannot allocate memory": Limit.MEMORY, b"MemoryError": Limit.MEMORY,
-         b"Cannot fork": Limit.PROCESSES, b"fork: retry: Resource temporarily unavailable": Limit.PROCESSES}
+#: The limits that a program itself tells of on stderr, in small letters: what the C library, languages and shells write
+#: about ENOSPC, EMFILE, ENOMEM, and EAGAIN of fork(2), which nobody counts where there are no controllers.
+_TOLD = {b"no space left on device": Limit.FILES, b"disk quota exceeded": Limit.FILES,
+         b"too many open files": Limit.DESCRIPTORS,
+         b"cannot allocate memory": Limit.MEMORY, b"memoryerror": Limit.MEMORY, b"heap out of memory": Limit.MEMORY,
+         b"outofmemoryerror": Limit.MEMORY, b"std::bad_alloc": Limit.MEMORY,
+         b"cannot fork": Limit.PROCESSES, b"fork: resource temporarily unavailable": Limit.PROCESSES,
+         b"fork: retry: resource temporarily unavailable": Limit.PROCESSES, b"can't start new thread": Limit.PROCESSES}
+#: Bytes of the stream's end so far that are looked at with the next chunk: a text may be cut anywhere.
+_TAIL = max(map(len, _TOLD)) - 1
 
 #: Seconds between two checks of a program's processor time, at least.
 METER_S = 0.01
@@ -104,6 +110,7 @@ class LiveProgram:
             self._ends, self._room = Ends(of_ends), order.output - of_ends
         self._omitted = 0, 0
         self._told: Limit | None = None
+        self._tail = b""
         self._child: LiveProcess | None = None
         self.feed: Feed | None = None
         self._paused = self._killed = False
@@ -165,7 +172,9 @@ class LiveProgram:
         if Life.OVER is self.life or self._cut:
             return
         if stream == STDERR or self.order.terminal:
-            self._told = next((limit for words, limit in _TOLD.items() if words in data), self._told)
+            lately = (self._tail + data).lower()
+            self._told = next((limit for words, limit in _TOLD.items() if words in lately), self._told)
+            self._tail = lately[-_TAIL:]
         try:
             exceeded, in_excess = self._keep(stream, data) if self._kept is not None else self._pass_on(stream, data)
         except OSError:

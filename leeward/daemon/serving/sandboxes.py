@@ -34,7 +34,7 @@ from leeward.daemon.serving.intake import NAME
 from leeward.daemon.serving.waiting import Later
 from leeward.errors import BadRequest, Bug, Busy, LeewardError, Refused, SessionOver
 from leeward.spec.job import Job
-from leeward.spec.limits import adjusted
+from leeward.spec.limits import adjusted, of_sandbox
 from leeward.spec.outcome import Outcome
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
 from leeward.wire import sandbox_requests as wire
@@ -194,7 +194,7 @@ class Sandboxes:
         place = None if key == MAIN_POOL else owner.server.place(key)
         home = profiles.home_of(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.settings.limits
-        limits = adjusted(replace(base, cuts_output=True), config.ceilings, request.limits)
+        limits = of_sandbox(replace(base, cuts_output=True), config.ceilings, request.limits)
         view = None if place is None else place.spec.view
         idle, lifetime = self._times(request.idle, request.lifetime)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from leeward.base.dataclass import dataclass, field
 from leeward.daemon.loop.barrier import COSTS
-from leeward.spec.outcome import Outcome, Result
+from leeward.spec.outcome import Limit, Outcome, Result
 from leeward.wire.egress_control import VERDICTS
 
 #: Seconds. A warm job takes a third of a millisecond; the longest may have 600 s by default.
@@ -199,7 +199,7 @@ class Metrics:
         by("leeward_executions_failed_total", "counter", "Jobs that ended otherwise than by themselves without an"
            " exception.", "reason", self.failed)
         by("leeward_executions_limited_total", "counter", "Jobs that ran into a limit, whether or not it ended them.",
-           "limit", {name: self.limits[name] for name in ("memory", "processes", "files", "output", "time", "cpu")})
+           "limit", {each.value: self.limits[each.value] for each in Limit})
         family("leeward_execution_duration_seconds", "histogram", "Seconds from the moment that a job's code was sent"
                " to its end.", self.durations.lines("leeward_execution_duration_seconds"))
         family("leeward_queue_wait_seconds", "histogram", "Seconds that an execution waited for a worker.",

@@ -125,8 +125,8 @@ class Arming:
             there.close()
             raise
         keeper = self._worker.keeper
-        runner = Runner(number, leaf, here, self._terms.denials, keeper.sockets, keeper.show,
-                        more_tasks=2 * max(0, self._terms.spares - 1))
+        runner = Runner(number, leaf, here, self._terms.denials, keeper.sockets,
+                        self._terms.limits.descriptors, keeper.show, more_tasks=2 * max(0, self._terms.spares - 1))
         runner.proves = keeper.prove
         self.runners[number] = runner
         try:

@@ -63,7 +63,7 @@ def test_the_selftest_table_covers_every_area() -> None:
         assert {*attack.locks} <= LOCKS | BUILT_IN | IN_WORDS, attack.name
         assert attack.only in {"", *attack.locks}, attack.name
         assert attack.needs in ("", "controllers")
-    assert LOCKS - {"job-pipe", "late-limit"} <= {lock for attack in ATTACKS for lock in attack.locks}
+    assert LOCKS - {"job-pipe", "late-limit", "hard-limit"} <= {lock for attack in ATTACKS for lock in attack.locks}
 
 
 @pytest.mark.parametrize(("result", "state", "said"), [

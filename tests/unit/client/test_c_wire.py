@@ -64,7 +64,7 @@ class Options(ctypes.Structure):
         ("stdin_data", ctypes.c_char_p), ("stdin_length", ctypes.c_size_t), ("deadline", ctypes.c_double),
         ("idempotent", ctypes.c_int32), ("no_retry", ctypes.c_int32), ("label", ctypes.c_char_p),
         ("no_retry_busy", ctypes.c_int32), ("display", ctypes.c_int32),
-        ("overflow", ctypes.c_int32),
+        ("overflow", ctypes.c_int32), ("descriptors", ctypes.c_uint64),
     )
 
 
@@ -182,11 +182,12 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "code": b"x", "name": "me.py", "args": ["a", "é" * 40, "x" * 300, "y" * 70_000],
         "env": {"K": "v", "L": "", "M": "a=b"}, "files": {"d/f": b"\0", "e": b""}, "stdin": b"in\0",
         "collect": ["*.png", "**/x"], "timeout": 1.5, "memory": 64 << 20, "processes": 3, "output": 1000,
-        "label": "run-7",
+        "descriptors": 300, "label": "run-7",
     },
     "numbers": {"code": b"", "memory": 2**33, "output": 127, "processes": 128},
     "display": {"code": b"1", "display": True, "collect": ["x"], "timeout": 1.0},
     "an overflow alone": {"code": b"1", "overflow": "cut"},
+    "descriptors alone": {"code": b"1", "descriptors": 2048},
     "a hard limit": {"code": b"1", "overflow": "end", "timeout": 1.5, "output": 1000},
     "many": {"code": b"", "args": [str(number) for number in range(70)], "collect": ["x"] * 16},
 }
@@ -203,7 +204,8 @@ def test_both_clients_send_the_same_bytes(c_inside: ctypes.CDLL, what: str) -> N
     env, files = asked.get("env", {}), asked.get("files", {})
     options = Options(
         timeout=asked.get("timeout", 0), memory=asked.get("memory", 0), output=asked.get("output", 0),
-        processes=asked.get("processes", 0), stdin_data=asked.get("stdin"), stdin_length=len(asked.get("stdin", b"")),
+        processes=asked.get("processes", 0), descriptors=asked.get("descriptors", 0),
+        stdin_data=asked.get("stdin"), stdin_length=len(asked.get("stdin", b"")),
         name=asked["name"].encode() if "name" in asked else None,
         module=asked["module"].encode() if "module" in asked else None,
         label=asked["label"].encode() if "label" in asked else None,

@@ -44,25 +44,25 @@ def test_every_kind_is_tried():
 
 
 @pytest.mark.parametrize(("fields", "message"), [
-    ((0xC1, 2, 0, 0, 4712, 7, 0, 0, 0), control.Armed(7, 4712)),
-    ((0xC1, 3, 0, 0, 9, 7, 1_250_000, 0, 0), control.Ended(7, 9, 1.25)),
-    ((0xC1, 3, 0, 0, -1, 1 << 40, 0, 0, 0), control.Ended(1 << 40, None)),
-    ((0xC1, 4, 0, 0, 28, 7, 0, 0, 0),
+    ((0xC1, 2, 0, 0, 4712, 7, 0, 0, 0, 0, 0), control.Armed(7, 4712)),
+    ((0xC1, 3, 0, 0, 9, 7, 1_250_000, 0, 0, 0, 0), control.Ended(7, 9, 1.25)),
+    ((0xC1, 3, 0, 0, -1, 1 << 40, 0, 0, 0, 0, 0), control.Ended(1 << 40, None)),
+    ((0xC1, 4, 0, 0, 28, 7, 0, 0, 0, 0, 0),
      control.Failed(7, "namespaces", "clone3(a runner): ENOSPC: no space left on device")),
-    ((0xC1, 4, 1, 0, 24, 7, 0, 0, 0), control.Failed(7, "namespaces", "pipe2(its ends): EMFILE: too many open files")),
-    ((0xC1, 6, 0, 0, 4712, 7, 0, 15, 0), control.Started(7, 4712, 15)),
-    ((0xC1, 7, 0, 0, 9, 7, 1_250_000, 4096, 0), control.Exited(7, 9, 1.25, 4096)),
-    ((0xC1, 7, 0, 0, -1, 7, 0, 0, 0), control.Exited(7, None)),
-    ((0xC1, 8, 7, 0, -2, 7, 0, 15, 0), control.Unstarted(7, control.Stage.EXEC, "", -2, 15)),
-    ((0xC1, 8, 5, 6, -1, 7, 0, 0, 0), control.Unstarted(7, control.Stage.STEP, "landlock", -1)),
+    ((0xC1, 4, 1, 0, 24, 7, 0, 0, 0, 0, 0), control.Failed(7, "namespaces", "pipe2(its ends): EMFILE: too many open files")),
+    ((0xC1, 6, 0, 0, 4712, 7, 0, 15, 0, 0, 0), control.Started(7, 4712, 15)),
+    ((0xC1, 7, 0, 0, 9, 7, 1_250_000, 4096, 0, 0, 0), control.Exited(7, 9, 1.25, 4096)),
+    ((0xC1, 7, 0, 0, -1, 7, 0, 0, 0, 0, 0), control.Exited(7, None)),
+    ((0xC1, 8, 7, 0, -2, 7, 0, 15, 0, 0, 0), control.Unstarted(7, control.Stage.EXEC, "", -2, 15)),
+    ((0xC1, 8, 5, 6, -1, 7, 0, 0, 0, 0, 0), control.Unstarted(7, control.Stage.STEP, "landlock", -1)),
 ])
 def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], message: control.Message):
-    assert message == control.decode(struct.pack("=BBBBiQQQQ", *fields))
+    assert message == control.decode(struct.pack("=BBBBiQQQQQQ", *fields))
 
 
-@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(37), b"\xc1\x02" + bytes(39), b"\xc1\x09" + bytes(38),
-                                  b"\xc1\x04\xff" + bytes(37), b"\xc1\x08\x08" + bytes(37),
-                                  b"\xc1\x08\x05\x0b" + bytes(36), b"\xc1\x05\x30" + bytes(37)])
+@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(53), b"\xc1\x02" + bytes(55), b"\xc1\x09" + bytes(54),
+                                  b"\xc1\x04\xff" + bytes(53), b"\xc1\x08\x09" + bytes(53),
+                                  b"\xc1\x08\x05\x0b" + bytes(52), b"\xc1\x05\x30" + bytes(53)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
     """Too short, too long; of no kind, call, stage or layer; of two kinds of process."""
     with pytest.raises(PeerError):

@@ -18,6 +18,7 @@ from leeward.daemon.sandboxes.registry import Reason
 from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
+from leeward.spec.limits import ADJUSTABLE, OVERFLOW
 from leeward.spec.outcome import LeftOut, LeftOutReason, Outcome, Result
 from leeward.wire import (
     answers,
@@ -57,7 +58,7 @@ def test_every_operation_and_answer(page: str) -> None:
     """None is missing, none is made up; the fields of requests are written by packaging/wire_files.py."""
     assert set(OPERATIONS) == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
     request, answer = section(page, "execute").split("The answer:")
-    assert {"memory", "processes", "time", "output", "overflow"} == rows(request.split("| limit |")[1])
+    assert {*ADJUSTABLE, OVERFLOW} == rows(request.split("| limit |")[1])
     for name, operation in OPERATIONS.items():
         if operation.answers is not answers.RESULT and name not in ("process_wait", "sandbox_extend"):  # as another's
             for part in operation.answers.keys() - {"arenas?"}:

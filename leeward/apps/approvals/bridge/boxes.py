@@ -86,7 +86,7 @@ _PACKAGE = "import pkgutil\n\n__path__ = pkgutil.extend_path(__path__, __name__)
 _EXPORTS = "from leeward.approvals.requester import Agent, AskError, ServiceGone\n"
 
 #: Options of `open` that are passed on to Sandbox.
-OPTIONS = ("profile", "environment", "egress", "memory", "processes", "idle", "lifetime", "sandbox")
+OPTIONS = ("profile", "environment", "egress", "memory", "processes", "descriptors", "files", "idle", "lifetime", "sandbox")
 
 #: Begins a live sync of a sandbox, but for the paths that a function is True for.
 Syncing = Callable[..., LiveSync]

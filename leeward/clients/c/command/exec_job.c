@@ -172,8 +172,10 @@ static const char *const HINTS[] = {
 				 "SIZE, output= in Python",
 	[LEEWARD_LIMIT_PROCESSES] = "limit processes: it had as many processes and threads as its limit allows, and was refused "
 				    "another one; to allow more: --processes NUMBER, processes= in Python",
-	[LEEWARD_LIMIT_FILES] = "limit files: its writable folders were full; to allow more: --memory SIZE, memory= in Python: files "
-				"count as memory",
+	[LEEWARD_LIMIT_FILES] = "limit files: its writable folders were full; to allow more: --files SIZE and --memory, files= "
+				"of Sandbox in Python; for jobs [limits] of the configuration",
+	[LEEWARD_LIMIT_DESCRIPTORS] = "limit descriptors: a process had as many open descriptors as its limit allows; to allow more: "
+				      "--descriptors NUMBER, descriptors= in Python",
 	[LEEWARD_LIMIT_CPU] = "limit cpu: it has used its processor time; to allow more: cpu_time= in Python",
 };
 

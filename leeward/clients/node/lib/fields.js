@@ -51,16 +51,16 @@ function known(call, options, names) {
   return options;
 }
 
-const LIMITING = ['memory', 'processes', 'timeout', 'output', 'overflow'];
+const LIMITING = ['memory', 'processes', 'descriptors', 'timeout', 'output', 'overflow'];
 
-function limits({ memory, processes, timeout, output, overflow }) {
-  const found = { memory: size(memory, 'memory'), processes, time: timeout, output: size(output, 'output'), overflow };
+function limits({ memory, processes, descriptors, timeout, output, overflow }, more = {}) {
+  const found = { ...more, memory: size(memory, 'memory'), processes, descriptors, time: timeout, output: size(output, 'output'), overflow };
   const given = Object.fromEntries(Object.entries(found).filter(([, one]) => one !== undefined && one !== null));
   return Object.keys(given).length ? { limits: given } : {};
 }
 
 const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'overflow', 'name', 'label'];
-const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'profile', 'environment', 'egress'];
+const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'descriptors', 'profile', 'environment', 'egress'];
 
 /** The fields of an execute request. */
 function executeFields(code, options) {

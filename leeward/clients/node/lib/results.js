@@ -8,7 +8,7 @@ const { isMap } = require('./answers.js');
 const { BadReply, PeerError } = require('./errors.js');
 
 const OUTCOMES = new Set(['finished', 'raised', 'signalled', 'timed_out', 'out_of_memory', 'output_limit', 'internal']);
-const LIMITS = new Set(['memory', 'processes', 'files', 'output', 'time', 'cpu']);
+const LIMITS = new Set(['memory', 'processes', 'files', 'descriptors', 'output', 'time', 'cpu']);
 const REASONS = new Set(['no_match', 'hidden', 'folder', 'link', 'special', 'unreadable', 'name', 'too_large', 'too_many', 'ended', 'more']);
 const MAX_LEFT_OUT = 1024;
 const MAX_RESULTS = 64;

@@ -86,7 +86,7 @@ class Sandbox {
   }
 
   async open() {
-    const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, timeout, output, overflow } = this.options;
+    const { env, metadata, profile, environment, packages = [], egress, showSecrets, idle, lifetime, memory, processes, descriptors, files, timeout, output, overflow } = this.options;
     const { allowNetwork = false, held = false } = this.options;
     const kind = {
       profile, environment, egress: egressOf(egress, allowNetwork), ...policies(this.options), ...(showSecrets ? { show_secrets: true } : {}),
@@ -94,7 +94,7 @@ class Sandbox {
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
     if (this.mounts.length || profile === SHELL || packages.length) {
-      const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), overflow, processes, timeout };
+      const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), overflow, processes, descriptors, files: size(files, 'files'), timeout };
       if (held || this.mounts.some((mount) => mount.compare)) {
         this.companion = this.companion || new host.Companion({ ...this.host, fields: { ...fields, held, ...this.watch }, mounts: this.mounts });
         const { sandbox, made } = await this.companion.ask({ do: 'open' });
@@ -105,7 +105,7 @@ class Sandbox {
       }
       return host.openSandbox({ ...this.host, fields, mounts: this.mounts });
     }
-    const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options), ...(held ? { held } : {}) });
+    const ok = await this.calls.call('sandbox_open', { ...common, ...limits(this.options, { files: size(files, 'files') }), ...(held ? { held } : {}) });
     if (!ID.test(ok.sandbox)) throw new BadReply('an opened sandbox has no id');
     return ok.sandbox;
   }

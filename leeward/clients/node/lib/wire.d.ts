@@ -582,7 +582,7 @@ export interface Requests {
     environment?: string;
     /** as for `execute`, for all that runs in it */
     egress?: string;
-    /** as for `execute`. `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
+    /** as for `execute`, and `files`, bytes in /workspace, /tmp and /dev/shm together. It, `memory` and `processes` hold for the whole sandbox; `time` and `output` for each `process_run` that doesn't set its own */
     limits?: Record<string, any>;
     /** seconds without a request about it and without a request that waits for it, after which it ends; at most `sandbox_idle` */
     idle?: number;

@@ -213,7 +213,8 @@ def test_settings_of_the_user_are_no_grants():
 WIDENING = {
     "libraries": 'libraries = ["/opt/x"]', "files.include": '[files]\ninclude = ["x"]',
     "network.allow": '[network]\nallow = ["x.example.org"]', "limits.memory": '[limits]\nmemory = "1G"',
-    "limits.processes": "[limits]\nprocesses = 1", "limits.timeout": "[limits]\ntimeout = 1",
+    "limits.processes": "[limits]\nprocesses = 1", "limits.descriptors": "[limits]\ndescriptors = 16",
+    "limits.files": '[limits]\nfiles = "1G"', "limits.timeout": "[limits]\ntimeout = 1",
     "hooks.setup_host": '[hooks]\nsetup_host = "x"', "hooks.cleanup_host": '[hooks]\ncleanup_host = "x"',
     "git.worktree_links": "[git]\nworktree_links = true",
     "dependencies": 'dependencies = ["jq"]', "environment": 'environment = { A = "1" }',

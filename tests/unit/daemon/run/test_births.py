@@ -13,6 +13,7 @@ from leeward.daemon.run import runner as births
 from leeward.daemon.run.runner import Runner
 from leeward.errors import LeewardError
 from leeward.isolation.channel import Channel
+from leeward.spec.limits import Limits
 from leeward.wire import control
 
 NUMBER = 7
@@ -45,7 +46,7 @@ class Birth:
         self.denials = Denials()
         leaf: Any = None
         denials: Any = self.denials
-        self.runner = Runner(NUMBER, leaf, here, denials, lambda: 0)
+        self.runner = Runner(NUMBER, leaf, here, denials, lambda: 0, Limits().descriptors)
         self.told: list[object] = []
         births.attend(self.reactor, self.runner, lambda runner: self.told.append("born"),
                       lambda *failure: self.told.append(failure))

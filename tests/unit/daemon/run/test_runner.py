@@ -10,6 +10,7 @@ import pytest
 
 from leeward.daemon.run.runner import Runner
 from leeward.isolation.channel import Channel
+from leeward.spec.limits import Limits
 
 
 class Denials:
@@ -36,7 +37,7 @@ def test_a_killed_runner_has_its_namespaces_no_more(monkeypatch: pytest.MonkeyPa
     here, there = Channel.pair()
     denials: Any = Denials()
     leaf: Any = None
-    runner = Runner(1, leaf, here, denials, lambda: 0)
+    runner = Runner(1, leaf, here, denials, lambda: 0, Limits().descriptors)
     entrances = tuple(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(3))
     runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=entrances)
     runner.pidfd = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -65,7 +66,7 @@ def test_a_runner_at_rest_holds_its_pidfd_and_its_job_pipe() -> None:
     here, there = Channel.pair()
     denials: Any = Denials()
     leaf: Any = RestingLeaf()
-    runner = Runner(1, leaf, here, denials, lambda: 0)
+    runner = Runner(1, leaf, here, denials, lambda: 0, Limits().descriptors)
     runner.listen(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC), entrances=(os.open("/dev/null", os.O_RDONLY),))
     fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(5)]
     runner.take(1, list(fds))

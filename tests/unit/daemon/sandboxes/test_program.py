@@ -14,6 +14,7 @@ from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.program import LiveProgram, Order
 from leeward.daemon.sandboxes.streams import ROOM, STDERR, STDOUT
 from leeward.isolation.cgroup.entry import Usage
+from leeward.spec.outcome import Limit
 
 
 class Clock:
@@ -111,6 +112,35 @@ def test_a_kill_after_the_end_reaches_the_descendants_that_are_left() -> None:
     program.kill()
     assert 1 == child.killed
     assert 0 == program.report.result.exit_code
+
+
+# --- limits that it tells of itself ----------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "limit"), [
+    ("cp: error writing 'b': No space left on device", Limit.FILES),
+    ("Error: ENOSPC: no space left on device, write", Limit.FILES),
+    ("OSError: [Errno 24] Too many open files: '/dev/null'", Limit.DESCRIPTORS),
+    ("Error: EMFILE: too many open files, open 'x'", Limit.DESCRIPTORS),
+    ("sh: 1: Cannot fork", Limit.PROCESSES), ("bash: fork: Resource temporarily unavailable", Limit.PROCESSES),
+    ("RuntimeError: can't start new thread", Limit.PROCESSES),
+    ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory", Limit.MEMORY),
+    ('Exception in thread "main" java.lang.OutOfMemoryError: Java heap space', Limit.MEMORY),
+    ("terminate called after throwing an instance of 'std::bad_alloc'", Limit.MEMORY), ("all is well", None)])
+@pytest.mark.parametrize("cut", [0, 30])
+def test_a_limit_that_a_program_tells_of_is_named(text: str, limit: Limit | None, cut: int) -> None:
+    """On stderr, also where the text comes in two pieces; what a program prints on stdout is its own affair."""
+    program, _ = started()
+    program.output(STDERR, text[:cut].encode())
+    program.output(STDERR, text[cut:].encode())
+    program.exited(Exit(0))
+    other, _ = started()
+    other.output(STDOUT, text.encode())
+    other.exited(Exit(0))
+
+    assert program.report is not None
+    assert other.report is not None
+    assert (limit, None) == (program.report.result.limit, other.report.result.limit)
 
 
 # --- more output than its limit ----------------------------------------------------------
