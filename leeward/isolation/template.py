@@ -169,7 +169,7 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
     yield from write_steps((*view.texts, *made, _SEALED_TEXT))
     yield from link_steps(view)
-    yield from folder_steps(("/proc", *(("/dev/pts",) if view.terminals else ()), *view.scratch.targets))
+    yield from folder_steps(("/proc", "/dev/pts", *view.scratch.targets))
 
 
 def has_sizes(view: View) -> bool:
