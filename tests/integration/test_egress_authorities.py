@@ -31,12 +31,12 @@ addresses = ["127.0.0.1/32"]
 
 #: Lines of a shell by the program that they are about, and the beginning of the path that the host is asked for.
 LINES = {
-    "python3": ("python3 -c 'import urllib.request as r; r.urlopen(\"$URL/python\")'", "/python"),
+    "python3": ("python3 -c 'import os, urllib.request as r; r.urlopen(os.environ[\"URL\"] + \"/python\")'", "/python"),
     "pip": ("python3 -m venv /tmp/v && /tmp/v/bin/pip download --retries 0 --index-url $URL/pip/ x", "/pip/x/"),
     "node": ("node -e 'fetch(process.env.URL + \"/node\")'", "/node"),
     "npm": ("npm view x --fetch-retries 0 --registry $URL/npm/", "/npm/x"),
     "git": ("git ls-remote $URL/git", "/git/info/refs"),
-    "curl": ("curl -s $URL/curl", "/curl"),
+    "curl": ("curl -sS $URL/curl", "/curl"),
     "wget": ("wget -q -t 1 -O - $URL/wget", "/wget"),
     "go": ("GOPROXY=$URL/go GOCACHE=/tmp/go go list -m -versions example.org/m", "/go/example.org/m/@v/list"),
     "cargo": ("CARGO_HOME=/tmp /tool/bin/cargo search --index sparse+$URL/cargo/ x", "/cargo/config.json"),
@@ -77,7 +77,7 @@ def test_a_program_trusts_the_policys_authorities(boxes: dict[str, leeward.Sandb
     for policy, box in boxes.items():
         host.said.clear()
         got = box.shell(line, env={"URL": f"https://{program}.example.org:{host.tls}"})
-        assert (policy == "known") == any(each.startswith(f"GET {path}".encode()) for each in host.said), got
+        assert (policy == "known") == any(each.startswith(f"GET {path}".encode()) for each in host.said), got.stderr_text
         said[policy] = got.stdout_text + got.stderr_text
     assert "cert" in said["unknown"].lower() or program == "wget"  # which says nothing
 
@@ -92,6 +92,7 @@ def test_code_of_a_job_does(daemon: LiveDaemon, host: Mirrors) -> None:
 
 
 def test_a_clients_narrower_policy_keeps_them(daemon: LiveDaemon, host: Mirrors) -> None:
-    with leeward.Sandbox(socket=daemon.socket, egress="known", policy={"allow": ["a.example.org"]}) as box:
-        assert "200" == box.shell(f"curl -s -o /dev/null -w '%{{http_code}}' https://a.example.org:{host.tls}/"
-                                  ).stdout_text
+    narrower = {"allow": [f"a.example.org:{host.tls}"], "addresses": ["127.0.0.1/32"]}
+    with leeward.Sandbox(socket=daemon.socket, egress="known", policy=narrower) as box:
+        got = box.shell(f"curl -sS https://a.example.org:{host.tls}/narrow")
+    assert got.stdout_text.startswith("GET /narrow"), got.stderr_text
