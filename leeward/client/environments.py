@@ -34,6 +34,7 @@ from leeward.spec import stored
 from leeward.spec.folders import within
 from leeward.spec.outcome import Result
 from leeward.spec.paths import client_socket
+from leeward.spec.sandbox import TRUST
 from leeward.spec.stored import Manifest, Named, Recipe
 
 #: The path of pip in the sandbox; it isn't part of the environment.
@@ -57,9 +58,6 @@ print(json.dumps([sys.implementation.name, sys.version_info[:2],
 _REPORT_S = 30.0
 _PIP = {"HOME": "/tmp", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1",
         "PIP_PROGRESS_BAR": "off", "PIP_ROOT_USER_ACTION": "ignore", "PIP_RETRIES": "2"}
-#: The host's authorities, where a sandbox shows them: pip has a list of its own, without an operator's own authority.
-_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
-
 #: What pip says of a certificate that it doesn't trust.
 _UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 #: Connections that were refused, in a message, at most; and answers that are read to find them.
@@ -302,7 +300,8 @@ def _install(path: str, recipe: Recipe, source: PackageSource, said: Callable[[b
         words += ["--find-links", mount.target]
     if recipe.prefix and not within(recipe.prefix, "/usr"):
         found.append(Mount(recipe.prefix, recipe.prefix))  # the sandbox shows only the daemon's own prefix
-    env = {**_PIP, "PIP_CERT": _AUTHORITIES} if os.path.isfile(_AUTHORITIES) else _PIP
+    # pip has a list of its own, without an operator's own authority; under a policy that has one the daemon sets it
+    env = {**_PIP, "PIP_CERT": TRUST} if os.path.isfile(TRUST) else _PIP
     with Sandbox(socket=source.socket, mounts=[Mount(path, path, writable=True), *found], memory=_MEMORY,
                  processes=_PROCESSES, egress=source.egress, env=env, held=True) as box, _bounded(path, room, box):
         def run(argv: list[str]) -> Result:

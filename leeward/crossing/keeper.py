@@ -36,8 +36,8 @@ from leeward.wire.control import Kind
 CHANNEL, RULESET = Cell("control channel"), Cell("ruleset")
 #: Whether the clone copies the pages that a runner which begins in C writes.
 COPY_BY_CLONE = True
-#: The devpts from which the daemon opens sandboxes' terminals; only the daemon keeps a descriptor.
-_DEVPTS = Cell("devpts")
+#: The file by which the daemon opens sandboxes' terminals; only the daemon keeps a descriptor.
+_PTMX = Cell("ptmx")
 
 _keep = point("keeper.keep")(keep)
 _template = point("mounts.template")(Template)
@@ -132,7 +132,7 @@ def settling(plan: WorkerPlan) -> Template:
     outside, back = backstage.host_steps()  # the sources are the host's, as they are now
     ways_out, listeners = egress_route.steps(plan.egress) if plan.egress is not None else ([], [])
     written = tuple(map(Cell, written_by_daemon(plan.view)))  # the daemon alone keeps these descriptors
-    sent = [*([_DEVPTS] if plan.enterable else []), *written]
+    sent = [*([_PTMX] if plan.enterable else []), *written]
     return _template(
         plan.view,
         written=written,
@@ -148,7 +148,7 @@ def settling(plan: WorkerPlan) -> Template:
                *ways_out,  # before any job, and never closed here: no job gets one of their ports
                *(privileges.no_huge_pages_steps() if plan.watched else []),
                Step(Call.UMASK, (0o022,), gives=Gives.SOMETHING),
-               *(terminals.devpts_steps(_DEVPTS) if plan.enterable else []),
+               *(terminals.devpts_steps(_PTMX) if plan.enterable else []),
                *privileges.keeper_steps(),
                *landlock.deny_all_steps(RULESET, plan.landlock.abi),
                *_ready_steps(sent, listeners)])

@@ -28,7 +28,7 @@ from leeward.inside import reseeding
 from leeward.isolation import backstage
 from leeward.isolation.channel import Channel
 from leeward.isolation.plan import WorkerPlan, ZygotePlan
-from leeward.spec.sandbox import TRUST
+from leeward.spec.sandbox import FURTHER, TRUST
 from leeward.wire import control, records
 
 
@@ -85,7 +85,7 @@ def warm_up(plan: ZygotePlan) -> None:
         for name in plan.preload:
             preload(name, plan.idle_threads)
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
-        reseeding.find_contexts(TRUST)
+        reseeding.find_contexts(TRUST, FURTHER)
     setup.keep_ours_apart()
     if plan.warm:
         gc.collect()

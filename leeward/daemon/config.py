@@ -161,7 +161,7 @@ EGRESS_KEYS = {
     "schemes": '[] is any, else "http", "https" or both',
     "limits": "of each sandbox: bytes of a request and a response, seconds to connect and in total",
     "secrets": 'put into requests to their hosts: { KEY = { from = "env:KEY", hosts = ["x.org:443"], in = ["header"] } }',
-    "authorities": "a file with certificates of authorities, beside the host's, for hosts whose TLS the broker ends",
+    "authorities": "a file with certificates of authorities that sandboxes and the broker trust beside the host's",
     "proxy": "whether HTTP_PROXY and the like are set, for programs that want a proxy; none needs one",
 }
 

@@ -42,8 +42,8 @@ ENTRANCES, ROOMY = 5, 64
 RESTING, PROCESSES = 6, 4
 #: Sandboxes that may have all their descriptors at once, if there isn't room for all.
 LEAST_AWAKE, MOST_AWAKE = 4, 16
-#: A worker's devpts, where there are sandboxes.
-DEVPTS = 1
+#: The ptmx of a worker's devpts, where there are sandboxes.
+PTMX = 1
 #: Memory files that wait for clients to read, at most; and request arenas.
 RESULTS, ARENAS = 128, 32
 #: Connections that are reserved for the owner and root, so that they can always send requests and stop the daemon: this
@@ -105,7 +105,7 @@ def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, me
     runners = spares + 2  # one has a job or is ending, one is for the next job
     most = runners + driver.kept_leaves
     runner = RUNNER + (ENTRANCES if sandboxes else 0) + (not driver.memory_counted)
-    worker = WORKER + (DEVPTS if sandboxes else 0) + driver.worker_descriptors + runners * runner
+    worker = WORKER + (PTMX if sandboxes else 0) + driver.worker_descriptors + runners * runner
     ours = OWN + PASSING + (METRICS if metrics else 0) + workers  # a job may end when no more results may wait
 
     # If descriptors are short, those that only save time go first: kept groups, then workers made in advance.
@@ -124,7 +124,7 @@ def _shares(limit: int, driver: Costs, workers: int, spares: int, asked: int, me
             need=f"about {least + least // 8}, of which {workers} workers with {spares} spares take {pool}",
             cure="raise it (ulimit -Hn, LimitNOFILE= of a service), or lower pool_size or spares")
     left = max(0, connections - asked)
-    resting = RESTING + ENTRANCES + DEVPTS + PROCESSES + driver.resting_descriptors + (not driver.memory_counted)
+    resting = RESTING + ENTRANCES + PTMX + PROCESSES + driver.resting_descriptors + (not driver.memory_counted)
     room, bounds, theirs = _roomy(left, room, each + 1, resting if sandboxes else each + 1)
     other = each + 1 + (listeners + CERTIFICATES if listeners else 0)
     further = max(0, min(further, (left - theirs) // other))

@@ -30,13 +30,12 @@ Hook = Callable[[], object]
 #: For each registration, the functions to call before a fork, and in the child after it.
 _registered: list[tuple[Hook | None, Hook | None]] = []
 
-_BEGINS = b"-----BEGIN CERTIFICATE-----"
-#: Bytes of a certificate, at most.
-_MOST = 4096
+#: Bytes of the certificates that a worker's file has beyond the host's, at most.
+_MOST = (64 + 4) << 10
 
 _contexts: list[Any] = []
-#: A file of certificates. The last is the authority's.
-_certificates = ""
+#: A file of certificates, and the line behind which are those that the contexts don't know.
+_certificates, _further = "", b""
 
 
 def _random(module: Any) -> None:
@@ -126,23 +125,26 @@ def run_hooks() -> None:
             after()
 
 
-def find_contexts(path: str) -> None:
-    """Find the contexts. Called before the garbage collector's objects are frozen, because it doesn't list frozen ones."""
-    global _certificates
+def find_contexts(path: str, further: bytes) -> None:
+    """
+    Find the contexts, for the certificates behind the line *further* of *path*. Called before the garbage collector's
+    objects are frozen, because it doesn't list frozen ones.
+    """
+    global _certificates, _further
     ssl = sys.modules.get("ssl")
     if ssl is not None:
-        _certificates = path
+        _certificates, _further = path, further
         _contexts[:] = [each for each in gc.get_objects()
                         if issubclass(type(each), ssl.SSLContext) and each.verify_mode]
 
 
 def tell_contexts() -> None:
-    """Add the authority to the contexts. If that fails, nothing is raised, and their connections will be refused."""
+    """Add the certificates to the contexts. If that fails, nothing is raised, and their connections will be refused."""
     if not _contexts:
         return
     with contextlib.suppress(OSError, ValueError):  # ssl.SSLError is an OSError
         with open(_certificates, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST))
-            _, begins, last = file.read().rpartition(_BEGINS)
+            more = file.read().rpartition(_further)[2].decode()
         for each in _contexts:
-            each.load_verify_locations(cadata=(begins + last).decode())
+            each.load_verify_locations(cadata=more)

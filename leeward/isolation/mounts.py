@@ -98,8 +98,8 @@ def _stays_whole() -> bool:
 
 def devpts_options(most: int) -> dict[str, str]:
     """
-    A devpts of the job's own, for *most* pseudo-terminals. Without the option gid=5: that group, `tty`, isn't mapped,
-    and a terminal has the group of the process that opens it.
+    A devpts of a job's or worker's own, for *most* pseudo-terminals. Without the option gid=5: that group, `tty`, isn't
+    mapped, and a terminal has the group of the process that opens it.
     """
     return {"newinstance": "", "ptmxmode": "0666", "mode": "0600", "max": str(most)}
 

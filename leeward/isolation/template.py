@@ -39,7 +39,7 @@ from leeward.base.dataclass import dataclass, replace
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE
-from leeward.spec.machine import SIZED
+from leeward.spec.machine import FOLDERS, SIZED
 from leeward.spec.sandbox import MOST_BUNDLE, TRUST, Bind, Text, View, has_trust
 
 #: The greatest number of bytes of the root's own files.
@@ -169,7 +169,7 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
     yield from write_steps((*view.texts, *made, _SEALED_TEXT))
     yield from link_steps(view)
-    yield from folder_steps(("/proc", *(("/dev/pts",) if view.terminals else ()), *view.scratch.targets))
+    yield from folder_steps(("/proc", "/dev/pts", *FOLDERS, *view.scratch.targets))
 
 
 def has_sizes(view: View) -> bool:

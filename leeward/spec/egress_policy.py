@@ -70,7 +70,7 @@ class Policy:
     schemes: tuple[str, ...] = ()  # allowed schemes, "http", "https" or both, and nothing else passes; () is any
     limits: EgressLimits = field(default_factory=EgressLimits)  # of one sandbox
     secrets: tuple[Secret, ...] = ()  # the secrets that the broker puts into requests
-    authorities: str = ""  # a file with certificates of further authorities, for TLS that the broker ends
+    authorities: str = ""  # a file with certificates of further authorities, which sandboxes and the broker trust
     proxy: bool = False  # variables name the proxy to programs; the operator's alone, since all of a pool have them
     within: Policy | None = None  # another policy that has to allow a request as well; `narrow` makes such a policy
 

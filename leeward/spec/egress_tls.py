@@ -30,7 +30,7 @@ class LeaseSeal:
 
 
 def needs_seal(policy: Policy) -> bool:
-    """Whether the broker ends TLS under *policy*, or verifies hosts by authorities of the policy's own for `fetch`."""
+    """Whether the broker ends TLS under *policy*, or sandboxes trust authorities of the policy's own."""
     return any(each.secrets or each.methods or each.authorities
                or any(rule.methods or rule.path for rule in _tls_rules(each)) for each in _all(policy))
 

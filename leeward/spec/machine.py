@@ -3,7 +3,8 @@ Files that describe a machine as large as a job's limits, where programs look fo
 
 Why:       a program that reads the host's processors and memory starts a thread for each of the host's processors, and
            sizes its heap and caches by the host's memory. For containers lxcfs makes such files.
-Source:    proc_meminfo(5), proc_cpuinfo(5), proc_stat(5); Documentation/admin-guide/cgroup-v2.rst, cputopology.rst
+Source:    proc_meminfo(5), proc_cpuinfo(5), proc_stat(5), proc_vmstat(5), proc_filesystems(5);
+           Documentation/admin-guide/cgroup-v2.rst, cputopology.rst
 
 The files are written when a worker is made, with the daemon's limits. Those of SIZED are written again for a job
 whose request has others, and after it.
@@ -31,6 +32,16 @@ _LONG = ("flags", "vmx flags", "bugs", "Features")
 #: Lines of /proc/stat that sum over the host's processors: zeros, since what the host does is not shown.
 _IDLE = " 0" * 10
 
+_VMSTAT = "".join(f"{name} 0\n" for name in ("nr_free_pages", "pgpgin", "pgpgout", "pswpin", "pswpout", "pgfault",
+                                             "pgmajfault", "oom_kill")).encode()
+
+#: Types that /proc/self/mounts of a sandbox may have, those without a device first.
+_FILESYSTEMS = "".join([*(f"nodev\t{name}\n" for name in ("tmpfs", "proc", "devpts", "overlay")),
+                        *(f"\t{name}\n" for name in ("ext3", "ext4", "xfs", "btrfs", "f2fs", "erofs", "squashfs"))]).encode()
+
+#: Empty folders.
+FOLDERS = ("/sys/class/power_supply",)  # psutil's sensors_battery: it has none
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -45,10 +56,12 @@ def processors(machine: Machine, limits: Limits, *, pinned: bool) -> int:
 
 
 def proc(machine: Machine, limits: Limits, count: int) -> tuple[Text, ...]:
-    """/proc/meminfo, /proc/cpuinfo and /proc/stat of a machine with *count* processors and the memory of *limits*."""
+    """The files of /proc of a machine with *count* processors and the memory of *limits*."""
     return (Text("/proc/meminfo", _meminfo(limits)),                  # free, psutil, node's totalmem
             Text("/proc/cpuinfo", _cpuinfo(machine.cpuinfo, count)),  # lscpu, node's cpus, psutil
-            Text("/proc/stat", _stat(machine.booted, count)))         # psutil, ps, top: since when the host is up
+            Text("/proc/stat", _stat(machine.booted, count)),         # psutil, ps, top: since when the host is up
+            Text("/proc/vmstat", _VMSTAT),                            # vmstat, psutil's swap_memory
+            Text("/proc/filesystems", _FILESYSTEMS))                  # mount, psutil's disk_partitions
 
 
 def sys(limits: Limits, count: int) -> tuple[Text, ...]:

@@ -86,7 +86,11 @@ TRUST = "/etc/ssl/certs/ca-certificates.crt"
 TRUST_LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
 
 #: The environment variables that name that file to programs.
-BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE",
+                    "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO")
+
+#: The line of it behind the host's certificates, and in front of the policy's own and the sandbox's authority's.
+FURTHER = b"# of leeward\n"
 
 #: Bytes of the host's certificates in it, at most.
 MOST_BUNDLE = 4 << 20

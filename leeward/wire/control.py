@@ -11,7 +11,7 @@ Trust:     the daemon, the zygote and keepers trust each other, because a zygote
     zygote -> daemon   Made          [pidfd]
     zygote -> daemon   Failed
     daemon -> keeper   Mapped
-    keeper -> daemon   Ready         [devpts where there are sandboxes, files of isolation.template.written_by_daemon,
+    keeper -> daemon   Ready         [ptmx where there are sandboxes, files of isolation.template.written_by_daemon,
                                       listeners where there is egress]
     daemon -> keeper   Arm           [birth end] + Entry descriptors
     keeper -> daemon   Armed         [init pidfd, job write, reply read, stdout read, stderr read]

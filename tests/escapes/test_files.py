@@ -149,9 +149,10 @@ tell({"found": found, "cwd": os.getcwd(), "link": os.readlink("/proc/self/cwd"),
 def test_c025_cannot_see_sys(box: Box, only: Only) -> None:
     """/sys isn't the kernel's: it has a dozen files that leeward wrote, with the job's own limits."""
     attack = """
-paths = ("/sys/kernel", "/sys/class", "/sys/class/net", "/sys/block", "/sys/module", "/sys/fs/bpf")
+paths = ("/sys/kernel", "/sys/class/tty", "/sys/class/net", "/sys/block", "/sys/module", "/sys/fs/bpf")
 tell({"absent": [attempt(os.listdir, path) for path in paths],
       "files": sorted(os.path.join(at, name) for at, _, names in os.walk("/sys") for name in names),
+      "classes": [(at, below) for at, below, _ in os.walk("/sys/class")],
       "write": attempt(os.open, "/sys/fs/cgroup/memory.max", os.O_WRONLY)})
 """
     with control():
@@ -160,6 +161,7 @@ tell({"absent": [attempt(os.listdir, path) for path in paths],
     for sandbox in (box, only("mounts")):
         got = within(sandbox, attack)
         assert ["ENOENT"] * 6 == got["absent"]
+        assert [["/sys/class", ["power_supply"]], ["/sys/class/power_supply", []]] == got["classes"]
         assert sorted(text.target for text in sandbox.engine.spec.view.texts if text.target.startswith("/sys/")
                       ) == got["files"]
         assert got["write"] in ("EROFS", "EACCES")
@@ -184,7 +186,7 @@ tell({"open": {name: attempt(os.open, f"/dev/{name}", os.O_RDONLY | os.O_NONBLOC
 @pytest.mark.lock("seccomp", beside=("mounts",), because="what it makes must not lie in the host's /tmp")
 @pytest.mark.lock("landlock", beside=("mounts",), because="what it makes must not lie in the host's /tmp")
 def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
-    """The five harmless ones are there; no other opens and none can be made."""
+    """The harmless ones are there; no other opens and none can be made. It is on no terminal (ENXIO)."""
     with control():
         loose = without("import os\ntell(attempt(os.open, '/dev/ptmx', os.O_RDWR | os.O_NOCTTY))")
         assert "" == loose
@@ -192,20 +194,23 @@ def test_c026_cannot_open_or_make_a_device(box: Box, only: Only) -> None:
     assert "" == within(only("mounts"), DEVICES)["mknod"]["whiteout"]
 
     got = within(box, DEVICES)
+    assert ("ENXIO", "") == (got["open"].pop("tty"), got["open"].pop("pts/ptmx"))  # which is /dev/null: c171
     assert {"ENOENT"} == set(got["open"].values())
     assert {"EACCES"} == set(got["mknod"].values())
     assert [] == got["made"]
     assert "" == got["fifo"]
 
     # One lock at a time: the view has no such device, the filter lets none be made, nodev opens none.
-    assert {"ENOENT"} == set(within(only("mounts"), DEVICES)["open"].values())
+    alone = within(only("mounts"), DEVICES)["open"]
+    assert ("ENXIO", "") == (alone.pop("tty"), alone.pop("pts/ptmx"))
+    assert {"ENOENT"} == set(alone.values())
     assert {"EACCES"} == set(within(only("seccomp", "mounts"), DEVICES)["mknod"].values())
     assert {"EACCES"} >= set(within(only("landlock", "mounts"), DEVICES)["mknod"].values())
 
 
 @pytest.mark.lock("mounts")
 def test_c026_dev_is_exactly_the_list(box: Box, only: Only) -> None:
-    """Five harmless devices, a folder of the job's own and four links."""
+    """Five harmless devices, the terminal of who asks, two folders of the job's own and four links."""
     with control():
         assert without('tell(len(os.listdir("/dev")))') > 10
 
@@ -216,8 +221,9 @@ def what(path):
 tell({name: what(f"/dev/{name}") for name in os.listdir("/dev")})
 """)
 
-        assert {"null": 1, "zero": 1, "full": 1, "random": 1, "urandom": 1, "shm": 0, "fd": ["/proc/self/fd"],
-                "stdin": ["/proc/self/fd/0"], "stdout": ["/proc/self/fd/1"], "stderr": ["/proc/self/fd/2"]} == got
+        assert {"null": 1, "zero": 1, "full": 1, "random": 1, "urandom": 1, "tty": 5, "pts": 0, "shm": 0,
+                "fd": ["/proc/self/fd"], "stdin": ["/proc/self/fd/0"], "stdout": ["/proc/self/fd/1"],
+                "stderr": ["/proc/self/fd/2"]} == got
 
 
 @pytest.mark.lock("mounts")

@@ -65,12 +65,13 @@ TYPES = """
 import ctypes, errno, fcntl, json, os
 libc = ctypes.CDLL(None, use_errno=True)
 said = {}
-for name, request in REQUESTS.items():
-    for above in (0, 1 << 32, 0xDEADBEEF << 32):
-        argument = ctypes.create_string_buffer(b"\\0" * 8) if "TIOCSETD" == name else ctypes.create_string_buffer(b"x")
-        failed = libc.syscall(ctypes.c_long(16 if "x86_64" == os.uname().machine else 29), ctypes.c_long(0),
-                              ctypes.c_ulong(request | above), argument)
-        said[f"{name} {above:#x}"] = errno.errorcode[ctypes.get_errno()] if failed else ""
+for fd in (os.open("/dev/tty", os.O_RDWR), 0):
+    for name, request in REQUESTS.items():
+        for above in (0, 1 << 32, 0xDEADBEEF << 32):
+            argument = ctypes.create_string_buffer(b"\\0" * 8 if "TIOCSETD" == name else b"x")
+            failed = libc.syscall(ctypes.c_long(16 if "x86_64" == os.uname().machine else 29), ctypes.c_long(fd),
+                                  ctypes.c_ulong(request | above), argument)
+            said[f"{name} {above:#x}{' by its name' if fd else ''}"] = errno.errorcode[ctypes.get_errno()] if failed else ""
 said["isatty"] = os.isatty(0)
 print(json.dumps(said))
 """
@@ -185,12 +186,16 @@ def test_c187_cannot_keep_the_terminal_after_its_end(wire: Wire, tmp_path: Path)
             assert owner.ask("process_wait", sandbox=box, process=number, wait=20.0)["over"]
         got = owner.command(box, "sh", "-c", "until grep -qx 5 said; do sleep 0.01; done", limits={"time": 20})
         assert 0 == got["exit_code"]
+        assert b"ptmx\n" == owner.command(box, "ls", "/dev/pts")["stdout"]
         owner.ask("sandbox_kill", sandbox=box)
 
 
 @ITS_OWN
 def test_c188_cannot_let_a_stranger_in(live: Live) -> None:
-    """By giving its terminal's file to everybody: there is no path to it, neither on the host nor in the sandbox."""
+    """
+    By giving its terminal's file to everybody, or by the names of its own and others' files: the host has no path to
+    them, and in the sandbox they can be seen, but neither changed nor opened.
+    """
     before = set(os.listdir("/dev/pts"))
     with control():  # of one of the host's there is
         master, slave = os.openpty()
@@ -208,18 +213,19 @@ def attempt(call, *arguments):
         return ""
     except OSError as error:
         return errno.errorcode[error.errno]
-print(json.dumps([attempt(os.fchmod, 0, 0o666), attempt(os.ttyname, 0), attempt(os.open, "/proc/self/fd/0", os.O_RDWR),
-                  attempt(os.open, "/dev/tty", os.O_RDWR), os.path.exists("/dev/pts"),
-                  [attempt(os.open, f"/proc/{pid}/fd/0", os.O_RDWR) for pid in os.listdir("/proc") if pid.isdigit()
-                   and int(pid) != os.getpid()]]))
+own = [f"/dev/pts/{name}" for name in os.listdir("/dev/pts") if name.isdigit()]
+others = [f"/proc/{pid}/fd/0" for pid in os.listdir("/proc") if pid.isdigit() and int(pid) != os.getpid()]
+print(json.dumps([[attempt(os.fchmod, 0, 0o666), *(attempt(os.chmod, path, 0o777) for path in (*own, "/dev/pts"))],
+                  os.ttyname(0) in own, os.major(os.stat("/dev/pts/ptmx").st_rdev),
+                  [attempt(os.open, path, os.O_RDWR) for path in ("/proc/self/fd/0", *own, *others)]]))
 """)
 
-    changed, *opened_by_path, mounted, others = said
-    assert changed in ("", "EPERM")  # where it is its own, or the daemon's who isn't of its user namespace
+    changed, named, maker, opened_by_path = said
+    assert {"EROFS"} == set(changed)
+    assert named
+    assert 1 == maker  # /dev/null's: by it no program makes a terminal
+    assert 4 <= len(opened_by_path)
     assert "" not in opened_by_path
-    assert not mounted
-    assert others
-    assert "" not in others
     assert before == set(os.listdir("/dev/pts"))
     started.process.kill()
     started.end()

@@ -341,14 +341,16 @@ def test_c171_sees_no_terminal_of_the_host_and_takes_few(wide: Box, wide_with: W
 def test_c170_c171_has_neither_terminal_nor_network_by_default(box: Box, only: With) -> None:
     """The profile as it comes: no terminal is there, and no socket of TCP or UDP can be made."""
     attack = """
-import socket
-tell([attempt(os.openpty), attempt(os.open, "/dev/tty", os.O_RDWR),
+import fcntl, socket
+TIOCGPTN = 0x80045430
+tell([attempt(os.openpty), attempt(lambda: fcntl.ioctl(os.open("/dev/pts/ptmx", os.O_RDWR), TIOCGPTN, bytes(4))),
+      attempt(os.open, "/dev/tty", os.O_RDWR),
       attempt(lambda: socket.socket(socket.AF_INET).close()), attempt(lambda: socket.socket(socket.AF_INET6).close())])
 """
     with control():
         assert "" == without(attack)[0]
-        assert ["", ""] == within(only(), attack)[2:]
+        assert ["", ""] == within(only(), attack)[3:]
 
-    assert ["ENOENT", "ENOENT", "EACCES", "EACCES"] == within(box, attack)
-    assert ["ENOENT", "ENOENT"] == within(only("mounts"), attack)[:2]
-    assert ["EACCES", "EACCES"] == within(only("seccomp"), attack)[2:]
+    assert ["ENOENT", "EACCES", "ENXIO", "EACCES", "EACCES"] == within(box, attack)
+    assert ["ENOENT", "ENOTTY", "ENXIO"] == within(only("mounts"), attack)[:3]  # ptmx is /dev/null
+    assert ["EACCES", "EACCES"] == within(only("seccomp"), attack)[3:]

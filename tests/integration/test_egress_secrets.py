@@ -140,7 +140,8 @@ def test_rules_for_methods_and_paths_hold_in_tls(host: Mirrors, tmp_path: Path) 
         assert "path not allowed" in curl('"$URL/v2/x"')
         assert "domain is blocked" in curl('"$URL/v1/private/x"')
         assert "method not allowed" in curl('-X PUT -d x "$URL/v1/x"')
-        assert "curl: (60)" in curl('"$URL/v1/x"', "other")  # its own certificate, which nobody knows here
+        assert "issuer: CN=leeward test authority" in curl('-v "$URL/v1/x"', "other")  # its own certificate
+        assert "issuer: CN=leeward test authority" not in curl('-v "$URL/v1/x"')
 
 
 def test_a_host_with_an_unknown_certificate_is_refused(host: Mirrors, tmp_path: Path) -> None:

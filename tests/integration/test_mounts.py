@@ -67,7 +67,8 @@ def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
              if os.path.lexists(bind.source) and not os.path.islink(bind.source)]
     own = [(target, frozenset(SCRATCH)) for target in box.engine.spec.view.scratch.targets]
     return [("/", frozenset(READ_ONLY)), *binds,
-            ("/proc", frozenset({"ro", *PROC})), ("/proc", frozenset({"rw", *PROC})),
+            ("/proc", frozenset({"ro", *PROC})), ("/dev/pts", frozenset(DEVICE)), ("/dev/pts/ptmx", frozenset(DEVICE)),
+            ("/proc", frozenset({"rw", *PROC})),
             *((text.target, frozenset(READ_ONLY)) for text in box.engine.spec.view.proc),
             *((f"/proc/{name}", frozenset({"ro", *PROC})) for name in box.engine.spec.view.proc_live),
             own[0], *own]  # the first lies on the whole that they are parts of
@@ -75,8 +76,8 @@ def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
 
 def test_the_mount_table_is_the_list() -> None:
     """
-    Root, binds, a dead /proc with the job's own upon it and four files upon that, a tmpfs with three folders of it:
-    nothing else.
+    Root, binds, a dead /proc with the job's own upon it and files upon that, the worker's terminals, a tmpfs with three
+    folders of it: nothing else.
     """
     with Box() as box:
         seen = table(within(box, 'tell(open("/proc/self/mountinfo").read())'))
@@ -90,7 +91,7 @@ def test_the_mount_table_is_the_list() -> None:
     assert all("nosuid" in mount.options and not mount.shared for mount in seen)
     assert {mount.target for mount in seen if "rw" in mount.options} == OWN | {"/proc"}
     assert {mount.target for mount in seen if "nodev" not in mount.options} == {
-        f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
+        f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "pts", "pts/ptmx")}
 
 
 def test_mounts_of_a_job_are_at_their_places() -> None:
@@ -107,8 +108,8 @@ def test_mounts_of_a_job_are_at_their_places() -> None:
     assert {"tmpfs"} == {mount.kind for mount in own}
     assert 1 == len({mount.super for mount in own})
     assert f"size={box.engine.confinement.plan.scratch_bytes >> 10}k" in own[0].super
-    assert not {"sysfs", "cgroup", "cgroup2", "debugfs", "securityfs", "mqueue", "bpf", "devpts"} & {
-        mount.kind for mount in seen}
+    assert not {"sysfs", "cgroup", "cgroup2", "debugfs", "securityfs", "mqueue", "bpf"} & {mount.kind for mount in seen}
+    assert ["/dev/pts"] == [mount.target for mount in seen if "devpts" == mount.kind]
 
 
 @pytest.mark.needs("root")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -112,6 +113,38 @@ def test_python_with_its_line_editor(box: leeward.Sandbox) -> None:
     ended = screen.process.wait(PATIENCE)
     assert ended is not None
     assert ended.exit_code in (0, 130)  # CPython remembers a Ctrl-C until its end
+
+
+def test_a_program_finds_its_terminal(box: leeward.Sandbox) -> None:
+    """By its name, and by /dev/tty where its streams are elsewhere; a program without one learns that it has none."""
+    screen = Screen(box.terminal("tty; ls /dev/pts; python3 -c 'import os; print(os.ttyname(0), os.ctermid())';"
+                                 " (read word </dev/tty; echo got $word >/dev/tty) </dev/null >/dev/null"))
+    screen.until("/dev/pts/0\r\n0 +ptmx\r\n/dev/pts/0 /dev/tty\r\n")
+    also = Screen(box.terminal("tty; read word"))
+    also.until("/dev/pts/1\r\n")
+    also.types("\n")
+    screen.types("word\n")
+    screen.until("got word\r\n")
+
+    assert screen.process.wait(PATIENCE)
+    assert also.process.wait(PATIENCE)
+    assert "No such device or address" in box.shell(": </dev/tty").stderr_text
+    assert "ptmx\n" == box.shell("ls /dev/pts").stdout_text
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
+def test_git_asks_for_credentials(box: leeward.Sandbox) -> None:
+    """And getpass, with their input from elsewhere."""
+    screen = Screen(box.terminal("printf 'protocol=https\\nhost=h.test\\n\\n' | git credential fill;"
+                                 " python3 -c 'import getpass; print(getpass.getpass()[::-1])' </dev/null"))
+    screen.until("Username for 'https://h.test': ")
+    screen.types("me\n")
+    screen.until("Password for 'https://me@h.test': ")
+    screen.types("sesame\n")
+    screen.until("username=me\r\npassword=sesame\r\n")
+    screen.until("Password: ")
+    screen.types("abc\n")
+    screen.until("cba\r\n")
 
 
 def test_a_pager_works_on_a_terminal(box: leeward.Sandbox) -> None:

@@ -354,7 +354,7 @@ IN_USR = (
     "g++", "gcc", "gdb", "getent", "git", "go", "gofmt", "id", "ip", "java", "javac", "jq", "kotlin", "kotlinc",
     "ldd", "less", "lscpu", "make", "mount", "nginx", "node", "npm", "openssl", "patch", "perf", "perl", "ps", "rev",
     "rg", "rustc", "script", "sqlite3", "ss", "ssh", "ssh-keygen", "strace", "strings", "tar", "tclsh", "timeout",
-    "tmux", "tree", "unshare", "unzip", "uptime", "valgrind", "vim", "wget", "xargs", "xxd", "xz", "zip",
+    "tmux", "tree", "unshare", "unzip", "uptime", "valgrind", "vim", "vmstat", "wget", "xargs", "xxd", "xz", "zip",
 )
 TABLE |= {f"usr-{name}": functools.partial(_in_usr, name) for name in IN_USR}
 

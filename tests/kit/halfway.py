@@ -70,6 +70,7 @@ def strip(names: Iterable[str] | None) -> None:
         keep_runners = _keep_and_adopt
     if "mounts" not in keep:
         fill("mounts.template", _HostTemplate)
+        fill("mounts.devpts", _hidden_devpts)
         fill("landlock.held", _hold_nothing)  # the host may lack what rules are about
         order["mounts"] = _host_folder
         order["landlock"] = _landlock_on_the_host
@@ -345,6 +346,13 @@ class _HostTemplate:
 
     def open(self) -> None:
         return
+
+
+def _hidden_devpts(ptmx: Cell) -> list[Step]:
+    """Return steps that leave the host's /dev/pts in sight."""
+    made = Cell("devpts")
+    return [*native_mounts.filesystem_steps(made, "devpts", {"ptmxmode": "0666"}, 0),
+            gives(ptmx, Call.OPENAT, made, "ptmx", os.O_PATH | os.O_CLOEXEC, 0), returns(Call.CLOSE, made)]
 
 
 def _private_home(prefix: str) -> Path | None:

@@ -188,6 +188,7 @@ def _tools() -> Iterator[Program]:
     add("id and getent", "id -un; getent passwd sandbox", "^sandbox\nsandbox:x:", "id", "getent")
     add("ps and uptime", "ps -o comm= -p $$; uptime | grep -c ' up '; free -m | awk '/Mem/ {print $2}'",
         "^bash\n1\n256", "ps", "uptime", "free", "awk")
+    add("vmstat", "vmstat | tail -1 | wc -w | grep -c 1", "^1", "vmstat")
     add("getconf and lscpu", "getconf _NPROCESSORS_ONLN; lscpu | grep -c Architecture", "^1\n1", "lscpu")
     add("date", "TZ=Europe/Berlin date -d 2024-07-01 +%Z", "^CEST")
     add("timeout", "timeout 0.05 sleep 5; echo $?", "^124", "timeout")
@@ -431,6 +432,9 @@ def _packages() -> Iterator[Program]:
         "print(p.cpu_count(), m.total, len(p.pids()), p.Process().name(), p.boot_time() > 0, p.cpu_percent(0.01))\n"
         "print(list(p.net_if_addrs()), abs(p.Process().create_time() - p.time.time()) < 86400)",
         r"^1 268435456 2 \S+ True 0.0\n\['lo'\] True")
+    add("psutil's machine", "import psutil as p, warnings; warnings.simplefilter('error')\n"
+        "print(p.swap_memory().total, p.sensors_battery(), {'/usr'} <= {each.mountpoint for each in p.disk_partitions(True)},\n"
+        "      type(p.disk_partitions()).__name__, p.cpu_stats().interrupts)", "^0 None True list 0")
     add("psutil's connections", "import psutil; psutil.net_connections()", "No such file or directory: '/proc/net", refused=1)
     add("pexpect", "import pexpect; c = pexpect.spawn('sh', encoding='utf8'); c.sendline('echo $((6*7))'); c.expect('42')\n"
         "c.sendline('exit'); c.expect(pexpect.EOF); print('ok')", "^ok")

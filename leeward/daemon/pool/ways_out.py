@@ -34,6 +34,7 @@ from leeward.errors import Busy
 from leeward.isolation import landlock
 from leeward.isolation.egress_route import EgressPlan
 from leeward.isolation.seccomp import filters
+from leeward.spec.sandbox import FURTHER
 from leeward.wire.egress_control import Begin, Sealed
 
 if TYPE_CHECKING:
@@ -111,11 +112,11 @@ class LeaseSeals:
     """
     Authorities and placeholders of a pool, each for one lease. One is kept for each worker without a lease, so that no
     request waits for it. Making several together takes a fifth of the time for each: 0.15 ms. All leases share
-    *opened*, the pool's seal; *certificates* are those that the host trusts.
+    *opened*, the pool's seal; *certificates* are those that the host trusts, and the policy's own authorities.
     """
 
     def __init__(self, seal: Seal, opened: OpenSeal) -> None:
-        self.opened, self.certificates = opened, seal.certificates.rstrip(b"\n") + b"\n"
+        self.opened, self.certificates = opened, seal.certificates.rstrip(b"\n") + b"\n" + FURTHER + seal.trusted
         self._secrets = seal.secrets
         self._stock: deque[LeaseSeal] = deque()
 

@@ -133,11 +133,11 @@ class Streams:
         """Return the daemon's ends, -1 where there is none."""
         return self._stream(stdin, write=False), self._stream(stdout, write=True), self._stream(stderr, write=True)
 
-    def terminal(self, devpts: int, rows: int, columns: int) -> tuple[int, int, int]:
+    def terminal(self, ptmx: int, rows: int, columns: int) -> tuple[int, int, int]:
         """Open a pseudo-terminal as all three streams. Returns ends to write to and to read from, and -1; OSError."""
-        if devpts < 0:
+        if ptmx < 0:
             raise OSError(errno.ENODEV, "this daemon's sandboxes have no terminals")
-        master, slave = pseudo_terminal(devpts, rows, columns)
+        master, slave = pseudo_terminal(ptmx, rows, columns)
         self.given.callback(os.close, slave)
         self.kept.callback(os.close, master)
         self.theirs += [slave] * 3

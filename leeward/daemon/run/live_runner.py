@@ -207,7 +207,7 @@ class LiveRunner:
         with Streams.opened(self.owner, f"a process of runner {self.number}") as streams:
             try:
                 ends = (streams.open(stdin, stdout, stderr) if what.size is None
-                        else streams.terminal(self._keeper.devpts, *what.size))
+                        else streams.terminal(self._keeper.ptmx, *what.size))
             except OSError as error:
                 if what.size is None or error.errno != errno.ENOSPC:
                     raise

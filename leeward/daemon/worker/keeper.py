@@ -1,7 +1,7 @@
 """
 A keeper, seen from the daemon: its channel, its process, and the sockets of its network namespace.
 
-Owns: the channel's ends, the keeper's pidfd, its devpts, its listeners where there is egress, a descriptor of its
+Owns: the channel's ends, the keeper's pidfd, its ptmx, its listeners where there is egress, a descriptor of its
 namespace's /proc/net/sockstat, the files that tell jobs their limits, and that of certificates they trust.
 """
 
@@ -32,7 +32,7 @@ class Keeper:
         self.pid = -1  # of the keeper; -1 until it was made
         self.gone = False  # the keeper has ended, or will not be made
         self.listeners: list[int] = []
-        self.devpts = -1  # a descriptor of the mount from which terminals are opened; -1 if sandboxes have none
+        self.ptmx = -1  # a descriptor of the file by which terminals are opened; -1 if sandboxes have none
         self.rested = self.proved = False
         self._reactor = reactor
         self._channel, self._far_end = Channel.pair()
@@ -70,7 +70,7 @@ class Keeper:
 
     def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """
-        Take the descriptors of the keeper, which serves from now on: its devpts, if sandboxes have terminals; the files
+        Take the descriptors of the keeper, which serves from now on: its ptmx, if sandboxes have terminals; the files
         of `machine.SIZED`, if jobs see them; the file of certificates, if there are *certificates* that all jobs trust;
         and *listeners* sockets. Returns False if no descriptors were left for those; OSError if the certificates can't
         be written.
@@ -86,7 +86,7 @@ class Keeper:
         if len(fds) >= len(machine.SIZED) and not self._sized:
             self._sized = tuple(fds[-len(machine.SIZED):])
             del fds[-len(machine.SIZED):]
-        self.devpts = fds.pop(0) if fds and self.devpts < 0 else self.devpts
+        self.ptmx = fds.pop(0) if fds and self.ptmx < 0 else self.ptmx
         for fd in fds:
             os.close(fd)
         if certificates is not None:
@@ -166,8 +166,8 @@ class Keeper:
                     self._close_rest)
 
     def _close_rest(self) -> None:
-        rest = (self._sockets, self.devpts, self._trust, *self._sized, *self.listeners)
-        self._sockets = self.devpts = self._trust = -1
+        rest = (self._sockets, self.ptmx, self._trust, *self._sized, *self.listeners)
+        self._sockets = self.ptmx = self._trust = -1
         self._sized, self.listeners = (), []
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 

@@ -78,8 +78,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
         view=View(
             (*_binds(below_usr, root_links, memory_counted=memory_counted, landlocked=landlocked),
              *(Bind(folder, folder, optional=True) for folder in configured),
-             *(Bind(folder, folder) for folder in _folder_of(node, ("/usr", *below_usr))),
-             *((Bind("/dev/tty", "/dev/tty", device=True),) if terminal else ())),
+             *(Bind(folder, folder) for folder in _folder_of(node, ("/usr", *below_usr)))),
             (*_texts(uid, resolver), *stand_ins.TEXTS, *made.sys(limits, count)),
             (*_links(below_usr, root_links, localtime), *_pythons(host),
              *((Symlink(f"{_PYTHON_BIN}/node", node),) if node else ()),
@@ -123,6 +122,8 @@ def _binds(below_usr: list[str], root_links: Mapping[str, str], *, memory_counte
         Bind("/etc/mime.types", "/etc/mime.types", optional=True, file=True),  # mimetypes
         # Shells, OpenSSL, uuid; `full` is for tests of a full disk.
         *(Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in ("null", "full", "random", "urandom")),
+        # git, ssh and getpass ask on it; ENXIO for a process that is on no terminal
+        Bind("/dev/tty", "/dev/tty", optional=True, device=True),
         *((Bind("/dev/zero", "/dev/zero", device=True, written=memory_counted),)
           if memory_counted or landlocked else ()),
     )

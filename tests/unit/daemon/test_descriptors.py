@@ -78,14 +78,14 @@ def test_descriptors_of_a_keeper_are_counted(tmp_path: Path):
     (tmp_path / "file").touch()
     before = len(os.listdir("/proc/self/fd"))
     keeper = Keeper(MagicMock(spec=Reactor), Limits())  # its channel's two ends
-    sent = [os.open(tmp_path / "file", os.O_RDWR) for _ in ("devpts", *SIZED, "certificates", "listener", "listener")]
+    sent = [os.open(tmp_path / "file", os.O_RDWR) for _ in ("ptmx", *SIZED, "certificates", "listener", "listener")]
     assert keeper.ready(sent, listeners=2, certificates=b"x")
     further = 2  # its pidfd and sockstat
     held = len(os.listdir("/proc/self/fd")) - before + further
     keeper.close()
     keeper._close_rest()
 
-    assert descriptors.WORKER + descriptors.DEVPTS + descriptors.CERTIFICATES + 2 == held
+    assert descriptors.WORKER + descriptors.PTMX + descriptors.CERTIFICATES + 2 == held
     assert before == len(os.listdir("/proc/self/fd"))
 
 

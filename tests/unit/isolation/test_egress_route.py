@@ -50,7 +50,7 @@ def test_programs_are_told_of_the_proxy_in_both_cases() -> None:
 
 
 def test_all_that_a_keeper_sends_fits_beside_one_message() -> None:
-    """Its devpts, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be."""
+    """Its ptmx, the files that tell a machine's size, and the listeners of a policy with as many ports as there may be."""
     from leeward.spec.machine import SIZED
 
     most = egress_route.plan(range(1000, 1000 + egress_route.MOST_PORTS))

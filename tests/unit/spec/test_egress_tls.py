@@ -54,8 +54,8 @@ def test_the_repr_of_a_seal_has_no_key() -> None:
     assert "key" not in repr(LeaseSeal(b"key", b"", ("leeward-key",)))
 
 
-def test_authorities_are_for_fetches_alone() -> None:
-    """No TLS is ended for them, and yet the broker has to be told of them."""
+def test_no_tls_is_ended_for_authorities() -> None:
+    """And yet the broker has to be told of them, and sandboxes need a file of their own."""
     policy = parse_policy({"allow": ["a.org"], "authorities": "/etc/x.pem"})
 
     assert needs_seal(policy)

@@ -22,6 +22,16 @@ def test_a_strange_cpuinfo_is_no_error(text: str) -> None:
     machine.proc(Machine(4, text), Limits(), 3)
 
 
+def test_what_programs_read_beside_the_size_is_zero() -> None:
+    """vmstat(8) and psutil look for these names, and psutil for a file system with a device."""
+    texts = {text.target: text.content.decode() for text in machine.proc(Machine(), Limits(), 1)}
+
+    counts = dict(line.split() for line in texts["/proc/vmstat"].splitlines())
+    assert {"pswpin", "pswpout", "pgpgin", "pgpgout"} < set(counts)
+    assert {"0"} == set(counts.values())
+    assert {"nodev\ttmpfs", "\text4"} < set(texts["/proc/filesystems"].splitlines())
+
+
 def test_a_thousand_processors_fit_into_the_plan() -> None:
     """The plan of a worker is one message; what is cut off is whole processors."""
     block = "processor\t: {}\nmodel name\t: one of a thousand\nflags\t\t: " + "x " * 800 + "\n"

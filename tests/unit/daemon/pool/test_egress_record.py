@@ -15,6 +15,7 @@ from leeward.daemon.pool.egress_record import EVERYBODY, EgressRecord
 from leeward.daemon.pool.ways_out import LeaseSeals, OpenSeal, PoolWays
 from leeward.isolation.egress_route import EgressPlan
 from leeward.spec.egress_tls import Seal
+from leeward.spec.sandbox import FURTHER
 from leeward.wire.egress_control import VERDICTS, Decided
 
 JOB: Mapping[str, Any] = {"kind": "job", "job": 7}
@@ -142,12 +143,12 @@ def test_a_lease_belongs_to_a_job_session_or_sandbox(take: Any, seat: str, about
 
 def test_no_two_leases_have_the_same_authority() -> None:
     """There is one in stock for each worker when a lease begins; one is made where none is."""
-    seal = Seal("", b"all\n\n", b"", ("KEY",))
+    seal = Seal("", b"all\n\n", b"the policy's\n", ("KEY",))
     broker = Mock()
     opened = OpenSeal(Mock(), Mock(), seal, ())
     ways = PoolWays(broker, EgressRecord(), Mock(), EgressPlan((53,), ()), {}, "web", LeaseSeals(seal, opened))
     workers = [object(), object()]
-    assert b"all\n" == ways.certificates
+    assert b"all\n" + FURTHER + b"the policy's\n" == ways.certificates
     with mock.patch.object(seals, "make_for_lease", side_effect=seals.make_for_lease) as made:
         for worker in workers:
             ways.stand(worker, ())

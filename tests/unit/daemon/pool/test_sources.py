@@ -101,6 +101,8 @@ def test_a_sandbox_has_one_file_of_certificates_which_is_its_own() -> None:
     assert Symlink("/etc/ssl/cert.pem", TRUST) in spec.view.links
     variables = dict(spec.environment)
     assert (TRUST, "1") == (variables["SSL_CERT_FILE"], variables["A"])
+    assert {TRUST} == {variables[name] for name in ("REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS",
+                                                    "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO")}
     behind = seals.backstage(spec.view, seal)
     assert Bind("/etc/passwd", TRUST, file=True) in behind.binds
     assert has_trust(spec.view)
