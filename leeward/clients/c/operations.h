@@ -930,6 +930,7 @@ struct lw_execute_answer {
 	struct lw_value omitted;
 	struct lw_value degraded;
 	struct lw_value error;
+	struct lw_bytes hint;
 	struct lw_value stdout_;
 	struct lw_value stderr_;
 	struct lw_value files;
@@ -952,6 +953,7 @@ static const struct lw_field lw_fields_execute_answer[] = {
 	{"omitted", LW_LIST, false, offsetof(struct lw_execute_answer, omitted)},
 	{"degraded", LW_LIST, true, offsetof(struct lw_execute_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_execute_answer, error)},
+	{"hint", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, hint)},
 	{"stdout", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stdout_)},
 	{"stderr", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stderr_)},
 	{"files", LW_TABLE, false, offsetof(struct lw_execute_answer, files)},
@@ -1208,6 +1210,7 @@ struct lw_process_wait_answer {
 	struct lw_value omitted;
 	struct lw_value degraded;
 	struct lw_value error;
+	struct lw_bytes hint;
 };
 static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"over", LW_FLAG, true, offsetof(struct lw_process_wait_answer, over)},
@@ -1222,6 +1225,7 @@ static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"omitted", LW_LIST, false, offsetof(struct lw_process_wait_answer, omitted)},
 	{"degraded", LW_LIST, false, offsetof(struct lw_process_wait_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, error)},
+	{"hint", LW_AS_TEXT, false, offsetof(struct lw_process_wait_answer, hint)},
 };
 
 struct lw_process_write_answer {

@@ -46,6 +46,8 @@ export class Result {
   /** What the job showed: for each thing a map from MIME type to text or bytes. HTML and SVG can hold scripts. */
   readonly results: readonly Readonly<Record<string, string | Buffer>>[];
   readonly value: string | null;
+  /** One line about the limit that it has reached, or how a job that lacks a module has a package; otherwise "". */
+  readonly hint: string;
   readonly label: string;
   readonly job: number;
 }

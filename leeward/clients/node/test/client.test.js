@@ -41,6 +41,8 @@ test('limits', async () => {
   assert.deepEqual([slow.outcome, slow.limit, slow.exitCode], ['timed_out', 'time', 124]);
   assert.ok(hungry.outcome === 'out_of_memory' || hungry.error.type === 'MemoryError', hungry.outcome);
   assert.deepEqual([loud.outcome, loud.truncated], ['output_limit', true]);
+  assert.match(loud.hint, /^limit output: /);
+  assert.match((await client.execute('import a_package_of_nobodys')).hint, /^a module is missing; .*packages=/);
 });
 
 test('output and files that are too large for a reply', async () => {
