@@ -461,7 +461,7 @@ static const struct lw_field lw_fields_kernel_reset[] = {
 
 /* Wait for output of the job of the request target of this connection, behind what the client has. */
 struct lw_output_take {
-	uint64_t target; /* the id of the request for the job, an `execute` without `session`, on this connection */
+	uint64_t target; /* the id of the request for the job, an `execute` or a `sandbox_execute`, on this connection */
 	uint64_t stdout_; /* bytes of each stream that the client has */
 	uint64_t stderr_; /* bytes of each stream that the client has */
 };

@@ -79,7 +79,12 @@ export interface CallOptions {
   idempotent?: boolean;
 }
 
-export interface CodeOptions extends LimitOptions {
+/** What is called while the code runs, with each piece of output as it comes, and for what it shows at its end. After an error of one none is called any more, and the call rejects with it at the end. */
+export interface ArrivalOptions extends OutputCallbacks {
+  onResult?: (shown: Readonly<Record<string, string | Buffer>>) => unknown;
+}
+
+export interface CodeOptions extends LimitOptions, ArrivalOptions {
   args?: Iterable<string>;
   /** Files to write to /workspace before, by relative name. */
   files?: Record<string, Data> | Map<string, Data>;

@@ -338,7 +338,7 @@ export interface Requests {
     kernel: number | bigint;
   };
   output_take: {
-    /** the id of the request for the job, an `execute` without `session`, on this connection */
+    /** the id of the request for the job, an `execute` or a `sandbox_execute`, on this connection */
     target: number | bigint;
     /** bytes of each stream that the client has */
     stdout?: number | bigint;
