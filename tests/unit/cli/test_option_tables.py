@@ -112,7 +112,8 @@ def test_the_clients_options_are_the_requests_fields() -> None:
     one_field = {"call_timeout", "stop_clock", "allow_network", "packages", *options.ArrivalOptions.__annotations__}
     assert one_field <= asked
     assert asked - one_field == (request - {"id", "session", "code", "limits"}) | {*ADJUSTABLE, OVERFLOW}
-    assert keywords(options.execute_fields) == set(options.Options.__annotations__) - {"packages", *options.ArrivalOptions.__annotations__}
+    ours = {"packages", *options.ArrivalOptions.__annotations__}
+    assert keywords(options.execute_fields) == set(options.Options.__annotations__) - ours
 
 
 def test_a_sessions_options_are_those_of_its_requests() -> None:
