@@ -81,8 +81,9 @@ class Client(Calls):
                 its beginning arrives early, and the rest at the end. If one of these functions raises an exception none
                 is called any more, and this call raises it when the job has ended.
             on_stderr (Callable[[bytes], object]): the same of standard error.
-            on_result (Callable[[Mapping[str, str | bytes]], object]): called when the code has ended with each object
-                in `Result.results`, in order.
+            on_result (Callable[[Mapping[str, str | bytes]], object]): called with each object that the code shows, as it
+                arrives, in order: `Result.results`. What is larger than 512 KiB, and what follows it, comes at the end.
+                Needs `display`. With blocking clients it may be called in another thread.
             profile (str): what the sandbox shows and permits: `python`, `workdir`, or a profile that the operator has
                 configured.
             environment (str): an environment in the daemon's configuration: an interpreter and its packages.

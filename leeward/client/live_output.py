@@ -5,12 +5,16 @@ Trust:     none in the output; a malformed answer ends the connection.
 
 Theory of operation. Most jobs end before a user would notice a delay of their output. So the first request for output
 is sent after LOOK_S, while the job's request waits. Each answer has the new output, and the next request follows it,
-until the result arrives, which has all output. What the code shows is in the result alone.
+until the result arrives, which has all output. What the code shows arrives by calls of a function that no code sees;
+what hasn't, because it is too large for instance, is in the result.
 """
 
 from __future__ import annotations
 
+from _thread import allocate_lock
+
 from leeward.errors import BadReply, DaemonError
+from leeward.wire.bundles import MAX_RESULTS, checked
 
 TYPE_CHECKING = False  # see leeward/wire/frames.py
 if TYPE_CHECKING:
@@ -44,11 +48,14 @@ class Arrivals:
                  on_result: Callable[[Mapping[str, str | bytes]], object] | None) -> None:
         self._streams, self._on_result = (on_stdout, on_stderr), on_result
         self._failed: Exception | None = None
+        self._lock = allocate_lock()  # calls of functions have a thread of their own
+        self._results: dict[int, Mapping[str, str | bytes]] = {}  # those that have arrived before their turn
+        self._next = 0
         self.sizes = [0, 0]
 
     @property
-    def live(self) -> bool:
-        """Whether anything is to be passed on while the job runs."""
+    def has_streams(self) -> bool:
+        """Whether output is to be passed on while the job runs."""
         return self._streams != (None, None)
 
     def add(self, out: bytes, err: bytes) -> None:
@@ -63,12 +70,26 @@ class Arrivals:
             except Exception as error:
                 self._failed = error
 
+    def shown(self, number: int, forms: object) -> None:
+        """Take what the code has shown as its result *number*: a call of the job's, whose arguments are hostile."""
+        if type(number) is int and 0 <= number < MAX_RESULTS:
+            self._take({number: checked([forms])[0]})
+
+    async def shown_in_loop(self, number: int, forms: object) -> None:
+        self.shown(number, forms)
+
+    def _take(self, results: Mapping[int, Mapping[str, str | bytes]]) -> None:
+        with self._lock:
+            self._results |= results
+            while self._next in self._results:
+                self._next += 1
+                self._pass(self._on_result, self._results.pop(self._next - 1))
+
     def finish(self, result: Result) -> Result:
         """Pass on what hasn't arrived before, and return *result*."""
         out, err = self.sizes
         self.add(bytes(result.stdout_view[out:]), bytes(result.stderr_view[err:]))
-        for each in result.results:
-            self._pass(self._on_result, each)
+        self._take({number: forms for number, forms in enumerate(result.results) if number >= self._next})
         if self._failed is not None:
             raise self._failed
         return result

@@ -188,9 +188,26 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
 
 
 def sent(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of *options*, whose names were checked, that become fields of a request."""
+    """Those of *options*, whose names were checked, that become fields of a request; RequestRejected without a function."""
+    for name in ArrivalOptions.__annotations__:
+        if options.get(name) is not None and not callable(options[name]):
+            raise RequestRejected(f"{name} is {type(options[name]).__name__}, which can't be called")
     ours = {"packages", *ArrivalOptions.__annotations__}
-    return {name: value for name, value in options.items() if name not in ours}
+    return {**{name: value for name, value in options.items() if name not in ours},
+            **({"functions": _with_shown(options, options["on_result"])} if _shows(options) else {})}
+
+
+def _shows(options: Mapping[str, Any]) -> bool:
+    """Whether what the code shows is told while it runs."""
+    return bool(options.get("on_result") and options.get("display"))
+
+
+def _with_shown(options: Mapping[str, Any], function: Callable[..., Any]) -> Given:
+    """The functions of a job, with *function* for what the code shows, if it is told."""
+    from leeward.wire.function_frames import SHOWN  # here, since few programs need it
+
+    given: Given = options.get("functions") or {}
+    return {**given, SHOWN: function} if _shows(options) else given
 
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
@@ -211,11 +228,8 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
 
 
 def arrivals_of(options: Mapping[str, Any]) -> Arrivals | None:
-    """What passes on what arrives to the functions among *options*; RequestRejected if one isn't a function."""
+    """What passes on what arrives to the functions among *options*; None if there are none."""
     given = {name: options.get(name) for name in ArrivalOptions.__annotations__}
-    for name, function in given.items():
-        if function is not None and not callable(function):
-            raise RequestRejected(f"{name} is {type(function).__name__}, which can't be called")
     if not any(given.values()):
         return None
     from leeward.client.live_output import Arrivals  # here, since few programs need it
@@ -234,11 +248,12 @@ def served_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> BesideJo
     arrives. RequestRejected for a coroutine function.
     """
     ways: list[BesideJob] = []
-    if options.get("functions"):
+    given = options.get("functions") if arrivals is None else _with_shown(options, arrivals.shown)
+    if given:
         from leeward.client.functions import ServedFunctions  # here, since few programs need it
 
-        ways.append(ServedFunctions(options["functions"]))
-    if arrivals is not None and arrivals.live:
+        ways.append(ServedFunctions(given))
+    if arrivals is not None and arrivals.has_streams:
         from leeward.client.live_output import LiveJob, Together
 
         return Together([*ways, LiveJob(arrivals)])
@@ -248,11 +263,12 @@ def served_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> BesideJo
 def awaited_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> AwaitedBesideJob | None:
     """As `served_by`, for the asyncio client."""
     functions = None
-    if options.get("functions"):
+    given = options.get("functions") if arrivals is None else _with_shown(options, arrivals.shown_in_loop)
+    if given:
         from leeward.client.aio_functions import AwaitedFunctions  # here, since few programs need it
 
-        functions = AwaitedFunctions(options["functions"])
-    if arrivals is None or not arrivals.live:
+        functions = AwaitedFunctions(given)
+    if arrivals is None or not arrivals.has_streams:
         return functions
     from leeward.client.aio_live_output import AwaitedOutput
 

@@ -72,6 +72,7 @@ class Showing:
 
     def __init__(self, *, goes_on: bool = False) -> None:
         self._goes_on = goes_on
+        self.tell: Callable[[int, bundles.Bundle], None] | None = None  # called with each result and its place
         self._results: list[bundles.Bundle] = []
         self._left_out: list[tuple[str, str]] = []
         self._value: str | None = None
@@ -126,6 +127,8 @@ class Showing:
         with self._adding:
             if bundle:
                 self._results.append(bundle)
+                if self.tell is not None:
+                    self.tell(len(self._results) - 1, bundle)
         return bundle
 
     def _leave_out(self, name: str, why: str) -> None:

@@ -19,9 +19,9 @@ CODE = """
 import sys
 print("first")
 print("of stderr", file=sys.stderr)
+display("shown")
 arrived()
 print("second")
-display("shown")
 display("shown as well")
 """
 
@@ -33,15 +33,15 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
 
 
 class Heard:
-    """What has arrived; *both* is called when each stream has its first bytes."""
+    """What has arrived; *all_of_it* is called when each stream has its first bytes, and something was shown."""
 
-    def __init__(self, both: Callable[[], object]) -> None:
+    def __init__(self, all_of_it: Callable[[], object]) -> None:
         self.out, self.err = bytearray(), bytearray()
         self.results: list[Any] = []
-        self._both = both
+        self._all_of_it = all_of_it
 
     def options(self) -> dict[str, Any]:
-        return {"on_stdout": self._out, "on_stderr": self._err, "on_result": self.results.append, "display": True}
+        return {"on_stdout": self._out, "on_stderr": self._err, "on_result": self._result, "display": True}
 
     def _out(self, data: bytes) -> None:
         self.out += data
@@ -51,9 +51,13 @@ class Heard:
         self.err += data
         self._look()
 
+    def _result(self, forms: Any) -> None:
+        self.results.append(forms)
+        self._look()
+
     def _look(self) -> None:
-        if self.out and self.err:
-            self._both()
+        if self.out and self.err and self.results:
+            self._all_of_it()
 
     def check(self, result: Result) -> None:
         assert (b"first\nsecond\n", b"of stderr\n") == (bytes(self.out), bytes(self.err)), result
@@ -116,6 +120,23 @@ def test_of_output_that_is_cut_what_the_result_has_arrives(daemon: LiveDaemon) -
     assert result.truncated
     assert b"bytes left out" in result.stdout
     assert b"".join(pieces) == result.stdout
+
+
+def test_many_results_arrive_in_order_and_large_ones_at_the_end(daemon: LiveDaemon) -> None:
+    """And a job can't name the function, nor is it left in a session."""
+    results: list[Any] = []
+    code = """
+for number in range(70):
+    display({"text/html": str(number) if number != 40 else "x" * 600_000}, raw=True)
+"""
+    with daemon.client() as client, client.session() as session:
+        result = session.execute(code, display=True, on_result=results.append)
+        assert list(result.results) == results
+        assert [str(number) for number in range(40)] == [each["text/html"] for each in results[:40]]
+        assert b"False False\n" == session.execute(
+            "import builtins\nprint('_leeward_shown' in globals(), hasattr(builtins, '_leeward_shown'))",
+            display=True, on_result=results.append).stdout
+    assert 64 == len(results)
 
 
 def test_an_exception_of_a_function_is_raised_at_the_end(daemon: LiveDaemon) -> None:

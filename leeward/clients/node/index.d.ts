@@ -79,7 +79,7 @@ export interface CallOptions {
   idempotent?: boolean;
 }
 
-/** What is called while the code runs, with each piece of output as it comes, and for what it shows at its end. After an error of one none is called any more, and the call rejects with it at the end. */
+/** What is called while the code runs, with each piece of output as it comes, and what it shows (`display`). After an error of one none is called any more, and the call rejects with it at the end. */
 export interface ArrivalOptions extends OutputCallbacks {
   onResult?: (shown: Readonly<Record<string, string | Buffer>>) => unknown;
 }

@@ -1,11 +1,14 @@
 'use strict';
 /*
  * What arrives of a job while it runs, as leeward/client/live_output.py has it: output is asked for after a moment, each
- * answer is followed by the next request, and the result has all output still.
+ * answer is followed by the next request, and the result has all output still. What the code shows comes by calls of a
+ * function, whose arguments are hostile; the rest is in the result.
  */
 
 const { checked } = require('./answers.js');
 const { RequestRejected } = require('./errors.js');
+const { encode, decode } = require('./msgpack.js');
+const { shown, MAX_RESULTS } = require('./results.js');
 
 /** Milliseconds until output is asked for, and until it is asked for again while the job waits for a worker. */
 const LOOK_MS = 50;
@@ -17,6 +20,8 @@ class Arrivals {
     this.onResult = onResult;
     this.sizes = [0, 0];
     this.failed = null;
+    this.results = new Map(); // by their places: those that have arrived before their turn
+    this.next = 0;
     this.passing = Promise.resolve(); // what arrived is passed on in order
     this.timer = null;
     this.target = 0;
@@ -25,9 +30,9 @@ class Arrivals {
   /** Ask for the output of the job of request `target` from now on. */
   begin(connection, target) {
     this.end();
-    if (!this.functions.some(Boolean)) return;
     this.target = target;
-    this.later(connection, target);
+    if (this.functions.some(Boolean)) this.later(connection, target);
+    if (this.onResult) this.takeCalls(connection, target);
   }
 
   later(connection, target) {
@@ -44,6 +49,31 @@ class Arrivals {
       if (found.running) this.take(connection, target);
       else if (!found.over) this.later(connection, target);
     }).catch(() => this.later(connection, target)); // the connection has as many requests as it may, say
+  }
+
+  takeCalls(connection, target) {
+    connection.send('function_take', { target }).then(({ ok }) => {
+      const { calls, over } = checked('function_take', ok);
+      if (!over) this.takeCalls(connection, target);
+      for (const [call, , args] of calls) {
+        if (this.target === target) this.called(args);
+        connection.send('function_answer', { target, call, value: encode(null) }).catch(() => {});
+      }
+    }).catch(() => {}); // what hasn't arrived is in the result
+  }
+
+  called(args) {
+    const [[number, forms]] = decode(args);
+    if (!Number.isSafeInteger(number) || number < this.next || number >= MAX_RESULTS) return;
+    this.results.set(number, shown([forms])[0]);
+    this.passResults();
+  }
+
+  passResults() {
+    for (; this.results.has(this.next); this.next += 1) {
+      this.pass(this.onResult, this.results.get(this.next));
+      this.results.delete(this.next);
+    }
   }
 
   add(pieces) {
@@ -68,7 +98,8 @@ class Arrivals {
   /** `result`, when all that hadn't arrived is passed on. */
   async finish(result) {
     this.add([result.stdout.subarray(this.sizes[0]), result.stderr.subarray(this.sizes[1])]);
-    for (const one of result.results) this.pass(this.onResult, one);
+    result.results.forEach((one, number) => { if (number >= this.next) this.results.set(number, one); });
+    this.passResults();
     await this.passing;
     if (this.failed) throw this.failed.error;
     return result;

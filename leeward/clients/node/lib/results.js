@@ -174,4 +174,4 @@ function endedOf(ok, stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)) {
   return ok.over ? new Result(checked(parse, { ...ok, stdout, stderr }, [])) : null;
 }
 
-module.exports = { Result, resultOf, endedOf, parse, isPlainName };
+module.exports = { Result, resultOf, endedOf, parse, shown, isPlainName, MAX_RESULTS };
