@@ -76,7 +76,8 @@ def test_output_arrives_while_the_job_runs(daemon: LiveDaemon, way: str) -> None
 
     with (daemon.client() as client, client.session() as session, leeward.Sandbox(socket=daemon.socket) as box,
           box.kernel() as kernel):
-        execute: Any = {"job": client, "session": session, "kernel": kernel, "fresh": box}[way].execute
+        ways: dict[str, Any] = {"job": client, "session": session, "kernel": kernel, "fresh": box}
+        execute = ways[way].execute
         heard.check(execute(CODE, functions={"arrived": arrived}, **heard.options()))
         assert b"1\n" == execute("print(1)").stdout
 
@@ -92,7 +93,8 @@ def test_so_it_does_with_asyncio(daemon: LiveDaemon, way: str) -> None:
 
         async with (leeward.AsyncClient(daemon.socket) as client, client.session() as session,
                     leeward.AsyncSandbox(socket=daemon.socket) as box, await box.kernel() as kernel):
-            execute: Any = {"job": client, "session": session, "kernel": kernel, "fresh": box}[way].execute
+            ways: dict[str, Any] = {"job": client, "session": session, "kernel": kernel, "fresh": box}
+            execute = ways[way].execute
             heard.check(await execute(CODE, functions={"arrived": arrived}, **heard.options()))
             assert b"1\n" == (await execute("print(1)")).stdout
 
