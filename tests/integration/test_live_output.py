@@ -61,7 +61,7 @@ class Heard:
 
     def check(self, result: Result) -> None:
         assert (b"first\nsecond\n", b"of stderr\n") == (bytes(self.out), bytes(self.err)), result
-        assert (self.out, self.err) == (result.stdout, result.stderr)
+        assert (bytes(self.out), bytes(self.err)) == (result.stdout, result.stderr)
         assert ["'shown'", "'shown as well'"] == [each["text/plain"] for each in self.results]
         assert self.results == list(result.results)
 
