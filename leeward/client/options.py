@@ -254,7 +254,7 @@ def served_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> BesideJo
 
         ways.append(ServedFunctions(given))
     if arrivals is not None and arrivals.has_streams:
-        from leeward.client.live_output import LiveJob, Together
+        from leeward.client.live_output import LiveJob, Together  # as above
 
         return Together([*ways, LiveJob(arrivals)])
     return ways[0] if ways else None
@@ -270,7 +270,7 @@ def awaited_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> Awaited
         functions = AwaitedFunctions(given)
     if arrivals is None or not arrivals.has_streams:
         return functions
-    from leeward.client.aio_live_output import AwaitedOutput
+    from leeward.client.aio_live_output import AwaitedOutput  # as above
 
     return AwaitedOutput(arrivals, functions)
 
