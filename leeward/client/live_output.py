@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leeward.spec.outcome import Result
     from leeward.wire.replies import Reply
 
-    class Shown(Protocol):
+    class OutputTaker(Protocol):
         """Takes the output of one job; *sizes* are the bytes of each stream that it has."""
 
         sizes: list[int]
@@ -107,7 +107,7 @@ def taken_output(reply: Reply) -> tuple[bytes, bytes, bool, bool]:
 class LiveJob:
     """Passes the output of the job for which `Link.call` waits to *shown*; the argument `functions` of `Link.call`."""
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, shown: OutputTaker) -> None:
         self._shown = shown
 
     def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
@@ -140,7 +140,7 @@ class Together:
 
 
 class _TakenOutput:
-    def __init__(self, link: Link, target: int, shown: Shown) -> None:
+    def __init__(self, link: Link, target: int, shown: OutputTaker) -> None:
         self._link, self._target, self._shown = link, target, shown
         self._timer: threading.Timer | None = None
         self._number, self._over = 0, False
