@@ -11,12 +11,13 @@ import time
 
 from leeward.client.arena import map_arenas
 from leeward.client.link import Link
+from leeward.client.live_output import LiveJob
 from leeward.errors import Cancelled
 from leeward.spec.paths import client_socket
 from leeward.wire.replies import parse_result
 from leeward_cli import job
 from leeward_cli.interrupts import INTERRUPTED, CtrlC
-from leeward_cli.live_output import LiveJob, ShownOutput
+from leeward_cli.live_output import ShownOutput
 from leeward_cli.messages import escape, write
 from leeward_cli.options import UsageError, parse
 

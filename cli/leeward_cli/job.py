@@ -119,15 +119,21 @@ def common_fields(parsed: Parsed) -> dict[str, Any]:
     return fields
 
 
+def advice(result: Mapping[str, Any]) -> str:
+    """`Result.hint` of a result's fields."""
+    error = result["error"]
+    return hint(result["limit"], error and (error["type"], error["message"]))
+
+
 def print_end(result: Mapping[str, Any]) -> None:
-    """Print a message if the job was ended by a limit, a signal or a fault, and one about a limit that it has reached."""
+    """Print a message if the job was ended by a limit, a signal or a fault, and one line of advice."""
     end = ENDS.get(result["outcome"])
     if end is not None:
         text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
         error = result["error"]
         complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
-    if result["limit"]:
-        complain(hint(result["limit"]))
+    if advice(result):
+        complain(advice(result))
     if result["exit_code"] and result["denied"].get("network"):
         complain(NO_NETWORK)
 
@@ -140,7 +146,7 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
         import json
 
         texts = {"stdout": str(stdout, "utf-8", "replace"), "stderr": str(stderr, "utf-8", "replace")}
-        shown_fields = {key: value for key, value in {**result, **texts}.items() if key != "files"}
+        shown_fields = {key: value for key, value in {**result, **texts, "hint": advice(result)}.items() if key != "files"}
         if parsed.values("--collect"):
             shown_fields["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
         write(1, json.dumps(shown_fields).encode() + b"\n")

@@ -53,6 +53,7 @@ def run_line(parsed: Parsed) -> int:
             return job.show(parse_result(reply), map_arenas(descriptors, reply.arenas), parsed)
         result, status = passed(box.start_fields(bounded_fields(fields)), parsed.flag("--raw"))
         job.print_end({"outcome": result.outcome.value, "duration": result.duration, "memory_peak": result.memory_peak,
-                       "error": result.error and {"message": result.error.message}, "exit_code": result.exit_code,
+                       "error": result.error and {"type": result.error.type, "message": result.error.message},
+                       "exit_code": result.exit_code,
                        "denied": result.denied, "limit": result.limit})
         return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -31,13 +32,15 @@ pip install 'leeward[mcp]'."""
 @click.option("--no-protect", is_flag=True,
               help="With --workdir: let the sandbox write what programs on the host run at once, too.")
 @click.option("--profile", metavar="NAME", default="", help="The sandbox's profile.")
+@click.option("--environment", metavar="NAME", default="", help="Another interpreter and its packages.")
+@click.option("--package", "packages", metavar="REQUIREMENT", multiple=True,
+              help="Install this package, such as 'pandas==2.2'; instead of --environment.")
 @click.option("--memory", metavar="SIZE", default="", help="Memory for everything in the sandbox, such as 2G.")
 @click.option("-t", "--timeout", metavar="SECONDS", type=click.FloatRange(0, 86400, min_open=True), default=120,
               help="The longest time of a command or of Python code; 120 by default.")
 @click.option("--egress", metavar="NAME", default="", help="A policy of the operator's, by which hosts are reached.")
 @socket_option("The daemon's socket.")
-def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memory: str, timeout: float, egress: str,
-            socket: str | None) -> int:
+def mcp(workdir: str | None, overlay: bool, no_protect: bool, timeout: float, socket: str | None, **given: Any) -> int:
     if overlay and workdir is None:
         raise click.UsageError("--overlay needs --workdir")
     if no_protect and (workdir is None or overlay):
@@ -51,13 +54,13 @@ def mcp(workdir: str | None, overlay: bool, no_protect: bool, profile: str, memo
         return 1
 
     folder = None if workdir is None else os.path.abspath(workdir)
-    options = {name: value for name, value in (("profile", profile), ("memory", memory), ("egress", egress)) if value}
+    options = {name: value for name, value in given.items() if value}
 
     def made() -> tuple[Sandbox, FolderGuard | None]:
         guard = None if folder is None or overlay or no_protect else FolderGuard(folder)
         protect = [] if guard is None else [os.path.join(WORKDIR, name) for name in guard.names]
         return Sandbox(socket=socket, workdir=folder, overlay=overlay, held=True, protect=protect,
-                       metadata={"mcp": str(os.getpid())}, **options), guard  # type: ignore[arg-type]
+                       metadata={"mcp": str(os.getpid())}, **options), guard
 
     tools = SandboxTools(made, timeout, close_keeping if overlay else lambda box: box.close())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leeward.client.live_output import LOOK_S
 from leeward.daemon.ending import Signals
 from leeward.daemon.loop.native import NativeReactor
 from leeward.daemon.loop.reactor import Reactor
@@ -10,7 +11,7 @@ from leeward.daemon.pool.engine import Engine
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.report import Report
 from leeward.spec.job import Job
-from leeward_cli.live_output import LOOK_S, ShownOutput
+from leeward_cli.live_output import ShownOutput
 
 #: Seconds until the worker must be ready for the job.
 WORKER_S = 30.0

@@ -1,8 +1,10 @@
-"""What a limit that was reached means, and the options that raise it."""
+"""One line of advice about a result: a limit that was reached, or a package that is missing."""
 
 from __future__ import annotations
 
-#: For each limit of outcome.Limit, a text about reaching it, and the options that raise it. exec_job.c has the same.
+import sys
+
+#: For each limit of outcome.Limit, a text about reaching it, and the options that raise it.
 LIMITS = {
     "time": ("its time was up", "--timeout SECONDS, timeout= in Python"),
     "memory": ("its processes and files have reached the memory limit", "--memory SIZE, memory= in Python"),
@@ -16,10 +18,24 @@ LIMITS = {
     "cpu": ("it has used its processor time", "cpu_time= in Python"),
 }
 
+#: About a module that isn't there. It doesn't name it: the job has chosen the name, and this is our advice to install.
+MISSING = ("a module is missing; for one of a package: an environment that has it (--environment NAME, environment= in"
+           " Python), or --package NAME, packages= in Python; where no package index is allowed: `leeward env setup`")
 
-def hint(limit: str | None) -> str:
-    """One line about *limit*, and the options that raise it; "" if there is none."""
-    if limit not in LIMITS:
-        return ""
-    why, cure = LIMITS[limit]
-    return f"limit {limit}: {why}; to allow more: {cure}"
+_SAYS, _ENDS = "No module named '", "'"
+
+
+def hint(limit: str | None, error: tuple[str, str] | None = None) -> str:
+    """One line about *limit*, or about the job's *error* (type and message) if that is a missing package; otherwise ""."""
+    if limit in LIMITS:
+        why, cure = LIMITS[limit]
+        return f"limit {limit}: {why}; to allow more: {cure}"
+    return MISSING if error is not None and _lacks_package(*error) else ""
+
+
+def _lacks_package(kind: str, message: str) -> bool:
+    """Whether no module was found, as the interpreter says it; not for the standard library's, which no package has."""
+    if kind != "ModuleNotFoundError" or not message.startswith(_SAYS) or not message.endswith(_ENDS):
+        return False
+    parts = message[len(_SAYS):-len(_ENDS)].split(".")
+    return parts[0] not in sys.stdlib_module_names and all(part.isidentifier() for part in parts)

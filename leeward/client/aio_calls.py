@@ -31,7 +31,7 @@ from leeward.wire.sandbox_replies import whole
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
 T = TypeVar("T")
@@ -86,11 +86,11 @@ class AsyncCalls:
         return reply.ok or {}
 
     async def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-                    functions: AwaitedFunctions | None = None) -> Answer:
+                    functions: AwaitedBesideJob | None = None) -> Answer:
         return (await self._within(op, fields, until, idempotent, functions))[0]
 
     async def _within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-                      functions: AwaitedFunctions | None = None) -> tuple[Answer, AsyncConnection]:
+                      functions: AwaitedBesideJob | None = None) -> tuple[Answer, AsyncConnection]:
         """Make a call before *until*, a time.monotonic() value, or raise NoAnswer: the answer, and its connection."""
         one = _PendingCall(op, fields, idempotent, until, functions)
         try:
@@ -206,7 +206,7 @@ class _PendingCall:
     """
 
     def __init__(self, op: str, fields: Mapping[str, Any], idempotent: bool, deadline: float | None,
-                 functions: AwaitedFunctions | None = None) -> None:
+                 functions: AwaitedBesideJob | None = None) -> None:
         self.op, self._fields, self._functions = op, fields, functions
         self.idempotent, self.deadline = idempotent, deadline
         self.sent = False

@@ -28,7 +28,7 @@ from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, quoted
 from leeward.wire.frames import frame
 
 if TYPE_CHECKING:
-    from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
 #: The bounds assumed for a daemon that is too old to send them: requests of one connection, and workers.
@@ -66,7 +66,7 @@ class AsyncConnection:
         return self._error is not None
 
     async def admitted(self, op: str, fields: Mapping[str, Any], first: bool, sent: Callable[[], None],
-                       functions: AwaitedFunctions | None = None) -> Answer:
+                       functions: AwaitedBesideJob | None = None) -> Answer:
         """
         Wait until the gate admits a request, call *sent*, and make the call as `call` does; a refusal is raised.
         *first* admits it before others, since the daemon has refused it as busy.
@@ -86,7 +86,7 @@ class AsyncConnection:
         finally:
             self.gate.release(job=True, refused=refused)
 
-    async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
+    async def turn(self, op: str, fields: Mapping[str, Any], functions: AwaitedBesideJob | None = None) -> Answer:
         """As `call`, for a job of a session: it waits for the connection's bound alone, and not for a worker."""
         await self._enter(job=False, first=False)
         try:
@@ -112,7 +112,7 @@ class AsyncConnection:
                          for value, default in zip(sent, _DEFAULT_CAPS, strict=True))
         self.gate.learn(most, workers)
 
-    async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedFunctions | None = None) -> Answer:
+    async def call(self, op: str, fields: Mapping[str, Any], functions: AwaitedBesideJob | None = None) -> Answer:
         """Send a request, and return the reply, which may be a refusal. Until then the request's job can call *functions*."""
         if functions is None:
             return await self._sent(op, fields, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.client.aio_calls import AsyncCalls
 
 if TYPE_CHECKING:
-    from leeward.client.aio_functions import AwaitedFunctions
+    from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
 
 
@@ -17,7 +17,7 @@ class AsyncFreeLinks(AsyncCalls):
     """The connection of an AsyncClient, on which calls wait side by side; the caller owns an answer's descriptors."""
 
     async def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
-                   functions: AwaitedFunctions | None = None) -> Answer:
+                   functions: AwaitedBesideJob | None = None) -> Answer:
         """Send one request of the wire, whose job may call *functions*; it may take *seconds* in all, None for no bound."""
         until = None if seconds is None else time.monotonic() + seconds
         return await self._call(op, fields, until, functions=functions)

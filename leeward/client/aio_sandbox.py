@@ -20,7 +20,7 @@ from leeward.client.aio_waiting import Lock, shielded
 from leeward.client.conversation import checked
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
-from leeward.client.options import TurnOptions, awaited_by, requirements_of
+from leeward.client.options import TurnOptions, arrivals_of, arrived, awaited_by, requirements_of
 from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
 from leeward.errors import DaemonError, SandboxOver
 from leeward.wire.replies import Reply
@@ -306,7 +306,9 @@ class AsyncSandbox(AsyncOverlayCalls):
         fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
             return sandbox_calls.result(await self._links.execute_in_kernel(fields))
-        return sandbox_calls.result(await self._links.call("sandbox_execute", fields, functions=awaited_by(options)))
+        arrivals = arrivals_of(options)
+        served = awaited_by(options, arrivals)
+        return arrived(sandbox_calls.result(await self._links.call("sandbox_execute", fields, functions=served)), arrivals)
 
     async def kernel(self) -> AsyncKernel:
         """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""

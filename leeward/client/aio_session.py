@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Unpack
 
 from leeward.client.conversation import refusal
-from leeward.client.options import TurnOptions, awaited_by, turn_fields
+from leeward.client.options import TurnOptions, arrivals_of, arrived, awaited_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer, quoted
 from leeward.spec.outcome import Result
@@ -37,7 +37,8 @@ class AsyncSession:
         its turn counts for the *deadline*, in seconds; when that passes while the job runs, the session's state is
         lost.
         """
-        fields, served = turn_fields(self._number, code, options), awaited_by(options)
+        fields, arrivals = turn_fields(self._number, code, options), arrivals_of(options)
+        served = awaited_by(options, arrivals)
         sent = False
         try:
             async with asyncio.timeout(deadline), self._turn:
@@ -49,7 +50,7 @@ class AsyncSession:
             raise late from None
         if reply.ok is None:
             raise refusal(reply)
-        return result_of(reply, descriptors)
+        return arrived(result_of(reply, descriptors), arrivals)
 
     async def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running job; returns whether one was running."""

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from leeward.client.calls import Calls
 from leeward.client.egress_asks import EgressAsk, asks_of, taken
-from leeward.client.options import Options, fields_of, served_by
+from leeward.client.options import Options, arrivals_of, arrived, fields_of, served_by
 from leeward.client.results import result_of
 from leeward.spec.outcome import Result
 
@@ -77,6 +77,14 @@ class Client(Calls):
             call_timeout (float): seconds that a call of a function waits for its answer, 60 by default; then the call
                 raises TimeoutError in the job.
             stop_clock (bool): don't count the time of calls for the job's time limit, up to the daemon's longest limit.
+            on_stdout (Callable[[bytes], object]): called with each piece of standard output as it arrives, the first
+                after some 50 ms, and with the rest at the end. The result has all output still; of output that is cut
+                its beginning arrives early, and the rest at the end. If one of these functions raises an exception none
+                is called any more, and this call raises it when the job has ended.
+            on_stderr (Callable[[bytes], object]): the same of standard error.
+            on_result (Callable[[Mapping[str, str | bytes]], object]): called with each object that the code shows, as it
+                arrives, in order: `Result.results`. What is larger than 512 KiB, and what follows it, comes at the end.
+                Needs `display`. With blocking clients it may be called in another thread.
             profile (str): what the sandbox shows and permits: `python`, `workdir`, or a profile that the operator has
                 configured.
             environment (str): an environment in the daemon's configuration: an interpreter and its packages.
@@ -97,9 +105,10 @@ class Client(Calls):
         Each of these errors has the attribute `may_have_run`: whether the job may have run.
         """
         until = None if deadline is None else time.monotonic() + deadline
-        fields, served = fields_of(code, options), served_by(options)
-        return result_of(*self._with_packages(
-            options, fields, lambda fields: self._call("execute", fields, until, idempotent, served)))
+        fields, arrivals = fields_of(code, options), arrivals_of(options)
+        served = served_by(options, arrivals)
+        return arrived(result_of(*self._with_packages(
+            options, fields, lambda fields: self._call("execute", fields, until, idempotent, served))), arrivals)
 
     def ping(self, timeout: float = 5.0) -> float:
         """The daemon's response time in seconds. It may take *timeout* seconds; else DaemonError, as for `execute`."""

@@ -17,7 +17,7 @@ from leeward.wire.replies import Reply
 # Imported in functions: what not every start needs; 49 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.client.functions import ServedFunctions
+    from leeward.client.link import BesideJob
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class Calls:
         return reply.ok or {}
 
     def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         with self._lock:
             return self._link.call(op, fields, until, retry=self._retry, idempotent=idempotent,
                                    retry_busy=self._retry_busy, functions=functions)

@@ -16,7 +16,7 @@ from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
     from leeward.client.conversation import Answer
-    from leeward.client.functions import ServedFunctions
+    from leeward.client.link import BesideJob
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
@@ -38,7 +38,7 @@ class FreeLinks:
         self._lock = threading.Lock()
 
     def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
-             functions: ServedFunctions | None = None) -> Answer:
+             functions: BesideJob | None = None) -> Answer:
         until = None if seconds is None else time.monotonic() + seconds
         with self.one() as link:
             return link.call(op, fields, until, functions=functions)

@@ -19,6 +19,8 @@ def text_of(result: Result) -> str:
         parts.append(f"[Timed out after {result.duration:.0f} s]")
     elif result.outcome is not Outcome.FINISHED:
         parts.append(f"[Ended: {result.outcome}]")
+    if result.limit is None and result.hint:
+        parts.append(f"[{result.hint}]")
     if result.exit_code:
         parts.append(f"[Exit code: {result.exit_code}]")
     return "\n".join(filter(None, parts)) or "[No output]"

@@ -15,8 +15,10 @@ from leeward.spec.sizes import parse_size
 if TYPE_CHECKING:
     from typing import TypedDict as TypedDict
 
-    from leeward.client.aio_functions import AwaitedFunctions
-    from leeward.client.functions import ServedFunctions
+    from leeward.client.aio_live_output import AwaitedBesideJob
+    from leeward.client.link import BesideJob
+    from leeward.client.live_output import Arrivals
+    from leeward.spec.outcome import Result
 else:
     # That of `typing` compiles every annotation that is text: a tenth of the time to import leeward.client.sandbox.
     class _OptionsType(type):
@@ -47,11 +49,19 @@ class CallOptions(TypedDict, total=False):
     stop_clock: bool
 
 
+class ArrivalOptions(TypedDict, total=False):
+    """The options about what arrives while a job runs; Client.execute describes them."""
+
+    on_stdout: Callable[[bytes], object] | None
+    on_stderr: Callable[[bytes], object] | None
+    on_result: Callable[[Mapping[str, str | bytes]], object] | None
+
+
 #: The policy that `allow_network` stands for.
 NETWORK = "network"
 
 
-class TurnOptions(CallOptions, total=False):
+class TurnOptions(CallOptions, ArrivalOptions, total=False):
     """The options of a session's `execute`; Session.execute describes them."""
 
     args: Iterable[str]
@@ -169,7 +179,7 @@ def turn_fields(session: int, code: str | bytes, options: TurnOptions) -> dict[s
     if not options and isinstance(code, (str, bytes)):  # the common case, for which each line counts
         return {"session": session, "code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, TurnOptions, ("deadline",))
-    return {"session": session, **execute_fields(code, **options)}
+    return {"session": session, **execute_fields(code, **sent(options))}
 
 
 def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
@@ -177,8 +187,30 @@ def fields_of(code: str | bytes | None, options: Options) -> dict[str, Any]:
     if not options and isinstance(code, (str, bytes)):
         return {"code": code.encode("utf-8", "surrogatepass") if isinstance(code, str) else code}
     check_names("execute", options, Options, ("deadline", "idempotent"))
-    fields = {name: value for name, value in options.items() if name != "packages"}
-    return execute_fields(code, **fields)  # type: ignore[arg-type]  # the names were checked
+    return execute_fields(code, **sent(options))
+
+
+def sent(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of *options*, whose names were checked, that become fields of a request; RequestRejected without a function."""
+    for name in ArrivalOptions.__annotations__:
+        if options.get(name) is not None and not callable(options[name]):
+            raise RequestRejected(f"{name} is {type(options[name]).__name__}, which can't be called")
+    ours = {"packages", *ArrivalOptions.__annotations__}
+    return {**{name: value for name, value in options.items() if name not in ours},
+            **({"functions": _with_shown(options, options["on_result"])} if _shows(options) else {})}
+
+
+def _shows(options: Mapping[str, Any]) -> bool:
+    """Whether what the code shows is told while it runs."""
+    return bool(options.get("on_result") and options.get("display"))
+
+
+def _with_shown(options: Mapping[str, Any], function: Callable[..., Any]) -> Given:
+    """The functions of a job, with *function* for what the code shows, if it is told."""
+    from leeward.wire.function_frames import SHOWN  # here, since few programs need it
+
+    given: Given = options.get("functions") or {}
+    return {**given, SHOWN: function} if _shows(options) else given
 
 
 def _functions_field(functions: Given | None, call_timeout: float | None, stop_clock: bool) -> dict[str, Any] | None:
@@ -198,24 +230,52 @@ def _functions_field(functions: Given | None, call_timeout: float | None, stop_c
     return {**field, "stop_clock": True} if stop_clock else field
 
 
-def served_by(options: Mapping[str, Any]) -> ServedFunctions | None:
-    """The functions among *options*, for a blocking client; RequestRejected for a coroutine function."""
-    given = options.get("functions")
-    if not given:
+def arrivals_of(options: Mapping[str, Any]) -> Arrivals | None:
+    """What passes on what arrives to the functions among *options*; None if there are none."""
+    given = {name: options.get(name) for name in ArrivalOptions.__annotations__}
+    if not any(given.values()):
         return None
-    from leeward.client.functions import ServedFunctions  # here, since few programs need it
+    from leeward.client.live_output import Arrivals  # here, since few programs need it
 
-    return ServedFunctions(given)
+    return Arrivals(**given)
 
 
-def awaited_by(options: Mapping[str, Any]) -> AwaitedFunctions | None:
-    """The functions among *options*, for the asyncio client."""
-    given = options.get("functions")
-    if not given:
-        return None
-    from leeward.client.aio_functions import AwaitedFunctions  # here, since few programs need it
+def arrived(result: Result, arrivals: Arrivals | None) -> Result:
+    """*result*, when *arrivals* has passed on all of it."""
+    return result if arrivals is None else arrivals.finish(result)
 
-    return AwaitedFunctions(given)
+
+def served_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> BesideJob | None:
+    """
+    What a blocking client does while it waits for the job: call the functions among *options*, and pass on what
+    arrives. RequestRejected for a coroutine function.
+    """
+    ways: list[BesideJob] = []
+    given = options.get("functions") if arrivals is None else _with_shown(options, arrivals.shown)
+    if given:
+        from leeward.client.functions import ServedFunctions  # here, since few programs need it
+
+        ways.append(ServedFunctions(given))
+    if arrivals is not None and arrivals.has_streams:
+        from leeward.client.live_output import LiveJob, Together  # as above
+
+        return Together([*ways, LiveJob(arrivals)])
+    return ways[0] if ways else None
+
+
+def awaited_by(options: Mapping[str, Any], arrivals: Arrivals | None) -> AwaitedBesideJob | None:
+    """As `served_by`, for the asyncio client."""
+    functions = None
+    given = options.get("functions") if arrivals is None else _with_shown(options, arrivals.shown_in_loop)
+    if given:
+        from leeward.client.aio_functions import AwaitedFunctions  # here, since few programs need it
+
+        functions = AwaitedFunctions(given)
+    if arrivals is None or not arrivals.has_streams:
+        return functions
+    from leeward.client.aio_live_output import AwaitedOutput  # as above
+
+    return AwaitedOutput(arrivals, functions)
 
 
 def _check_kinds(lists: Mapping[str, object], maps: Mapping[str, object]) -> None:

@@ -18,7 +18,7 @@ from leeward.client.conversation import checked
 from leeward.client.free_links import FreeLinks
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
-from leeward.client.options import TurnOptions, requirements_of, served_by
+from leeward.client.options import TurnOptions, arrivals_of, arrived, requirements_of, served_by
 from leeward.client.overlay_calls import OverlayCalls
 from leeward.client.process import Kernel, Process
 from leeward.client.sandbox_calls import CLOSE_S, CodeOptions, OnData, OpenOptions, Rows, StartOptions, TerminalOptions
@@ -305,7 +305,9 @@ class Sandbox(OverlayCalls):
         fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
             return sandbox_calls.result(self._links.execute_in_kernel(fields))
-        return sandbox_calls.result(self._links.call("sandbox_execute", fields, functions=served_by(options)))
+        arrivals = arrivals_of(options)
+        served = served_by(options, arrivals)
+        return arrived(sandbox_calls.result(self._links.call("sandbox_execute", fields, functions=served)), arrivals)
 
     def kernel(self) -> Kernel:
         """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""

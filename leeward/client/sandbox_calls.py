@@ -16,6 +16,7 @@ from leeward.client.options import (
     TypedDict,
     check_names,
     execute_fields,
+    sent,
 )
 from leeward.errors import RequestRejected
 from leeward.spec.sizes import parse_size
@@ -183,7 +184,7 @@ def listed(ask: Callable[[dict[str, int]], Reply]) -> Rows:
 
 def code_fields(code: str | bytes, options: CodeOptions | TurnOptions) -> dict[str, Any]:
     check_names("execute", options, CodeOptions)
-    return execute_fields(code, **options)
+    return execute_fields(code, **sent(options))
 
 
 def id_of(sandbox: object) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from leeward.client.connecting import away
 from leeward.client.conversation import checked
 from leeward.client.link import Link
-from leeward.client.options import TurnOptions, served_by, turn_fields
+from leeward.client.options import TurnOptions, arrivals_of, arrived, served_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonAway, DaemonError
 from leeward.spec.outcome import Result
@@ -25,7 +25,7 @@ from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
-    from leeward.client.functions import ServedFunctions
+    from leeward.client.link import BesideJob
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
@@ -37,7 +37,7 @@ class _SessionLink(Link):
     _has_arena = False
 
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
-              functions: ServedFunctions | None = None) -> tuple[Reply, list[int]]:
+              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         """As `Link.call`, but send the request only once. All requests after session_open use this."""
         if self._socket is None or self._owner != os.getpid():
             raise away(self.path, "the session's connection is closed")
@@ -91,6 +91,9 @@ class Session:
             functions (Mapping[str, Callable]): as for Client.execute; their names are removed when the job has ended.
             call_timeout (float): as for Client.execute.
             stop_clock (bool): as for Client.execute.
+            on_stdout (Callable[[bytes], object]): as for Client.execute.
+            on_stderr (Callable[[bytes], object]): as for Client.execute.
+            on_result (Callable[[Mapping[str, str | bytes]], object]): as for Client.execute.
 
         Raises:
             SessionOver: the process has ended, and the state is lost; `reset` starts a fresh process.
@@ -99,10 +102,11 @@ class Session:
         """
         fields = turn_fields(self._number, code, options)
         until = None if deadline is None else time.monotonic() + deadline
-        served = served_by(options)
+        arrivals = arrivals_of(options)
+        served = served_by(options, arrivals)
         with self._lock:
             reply, descriptors = self._link.again("execute", fields, until, served)
-        return result_of(reply, descriptors)
+        return arrived(result_of(reply, descriptors), arrivals)
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread; it doesn't wait."""

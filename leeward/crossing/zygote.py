@@ -46,7 +46,7 @@ def main(control_fd: int) -> None:
     try:
         if privileges.capabilities_left():
             raise LeewardError("it has capabilities; a zygote is started without any")
-        warm_up(plan)
+        warm_up(plan, channel)
         handlers.take()
     except (LeewardError, OSError, ImportError) as error:
         channel.send(control.Failed(-1, "", f"zygote: {error}"))
@@ -77,13 +77,16 @@ def main(control_fd: int) -> None:
     KeeperSpawner(channel, ways).serve()
 
 
-def warm_up(plan: ZygotePlan) -> None:
-    """Import the modules that jobs are likely to use; ImportError as `preload`."""
+def warm_up(plan: ZygotePlan, channel: Channel) -> None:
+    """Import the modules that jobs are likely to use, and tell before which: it may end us. ImportError as `preload`."""
     setup.interpreter(plan)
     setup.signals()
     with setup.own_caches():
-        for name in plan.preload:
+        for number, name in enumerate(plan.preload):
+            if name not in sys.modules:
+                channel.send(control.Importing(number))
             preload(name, plan.idle_threads)
+        channel.send(control.Importing(len(plan.preload)))
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
         reseeding.find_contexts(TRUST, FURTHER)
     setup.keep_ours_apart()

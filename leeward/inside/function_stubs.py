@@ -125,6 +125,11 @@ class Function:
         """Call the function, and wait for the answer, also in an event loop's thread."""
         return self._channel.ask(self._place, wire.pack_arguments(args, named)).result()
 
+    def tell(self, *args: object) -> None:
+        """Call the function, and wait for nothing; what can't be sent isn't."""
+        with contextlib.suppress(Exception):
+            self._channel.ask(self._place, wire.pack_arguments(args, {}))
+
     def __repr__(self) -> str:
         return f"<function {self.__name__} of the client>"
 
@@ -142,6 +147,11 @@ class FunctionChannel:
         self._wake = self._woken = -1  # only the carrier sets these
         self._over = ""       # the reason why no more calls are made
         self._closed = False  # no more calls are made, and there is no carrier
+
+    def take_shown(self) -> Callable[..., None] | None:
+        """The function that is told what the code shows, which no code gets; None if there is none."""
+        shown = self.functions.pop(wire.SHOWN, None)
+        return None if shown is None else shown.tell
 
     def ask(self, place: int, body: bytes) -> _Waiting:
         """Make a call. RuntimeError if this is another process, or no thread starts."""

@@ -206,6 +206,9 @@ def _run(body: bytes, main: types.ModuleType, job_fd: int,
         answer.collect_when_late(reply_fd, wanted, channel)
     shown = showing.Showing() if fields["display"] else None
     if channel is not None:
+        tell = channel.take_shown()
+        if shown is not None:
+            shown.tell = tell
         main.__dict__.update(channel.functions)
     try:
         end = program.run_main(fields, main, None if shown is None else shown.run)

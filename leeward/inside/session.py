@@ -139,6 +139,9 @@ def _run(body: bytes, name: str, main: types.ModuleType,
             shown = showing.Showing(goes_on=True) if fields["display"] else None
             channel = function_stubs.wanted(fields, *pipes)
             if channel is not None:
+                tell = channel.take_shown()
+                if shown is not None:
+                    shown.tell = tell
                 main.__dict__.update(channel.functions)
         elif wire.shows(body):
             shown = showing.Showing(goes_on=True)

@@ -42,12 +42,16 @@ _FUTURES = 0x1fe0000       # of __future__: each feature's compiler_flag that ha
 #: Hints by the beginning of a line that isn't Python. The patterns aren't compiled in advance, because few jobs need
 #: them.
 HINTS = (
-    (r"\s*[!%]\s*(pip|conda|mamba|uv)\b",
-     "packages aren't installed from inside: packages=[...] of Sandbox, or `leeward env create` and environment=..."),
+    (r"\s*[!%]\s*(pip3?|conda|mamba|uv)\b",
+     "packages: %pip with a policy that allows its index (egress=...), packages=[...] of Sandbox, or `leeward env create`"),
     (r"\s*(?:[\w, ]+=\s*)?!",
      "a line with ! is IPython's, not Python: subprocess.run(['ls']) runs a program, `shell` of the sandbox as well"),
-    (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: of the magics only %matplotlib is taken"),
+    (r"\s*(?:[\w, ]+=\s*)?%", "a line with % is IPython's, not Python: of the magics only %matplotlib and %pip are taken"),
 )
+
+#: A line for pip, and where it installs: the folder is the sandbox's, and on the path of the interpreter that runs the line.
+_PIP_LINE = rb"^([ \t]*)[!%][ \t]*pip3?[ \t]+(.*)$"
+_PACKAGES = "/tmp/packages"
 
 #: The results of the running job.
 _current: Showing | None = None
@@ -68,6 +72,7 @@ class Showing:
 
     def __init__(self, *, goes_on: bool = False) -> None:
         self._goes_on = goes_on
+        self.tell: Callable[[int, bundles.Bundle], None] | None = None  # called with each result and its place
         self._results: list[bundles.Bundle] = []
         self._left_out: list[tuple[str, str]] = []
         self._value: str | None = None
@@ -122,6 +127,8 @@ class Showing:
         with self._adding:
             if bundle:
                 self._results.append(bundle)
+                if self.tell is not None:
+                    self.tell(len(self._results) - 1, bundle)
         return bundle
 
     def _leave_out(self, name: str, why: str) -> None:
@@ -219,8 +226,46 @@ def _compiled(source: bytes, name: str) -> list[types.CodeType]:
             rest = re.sub(rb"^%matplotlib\b.*", b"", source, flags=re.MULTILINE)  # figures are shown anyway
             if rest != source:
                 return _compiled(rest, name)
+        if re.search(_PIP_LINE, source, re.MULTILINE) and _has_network():
+            builtins.__pip__ = _pip  # type: ignore[attr-defined]
+            return _compiled(re.sub(_PIP_LINE, lambda line: b"%b__pip__(%a)" % (line[1], line[2].decode("utf-8", "replace")),
+                                    source, flags=re.MULTILINE), name)
         _hint(error, source)
         raise
+
+
+def _has_network() -> bool:
+    import socket
+
+    try:
+        socket.socket().close()
+    except OSError:
+        return False
+    return True
+
+
+def _pip(line: str) -> None:
+    """Run pip with the words of *line*, by its module or the wheel that the standard library brings."""
+    import glob
+    import importlib.util
+    import os
+    import shlex
+    import subprocess
+    import sys
+
+    words = shlex.split(line)
+    own, bundled = (importlib.util.find_spec(name) for name in ("pip", "ensurepip"))
+    wheels = glob.glob(f"{os.path.dirname(bundled.origin)}/_bundled/pip-*.whl") if bundled and bundled.origin else []
+    if words[:1] == ["install"]:
+        words[1:1] = ["--upgrade", "--target", _PACKAGES]
+    program = ["-m", "pip"] if own or not wheels else [f"{wheels[0]}/pip"]
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    if subprocess.run([sys.executable, *program, *words], check=False, env={**quiet, **os.environ}).returncode:
+        print(HINTS[0][1], file=sys.stderr)
+    elif _PACKAGES not in sys.path and os.path.isdir(_PACKAGES):
+        others = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
+        sys.path.insert(sys.path.index(others[0]) if others else len(sys.path), _PACKAGES)
+    importlib.invalidate_caches()
 
 
 def _is_quiet(source: bytes, last: Any) -> bool:

@@ -196,8 +196,11 @@ class Result:
 
     @property
     def hint(self) -> str:
-        """One line about the limit that the job has reached, and how to allow more; "" if it has reached none."""
-        return hint(self.limit)
+        """
+        One line about the limit that the job has reached, and how to allow more; or how a job that lacks a module has a
+        package; otherwise "". None of it is the job's text.
+        """
+        return hint(self.limit, None if self.error is None else (self.error.type, self.error.message))
 
     @property
     def ok(self) -> bool:

@@ -21,7 +21,7 @@ Place = tuple[int, int, int]
 FIGURES = {
     "outcome": "text", "exit_code": "int", "limit": "text or nil", "duration": "float", "cpu_time": "float",
     "memory_peak": "int", "denied": "map of text to int", "truncated": "bool", "omitted?": "array of int",
-    "degraded": "array of text", "error": "map or nil",
+    "degraded": "array of text", "error": "map or nil", "hint?": "text",
 }
 RESULT = {
     **FIGURES, "stdout": "binary or place", "stderr": "binary or place", "files?": "map of text to binary or place",
@@ -99,6 +99,7 @@ def result_fields(result: Result) -> dict[str, Any]:
     """*result* as a map, without its output and its files."""
     error = result.error
     omitted = result.stdout_omitted, result.stderr_omitted
+    advice = result.hint
     return {
         "outcome": str(result.outcome),
         "exit_code": result.exit_code,
@@ -115,6 +116,7 @@ def result_fields(result: Result) -> dict[str, Any]:
             "message": _clean(error.message, MAX_TRACEBACK),
             "traceback": _clean(error.traceback, MAX_TRACEBACK),
         },
+        **({"hint": advice} if advice else {}),
     }
 
 

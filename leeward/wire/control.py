@@ -196,10 +196,17 @@ class Failed:
     message: str
 
 
-Message = (MakeKeeper | Made | Mapped | Arm | Armed | Ended | Start | Started | Unstarted | Exited | Locked | Ready
-           | Failed)
+@dataclass(frozen=True, slots=True)
+class Importing:
+    """The zygote begins to import a module of `preload`: *number* is its place there, or one behind the last when all are."""
 
-KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Locked, Ready, Failed)
+    number: int
+
+
+Message = (MakeKeeper | Made | Mapped | Arm | Armed | Ended | Start | Started | Unstarted | Exited | Locked | Ready
+           | Failed | Importing)
+
+KINDS: tuple[type, ...] = (MakeKeeper, Made, Mapped, Locked, Ready, Failed, Importing)
 learn(*KINDS)
 _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
 

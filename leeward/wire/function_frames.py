@@ -31,6 +31,8 @@ MAX_BODY = 512 << 10
 MAX_OPEN, MAX_CALLS = 16, 10_000
 #: Functions that a job may be given, and characters of a name.
 MAX_NAMES, MAX_NAME = 64, 64
+#: The name of a function that no code sees: it is called with each thing that the code shows, and its place in `results`.
+SHOWN = "_leeward_shown"
 #: Values in one body; they are nested MAX_DEPTH deep.
 MAX_VALUES = 100_000
 #: Characters of an exception's type and text.

@@ -108,7 +108,7 @@ class FunctionTake(RequestAboutOther):
 class OutputTake(RequestAboutOther):
     """Wait for output of the job of the request *target* of this connection, behind what the client has."""
 
-    target: int = field(fields.target, "the id of the request for the job, an `execute` without `session`, on this "
+    target: int = field(fields.target, "the id of the request for the job, an `execute` or a `sandbox_execute`, on this "
                         "connection")
     stdout: int = field(fields.whole, "bytes of each stream that the client has", default=0)
     stderr: int = field(fields.whole, "bytes of each stream that the client has", default=0)

@@ -167,7 +167,7 @@ def test_json_has_the_names_of_the_result(daemon: LiveDaemon) -> None:
     result = json.loads(daemon.run("exec", "--json", "1/0").stdout)
 
     assert {"stdout", "stderr", "exit_code", "outcome", "limit", "duration", "cpu_time", "memory_peak", "denied",
-            "truncated", "degraded", "error", "left_out"} == set(result)
+            "truncated", "degraded", "error", "left_out", "hint"} == set(result)
     assert ("raised", 1, None, {}) == (result["outcome"], result["exit_code"], result["limit"], result["denied"])
     assert ("ZeroDivisionError", "division by zero") == (result["error"]["type"], result["error"]["message"])
     assert "line 1" in result["error"]["traceback"]

@@ -130,6 +130,24 @@ def test_an_index_is_reached_by_its_policy(place: Place) -> None:
     assert b"0 removed, 1 stay: a daemon has used them" in place.env("prune").stdout
 
 
+@pytest.mark.needs("pip-in-reach")
+@pytest.mark.timeout(300)
+def test_a_kernel_with_a_policy_has_pip(place: Place) -> None:
+    """In the sandbox: what is installed is in its /tmp. Without a policy, and where pip fails, the ways are named."""
+    index = f"--index-url http://packages.example.org:{place.port}/simple/ --trusted-host packages.example.org --retries 0"
+    with leeward.Sandbox(socket=place.daemon.socket, egress="index") as box, box.kernel() as kernel:
+        got = kernel.execute(f"%pip install -q {index} flavour\nimport flavour\nflavour.NAME, flavour.__file__")
+        assert "('sweet', '/tmp/packages/flavour.py')" == got.value, got
+        missing = kernel.execute(f"%pip install -q {index} sour")
+        assert missing.ok
+        assert "No matching distribution found for sour" in missing.stderr_text
+        assert "`leeward env create`" in missing.stderr_text
+    with leeward.Sandbox(socket=place.daemon.socket) as box, box.kernel() as kernel:
+        refused = kernel.execute("%pip install flavour")
+        assert "SyntaxError" in refused.stderr_text
+        assert "`leeward env create`" in refused.stderr_text
+
+
 @pytest.mark.timeout(300)
 def test_a_package_that_replaces_the_interpreter_is_refused(place: Place) -> None:
     """The daemon would start it with the daemon's rights. pyvenv.cfg says which one it is."""

@@ -22,6 +22,7 @@ import leeward
 from kit import agent_programs, model_api
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.waiting import poll_until
+from leeward.base.hints import MISSING
 
 pytestmark = pytest.mark.needs("user-namespaces", "extra-mcp")
 
@@ -105,6 +106,8 @@ def test_a_client_gets_a_sandbox_as_tools(daemon: LiveDaemon) -> None:
         text, failed = await client.call("run_python", code="1 / 0")
         assert failed
         assert "ZeroDivisionError" in text
+        text, failed = await client.call("run_python", code="import a_package_of_nobodys")
+        assert f"\n[{MISSING}]\n[Exit code: 1]" in text
         text, failed = await client.call("read_file", path="/etc/shadow")
         assert failed
         assert "FileNotFoundError" in text
@@ -420,6 +423,15 @@ def test_the_missing_extra_is_named(daemon: LiveDaemon, tmp_path: Path) -> None:
 
     assert (1, b"", b"leeward: mcp is missing: pip install 'leeward[mcp]'\n") == (
         done.returncode, done.stdout, done.stderr)
+
+
+def test_the_environment_is_the_one_that_was_named(daemon: LiveDaemon) -> None:
+    async def test(client: Client) -> None:
+        text, failed = await client.call("run_python", code="1")
+        assert failed
+        assert "a_missing_one" in text
+
+    with_client(test, daemon, "--environment", "a_missing_one")
 
 
 @pytest.mark.needs("agent-claude")

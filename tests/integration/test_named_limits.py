@@ -1,8 +1,9 @@
-"""A limit that hurts a program of a live sandbox is named, whether or not it ends the program."""
+"""A result's advice: the limit that hurts a program, whether or not it ends it, and what to do where a package is missing."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 import leeward
-from kit.live_daemon import LiveDaemon
+from kit.live_daemon import LiveDaemon, environment
+from leeward.base.hints import MISSING
 from leeward.spec.outcome import Limit, Outcome
 
 
@@ -149,3 +151,20 @@ def test_files_of_a_sandbox_with_a_folder_of_the_host(daemon: LiveDaemon, tmp_pa
     assert [f"{200 << 20} {200 << 8}"] * 2 == seen[1:]
     assert overlay is (seen[0] == seen[1])  # the copy of a file that was written has room there
     assert before == os.statvfs(tmp_path).f_blocks
+
+
+def test_a_missing_package_in_a_job_a_session_and_a_kernel(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+    with daemon.client() as client, client.session() as session, box.kernel() as kernel:
+        for execute in (client.execute, session.execute, kernel.execute, box.execute):
+            assert MISSING == execute("import a_package_of_nobodys.part").hint
+            assert "" == execute("import xml.a_module_of_nobodys").hint
+
+
+def test_exec_prints_what_to_do_for_a_package(daemon: LiveDaemon, c_build: Path) -> None:
+    in_python = daemon.run("exec", "import a_package_of_nobodys")
+    in_c = subprocess.run([c_build / "leeward", "exec", "import a_package_of_nobodys"], env=environment(daemon.socket),
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+    for done in (in_python, in_c):
+        assert 1 == done.returncode
+        assert f"leeward: {MISSING}\n".encode() == done.stderr.splitlines(keepends=True)[-1]

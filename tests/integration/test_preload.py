@@ -10,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kit.attack import make_environment
 from kit.box import Box
 from kit.live_daemon import environment
+from leeward.daemon.pool.begin import Patience
 from leeward.errors import LeewardError
 from leeward.spec import libraries
 
@@ -85,12 +87,29 @@ def test_of_a_module_that_writes_without_end_a_bound_is_logged(folder: Path, mod
     ("open('/etc/shadow')", "mine: FileNotFoundError: .*'/etc/shadow'; while modules of `preload` are imported"),
     ("try:\n    open('/etc/shadow')\nexcept OSError as e:\n    raise ValueError('no such key') from e",
      "mine: ValueError: no such key; while modules of `preload` are imported there is no network and no home"),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the zygote ends as soon as it starts"),
-    ("import os; os.write(2, b'cannot go on\\n'); os._exit(3)", "cannot go on"),
-], ids=["raises", "imports", "exits", "reads", "raises for a file", "killed", "last word"])
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+     r"^preload: module mine: the zygote is killed by signal 9 \(Killed\) while it imports it$"),
+    ("import ctypes; ctypes.string_at(0)", r"module mine: the zygote is killed by signal 11 \(Segmentation fault\)"),
+    ("import os; os._exit(0)", "module mine: the zygote ends with status 0 while it imports it$"),
+    ("import os; os.write(2, b'cannot go on\\n'); os._exit(3)",
+     "module mine: the zygote ends with status 3 while it imports it: cannot go on$"),
+], ids=["raises", "imports", "exits", "reads", "raises for a file", "killed", "segfault", "ends", "last word"])
 def test_a_module_that_cant_be_imported_is_named(folder: Path, module: Path, text: str, told: str) -> None:
     module.write_text(text)
     with pytest.raises(LeewardError, match=told), Box(python_env=str(folder), preload=("mine",)):
+        pass
+
+
+@pytest.mark.parametrize(("text", "told", "settings"), [
+    ("import os; os.abort()", "module mine: the zygote is killed by signal 6 ", {"fresh_layout": True}),
+    ("import signal; signal.pause()", "^preload: module mine: its import takes more than 1 s$", {"patience": Patience(1.0)}),
+    ("import signal; signal.pause()", "^preload: module mine: its import takes more than 1 s$",
+     {"patience": Patience(1.0), "fresh_layout": True}),
+], ids=["aborts, one zygote for each job", "hangs", "hangs, one zygote for each job"])
+def test_so_is_one_that_ends_or_keeps_any_zygote(folder: Path, module: Path, text: str, told: str,
+                                                 settings: dict[str, Any]) -> None:
+    module.write_text(text)
+    with pytest.raises(LeewardError, match=told), Box(python_env=str(folder), preload=("mine",), **settings):
         pass
 
 

@@ -198,6 +198,7 @@ typedef struct leeward_result {
 	size_t shown_count;
 	uint64_t stdout_omitted;    /* fourth version: bytes that are left out of stdout, where a line says so; see leeward_overflow */
 	uint64_t stderr_omitted;    /* fourth version: the same of stderr */
+	const char *hint;           /* fifth version: a line about the limit, or how a job that lacks a module has a package; NULL: none */
 } leeward_result;
 
 /* A live sandbox: its id, and the handle that calls about it use. */

@@ -461,7 +461,7 @@ static const struct lw_field lw_fields_kernel_reset[] = {
 
 /* Wait for output of the job of the request target of this connection, behind what the client has. */
 struct lw_output_take {
-	uint64_t target; /* the id of the request for the job, an `execute` without `session`, on this connection */
+	uint64_t target; /* the id of the request for the job, an `execute` or a `sandbox_execute`, on this connection */
 	uint64_t stdout_; /* bytes of each stream that the client has */
 	uint64_t stderr_; /* bytes of each stream that the client has */
 };
@@ -934,6 +934,7 @@ struct lw_execute_answer {
 	struct lw_value omitted;
 	struct lw_value degraded;
 	struct lw_value error;
+	struct lw_bytes hint;
 	struct lw_value stdout_;
 	struct lw_value stderr_;
 	struct lw_value files;
@@ -956,6 +957,7 @@ static const struct lw_field lw_fields_execute_answer[] = {
 	{"omitted", LW_LIST, false, offsetof(struct lw_execute_answer, omitted)},
 	{"degraded", LW_LIST, true, offsetof(struct lw_execute_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_execute_answer, error)},
+	{"hint", LW_AS_TEXT, false, offsetof(struct lw_execute_answer, hint)},
 	{"stdout", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stdout_)},
 	{"stderr", LW_ANYTHING, false, offsetof(struct lw_execute_answer, stderr_)},
 	{"files", LW_TABLE, false, offsetof(struct lw_execute_answer, files)},
@@ -1212,6 +1214,7 @@ struct lw_process_wait_answer {
 	struct lw_value omitted;
 	struct lw_value degraded;
 	struct lw_value error;
+	struct lw_bytes hint;
 };
 static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"over", LW_FLAG, true, offsetof(struct lw_process_wait_answer, over)},
@@ -1226,6 +1229,7 @@ static const struct lw_field lw_fields_process_wait_answer[] = {
 	{"omitted", LW_LIST, false, offsetof(struct lw_process_wait_answer, omitted)},
 	{"degraded", LW_LIST, false, offsetof(struct lw_process_wait_answer, degraded)},
 	{"error", LW_ANYTHING, false, offsetof(struct lw_process_wait_answer, error)},
+	{"hint", LW_AS_TEXT, false, offsetof(struct lw_process_wait_answer, hint)},
 };
 
 struct lw_process_write_answer {

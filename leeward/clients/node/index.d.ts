@@ -46,6 +46,8 @@ export class Result {
   /** What the job showed: for each thing a map from MIME type to text or bytes. HTML and SVG can hold scripts. */
   readonly results: readonly Readonly<Record<string, string | Buffer>>[];
   readonly value: string | null;
+  /** One line about the limit that it has reached, or how a job that lacks a module has a package; otherwise "". */
+  readonly hint: string;
   readonly label: string;
   readonly job: number;
 }
@@ -77,7 +79,12 @@ export interface CallOptions {
   idempotent?: boolean;
 }
 
-export interface CodeOptions extends LimitOptions {
+/** What is called while the code runs, with each piece of output as it comes, and what it shows (`display`). After an error of one none is called any more, and the call rejects with it at the end. */
+export interface ArrivalOptions extends OutputCallbacks {
+  onResult?: (shown: Readonly<Record<string, string | Buffer>>) => unknown;
+}
+
+export interface CodeOptions extends LimitOptions, ArrivalOptions {
   args?: Iterable<string>;
   /** Files to write to /workspace before, by relative name. */
   files?: Record<string, Data> | Map<string, Data>;

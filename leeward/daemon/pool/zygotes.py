@@ -82,6 +82,19 @@ class _ZygoteOwner:
         self._log.warning("zygote says", text=text)
         return words if ready else (words + "\n" + text)[-_MOST_WORDS:]
 
+    def _tell_silence(self, zygote: Zygote, seconds: float) -> None:
+        self._log.warning("zygote doesn't answer", pid=zygote.pid, seconds=seconds, importing=zygote.importing)
+        if zygote.importing:
+            self._engine.blame("", f"preload: module {zygote.importing}: its import takes more than {seconds:g} s")
+
+    def _tell_end(self, zygote: Zygote | None, words: str) -> str:
+        """Reap and log a zygote. Returns the reason of its end, which is blamed at once if there are last *words*."""
+        died = "" if zygote is None else zygote.death()
+        if words:
+            self._engine.blame("", f"{died}: {words.strip()}" if died else words.strip())
+        self._log.warning("zygote is gone", lost=self._lost, **({"error": died} if died else {}))
+        return died or "the zygote ends as soon as it starts"
+
     def stop(self) -> None:
         """Start no other zygote when one ends."""
         self._stopped = True
@@ -170,7 +183,7 @@ class Zygotes(_ZygoteOwner):
         """Kill a zygote that is stopped or stuck, because its workers would never be made."""
         self._expect_nothing()
         if self.current is not None and (self.on_order() or self._waiting or not self._ready):
-            self._log.warning("zygote doesn't answer", pid=self.current.pid, seconds=seconds)
+            self._tell_silence(self.current, seconds)
             self.current.process.kill()  # the end of its channel starts the next one
             self._expect_word(seconds)
 
@@ -220,20 +233,18 @@ class Zygotes(_ZygoteOwner):
         on_order = self.on_order()
         zygote, self.current, self._ready = self.current, None, False
         self._expect_nothing()
-        if zygote is not None:
-            zygote.process.wait()
         if self._stopped:
+            if zygote is not None:
+                zygote.process.wait()
             return
         self._lost += 1
-        if self._words:
-            self._engine.blame("", self._words.strip())
-        self._log.warning("zygote is gone", lost=self._lost)
+        why = self._tell_end(zygote, self._words)
         for worker in on_order:
             worker.retire("the zygote is gone")
         if self._lost == 1:
             self._restart()
         else:
-            self._engine.blame("", "the zygote ends as soon as it starts")
+            self._engine.blame("", why)
             self._restart_later()
 
     def _restart_later(self) -> None:
@@ -339,6 +350,7 @@ class FreshZygotes(_ZygoteOwner):
             self.adopt(StartedZygote(self._plan))
         except (LeewardError, OSError) as error:  # no descriptors left, say
             self._log.warning("zygote can't be started", error=str(error))
+            self._lost += 1
             self._fail(f"zygote: {error}")
 
     def adopt(self, hatched: StartedZygote) -> None:
@@ -374,7 +386,7 @@ class FreshZygotes(_ZygoteOwner):
     def _on_silence(self, single: _Single, seconds: float) -> None:
         single.due = None
         if single in self._there:
-            self._log.warning("zygote doesn't answer", pid=single.zygote.pid, seconds=seconds)
+            self._tell_silence(single.zygote, seconds)
             single.zygote.process.kill()  # the end of its channel starts the next one
 
     def _on_ready(self, single: _Single) -> None:
@@ -408,20 +420,18 @@ class FreshZygotes(_ZygoteOwner):
         """Handle a zygote's end. A keeper that it has made lives on; an ordered one isn't made."""
         single.quiet()
         self._there.discard(single)
-        single.zygote.process.wait()
         worker = single.worker
         if self._stopped or (worker is not None and worker.keeper.pid >= 0):
+            single.zygote.process.wait()
             return
-        if single.words:
-            self._engine.blame("", single.words.strip())
-        self._log.warning("zygote is gone", lost=self._lost + 1)
+        self._lost += 1
+        why = self._tell_end(single.zygote, single.words)
         if worker is not None:
             worker.retire("the zygote is gone")
-        self._fail("the zygote ends as soon as it starts")
+        self._fail(why)
 
     def _fail(self, why: str) -> None:
-        """Start another zygote in place of one that has failed, at once or after a pause."""
-        self._lost += 1
+        """Start another zygote in place of one that has failed, at once or after a pause; `_lost` has counted it."""
         if self._lost > 1:
             self._engine.blame("", why)
             if not self._rests:

@@ -19,7 +19,8 @@ from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
 from leeward.daemon.run.branches import KernelBranch
-from leeward.daemon.run.lease import Lease
+from leeward.daemon.run.execution import Execution
+from leeward.daemon.run.lease import Lease, Turn
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
@@ -84,6 +85,11 @@ class KernelRequest:
         self._kernel, self.job = kernel, job
         self._done: Done | None = done
         self.begins: Callable[[], None] | None = None  # for a branch: called when its turn comes
+
+    @property
+    def execution(self) -> Execution | None:
+        """The run of the job; None while it waits for its turn."""
+        return self._kernel.turn_of(self)
 
     def answer(self, report: Report) -> None:
         done, self._done = self._done, None
@@ -283,6 +289,9 @@ class LiveKernel:
             self._waiting.remove(request)
         elif request is self._running and self._lease is not None:
             self._lease.end("a request of it was taken back")
+
+    def turn_of(self, request: KernelRequest) -> Turn | None:
+        return self._lease.turn if self._running is request and self._lease is not None else None
 
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running request. Returns whether there is one."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from leeward.base.dataclass import replace
 from leeward.daemon.loop.barrier import in_any_case, nothing
 from leeward.daemon.loop.reactor import JobStart, Ran, Reactor
+from leeward.daemon.run.execution import Execution
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.sandboxes.file_process import LiveFiles
@@ -32,6 +33,7 @@ from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
+    from leeward.daemon.run.beside import Interpreter
     from leeward.daemon.run.launch import Exit
     from leeward.daemon.run.lease import Lease
     from leeward.daemon.run.live_process import LiveProcess
@@ -366,8 +368,14 @@ class FreshJob:
     def __init__(self, done: Callable[[Report], None], among: set[FreshJob]) -> None:
         self._done: Callable[[Report], None] | None = done
         self._among = among
-        self.process: KernelProcess | None = None
+        self.process: Interpreter | None = None
         among.add(self)
+
+    @property
+    def execution(self) -> Execution | None:
+        """The run of the job; None while its interpreter starts."""
+        tenant = None if self.process is None else self.process.tenant
+        return tenant if isinstance(tenant, Execution) else None
 
     def answer(self, report: Report) -> None:
         self._among.discard(self)

@@ -42,6 +42,9 @@ from leeward.wire import sandbox_requests as wire
 from leeward.wire.answers import encode_ok
 
 if TYPE_CHECKING:
+    from leeward.daemon.run.execution import Execution
+    from leeward.daemon.sandboxes.kernel import KernelRequest
+    from leeward.daemon.sandboxes.sandbox import FreshJob
     from leeward.daemon.serving.flight import Flight
 
 #: Seconds after which a request that ends a sandbox is answered even if processes are left: before clients give up.
@@ -64,12 +67,21 @@ def check_limits(limits: Mapping[str, Any], of: str = "sandbox", what: str = "pr
 
 
 class SandboxCall:
-    """A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered."""
+    """
+    A request that waits for a sandbox, as a ticket: the sandbox isn't idle until the request is answered. *job* is that
+    of a request that runs code, once it is taken.
+    """
+
+    job: KernelRequest | FreshJob | None = None
 
     def __init__(self, desk: LiveSandboxes, entry: SandboxEntry, taken_back: Callable[[], object]) -> None:
         self._desk, self._entry, self.taken_back = desk, entry, taken_back
         self.over = False
         desk.busy(entry)
+
+    @property
+    def execution(self) -> Execution | None:
+        return None if self.job is None else self.job.execution
 
     def end(self) -> bool:
         """Mark the request as answered. Returns False if it was answered already."""

@@ -18,7 +18,6 @@ from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import nothing
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
-from leeward.daemon.pool.sessions import Cancellable
 from leeward.daemon.run.report import Report
 from leeward.daemon.run.verdict import Stop
 from leeward.daemon.sandboxes.kernel import KernelStage
@@ -130,7 +129,8 @@ class KernelSeats:
             self.offer(start.session)
 
         job = Job(code=start.code, name=NAME, limits=sandbox.facts.limits, display=True)
-        call.taken_back = partial(sandbox.job_started(seat.kernel, job, over, start).cancel)
+        call.job = sandbox.job_started(seat.kernel, job, over, start)
+        call.taken_back = call.job.cancel
         return call
 
     def ran(self, ran: Ran) -> None:
@@ -322,13 +322,12 @@ class Sandboxes:
 
         owner.wait(request.id, call)
         try:
-            ticket: Cancellable = (sandbox.run_in(request.kernel, job, over) if request.kernel
-                                   else sandbox.execute(job, over))
+            call.job = sandbox.run_in(request.kernel, job, over) if request.kernel else sandbox.execute(job, over)
         except Exception:
             call.end()
             owner.drop(request.id)
             raise
-        call.taken_back = ticket.cancel
+        call.taken_back = call.job.cancel
 
     def open_kernel(self, request: wire.KernelOpen, entry: SandboxEntry) -> Mapping[str, Any]:
         return self._opened_kernel(request, entry.sandbox.sandbox, entry.sandbox.sandbox.open_kernel())

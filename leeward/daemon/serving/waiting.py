@@ -20,6 +20,7 @@ from leeward.base.protocols import Protocol
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.run.output import Output
+from leeward.daemon.serving.sandbox_calls import SandboxCall
 from leeward.errors import BadRequest
 from leeward.spec.job import Functions
 from leeward.wire.requests import FunctionAnswer, FunctionTake, OutputTake
@@ -194,7 +195,7 @@ class LiveOutput:
         if target not in self._owner.tickets:
             return _output(over=True)
         ticket = self._owner.tickets[target]
-        execution = ticket.execution if isinstance(ticket, Ticket) else None
+        execution = ticket.execution if isinstance(ticket, (Ticket, SandboxCall)) else None
         if execution is None or execution.over:
             return _output()
         waiting = _WaitingTake(request, execution.output, self._forget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ class Zygote:
     One zygote process, which this object owns, and which is ready some time after it was given the workers' plan.
     *said* is called with output of the zygote or a keeper on stderr, *made* with a message and the keeper's pidfd,
     which the callee owns, *gone* once. *snapshot* says whether its memory is a file's, so that clones don't copy its
-    page tables: "taken", "off", or "none: " and the reason; PENDING until it is ready.
+    page tables: "taken", "off", or "none: " and the reason; PENDING until it is ready. *importing* is the module of
+    `preload` that it imports at the moment, or "".
     """
 
     costs = "zygote"
@@ -49,7 +51,8 @@ class Zygote:
         self._ready, self._made, self._failed, self._said, self._gone = ready, made, failed, said, gone
         self._heard = 0
         self.snapshot = PENDING
-        self.process, self._channel = hatched.process, hatched.channel
+        self.importing = ""
+        self.process, self._channel, self._preload = hatched.process, hatched.channel, hatched.preload
         self._channel.socket.setblocking(False)
         reactor.watch(self._channel.fileno(), READ, self._on_message)
         assert self.process.stdout is not None
@@ -89,6 +92,8 @@ class Zygote:
             self._made(message, fds[0])
         elif isinstance(message, control.Failed):
             self._failed(message)
+        elif isinstance(message, control.Importing):
+            self.importing = dict(enumerate(self._preload)).get(message.number, "")
         elif isinstance(message, control.Ready):
             self.snapshot = message.report.get("snapshot", PENDING)[:_MOST_OF_SNAPSHOT]
             self._hear_out()  # output until now is that of imported modules, and no failure
@@ -141,6 +146,12 @@ class Zygote:
         if self._channel.fileno() >= 0:
             self._reactor.forget(self._channel.fileno())
             self._channel.close()
+
+    def death(self) -> str:
+        """Reap a zygote that has ended. Returns how it did, if that was while it imported a module of `preload`; or ""."""
+        status = self.process.wait()
+        how = f"ends with status {status}" if status >= 0 else f"is killed by signal {-status} ({signal.strsignal(-status)})"
+        return self.importing and f"preload: module {self.importing}: the zygote {how} while it imports it"
 
     def take_office(self, *, failed: Callable[[control.Failed], None], gone: Callable[[], None]) -> None:
         """Replace the callbacks for failures and for its end."""
@@ -303,8 +314,7 @@ class Succession:
         if successor is None:
             raise Bug("a zygote has gone that wasn't to take over")
         self._forget_successor()
-        successor.process.wait()
-        self._fail("it ended before it took over")
+        self._fail(successor.death() or "it ended before it took over")
 
     def _fail(self, why: str) -> None:
         if self._closed:

@@ -132,9 +132,10 @@ def modules(backing: Sequence[str] = ()) -> tuple[Bind, ...]:
 class StartedZygote:
     """A zygote that was started and warms up by its plan, and our end of its channel; LeewardError, OSError."""
 
-    __slots__ = ("channel", "process")
+    __slots__ = ("channel", "preload", "process")
 
     def __init__(self, plan: ZygotePlan) -> None:
+        self.preload = plan.preload
         self.channel, there = Channel.pair()
         self.process: BackstageProcess
         try:

@@ -1,16 +1,13 @@
-"""One line about each limit that was reached."""
+"""One line about each limit that was reached, and about a missing package."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from kit.features import ROOT
-from leeward.base.hints import LIMITS, hint
-from leeward.spec.outcome import Limit, Outcome, Result
-
-C = (ROOT / "leeward" / "clients" / "c" / "command" / "exec_job.c").read_text()
+from leeward.base.hints import LIMITS, MISSING, hint
+from leeward.client.model_text import text_of
+from leeward.spec.outcome import JobError, Limit, Outcome, Result
+from leeward.wire.answers import result_fields
 
 
 def test_every_limit_has_one() -> None:
@@ -26,8 +23,30 @@ def test_a_result_has_that_of_its_limit(limit: Limit | None) -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("limit", Limit)
-def test_the_program_in_c_has_the_same(limit: Limit) -> None:
-    block = re.split(r",\n(?:\t\[|};)", C.split(f"[LEEWARD_LIMIT_{limit.name}] = ")[1])[0]
+def lacking(message: str, kind: str = "ModuleNotFoundError") -> Result:
+    return Result(b"", b"", 1, Outcome.RAISED, error=JobError(kind, message, ""))
 
-    assert hint(limit) == "".join(re.findall(r'"([^"\n]*)"', block))
+
+@pytest.mark.parametrize("name", ["numpy", "google.cloud", "größe"])
+def test_a_missing_package(name: str) -> None:
+    result = lacking(f"No module named '{name}'")
+
+    assert MISSING == result.hint == result_fields(result)["hint"]
+    assert f"[{MISSING}]\n[Exit code: 1]" in text_of(result)
+    assert name not in result.hint
+
+
+@pytest.mark.parametrize(("kind", "message"), [
+    ("ModuleNotFoundError", "No module named 'tkinter'"), ("ModuleNotFoundError", "No module named 'xml.none'"),
+    ("ModuleNotFoundError", "No module named 'mine.part'; 'mine' is not a package"),
+    ("ModuleNotFoundError", "No module named 'numpy'\x1b[2J'"), ("ModuleNotFoundError", "No module named ''"),
+    ("ModuleNotFoundError", "No module named '"), ("ModuleNotFoundError", ""), ("ImportError", "No module named 'numpy'")])
+def test_what_no_package_would_mend_has_none(kind: str, message: str) -> None:
+    result = lacking(message, kind)
+
+    assert "" == result.hint
+    assert "hint" not in result_fields(result)
+
+
+def test_a_limit_comes_first() -> None:
+    assert hint("time") == hint("time", ("ModuleNotFoundError", "No module named 'numpy'"))

@@ -115,6 +115,7 @@ def test_json_is_the_whole_result(path: Path) -> None:
         "stdout": "out\ufffd", "stderr": "err", "exit_code": 1, "outcome": "raised", "limit": "files", "duration": 0.5,
         "cpu_time": 0.25, "memory_peak": 1 << 20, "denied": {"mount": 2}, "truncated": True, "degraded": ["landlock"],
         "error": {"type": "ValueError", "message": "no", "traceback": "Traceback"}, "left_out": [],
+        "hint": result.hint,
     } == json.loads(done.stdout)
     assert 1 == done.stdout.count(b"\n")
 

@@ -40,6 +40,7 @@ C_OWN = {"size": "the struct's version", "deadline": "`retry` and deadline of th
 C_NAMES = {"arguments": "args", "environment": "env", "stdin_data": "stdin"}
 #: What Python's clients alone can ask for.
 PYTHONS_OWN = {**dict.fromkeys(("functions", "call_timeout", "stop_clock"), "libleeward serves no calls"),
+               **dict.fromkeys(options.ArrivalOptions.__annotations__, "libleeward calls nothing while a job runs"),
                "allow_network": "is a policy, too",
                "policy": "of egress",
                "egress": "a policy of the operator's, for Python's clients and `leeward exec` by them",
@@ -107,11 +108,12 @@ def test_the_clients_options_are_the_requests_fields() -> None:
     request = {each.name for each in fields(Execute)}  # type: ignore[arg-type]  # see dataclass.py
     asked = {LIMITS.get(name, name) for name in options.Options.__annotations__}
 
-    # Of functions; a policy, in the field egress; and an environment of that name.
-    one_field = {"call_timeout", "stop_clock", "allow_network", "packages"}
+    # Of functions; a policy, in the field egress; an environment of that name; and what isn't sent.
+    one_field = {"call_timeout", "stop_clock", "allow_network", "packages", *options.ArrivalOptions.__annotations__}
     assert one_field <= asked
     assert asked - one_field == (request - {"id", "session", "code", "limits"}) | {*ADJUSTABLE, OVERFLOW}
-    assert keywords(options.execute_fields) == set(options.Options.__annotations__) - {"packages"}
+    ours = {"packages", *options.ArrivalOptions.__annotations__}
+    assert keywords(options.execute_fields) == set(options.Options.__annotations__) - ours
 
 
 def test_a_sessions_options_are_those_of_its_requests() -> None:

@@ -27,7 +27,7 @@ import leeward
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
 from leeward.client import aio_calls, aio_connection, connecting, link
 from leeward.client import calls as client_calls
-from leeward.client.options import Options, execute_fields
+from leeward.client.options import ArrivalOptions, Options, execute_fields
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import SEALS, seal
 from leeward.errors import (
@@ -128,8 +128,9 @@ def test_an_unknown_option_is_an_error(calls: Call, path: Path) -> None:
     with pytest.raises(TypeError, match="'tiemout'"):
         calls(str(path), execute("1", tiemout=3))
 
-    # The packages of a job become the name of its environment.
-    assert {*Options.__annotations__, "code"} - {"packages"} == set(inspect.signature(execute_fields).parameters)
+    # The packages of a job become the name of its environment; what is called as output arrives isn't sent.
+    own = {"packages", *ArrivalOptions.__annotations__}
+    assert {*Options.__annotations__, "code"} - own == set(inspect.signature(execute_fields).parameters)
 
 
 def test_a_failing_job_is_a_result(calls: Call, path: Path) -> None:

@@ -244,7 +244,8 @@ def test_a_value_shown_before_an_error_is_kept() -> None:
     ("!ls", "subprocess"), ("  !ls -l", "subprocess"), ("files = !ls", "subprocess"), ("%pip install x", "packages="),
     ("!pip install x", "packages="), ("%timeit 1", "magics"), ("x = %who", "magics"), ("x = = 1", None),
 ])
-def test_a_line_of_ipythons_gets_a_hint(line: str, hint: str | None) -> None:
+def test_a_line_of_ipythons_gets_a_hint(line: str, hint: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "_has_network", lambda: False)
     with pytest.raises(SyntaxError) as caught:
         shown(f"x = 1\n{line}\n")
 
@@ -286,9 +287,22 @@ def test_the_magic_of_matplotlib_does_nothing(line: str) -> None:
     assert "1" == shown(f"{line}\nimport inspect\ninspect.currentframe().f_lineno - 2").value
 
 
+@pytest.mark.parametrize(("source", "words"), [
+    ("%pip install a", ["install a"]), ("!pip3 install 'a b'  -q", ["install 'a b'  -q"]), ("  %pip list", ["list"]),
+    ("%pip install a\n! pip install \"b\" \\\n%matplotlib inline", ["install a", 'install "b" \\'])])
+def test_lines_for_pip_where_there_is_a_network(source: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(showing, "_has_network", lambda: True)
+    monkeypatch.setattr(showing, "_pip", told.append)
+
+    assert "7" == shown(f"if True:\n  x = 3\n{source}\nx + 4" if "  %" in source else f"x = 3\n{source}\nx + 4").value
+    assert words == told
+
+
 def test_other_magics_have_their_hint() -> None:
     with pytest.raises(SyntaxError) as raised:
         shown("%matplotlib inline\n%timeit 1")
 
     assert 2 == raised.value.lineno
-    assert ["a line with % is IPython's, not Python: of the magics only %matplotlib is taken"] == raised.value.__notes__
+    [note] = raised.value.__notes__
+    assert "a line with % is IPython's, not Python: of the magics only %matplotlib and %pip are taken" == note

@@ -19,6 +19,7 @@ MESSAGES: tuple[control.Message, ...] = (
     control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True),
     control.Start(1 << 60, control.Kind.INTERPRETER, True, True, 4, hurried=True),
     control.Locked(), control.Locked(5), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
+    control.Importing(3),
 )
 
 

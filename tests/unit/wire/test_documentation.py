@@ -19,7 +19,7 @@ from leeward.daemon.serving import connection, inbox
 from leeward.errors import BY_KIND
 from leeward.inside import file_content
 from leeward.spec.limits import ADJUSTABLE, OVERFLOW
-from leeward.spec.outcome import LeftOut, LeftOutReason, Outcome, Result
+from leeward.spec.outcome import LeftOut, LeftOutReason, Limit, Outcome, Result
 from leeward.wire import (
     answers,
     bundles,
@@ -67,7 +67,7 @@ def test_every_operation_and_answer(page: str) -> None:
         assert f"`{reason}`" in section(page, "sandbox_open")
     assert set(OPERATIONS["arena"].answers) == rows(section(page, "arena"))
 
-    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x", stdout_omitted=1,
+    result = Result(b"", b"", 0, Outcome.FINISHED, files={"a": b""}, label="x", stdout_omitted=1, limit=Limit.OUTPUT,
                     left_out=(LeftOut("", LeftOutReason.MORE),), results=({"text/plain": "1"},), value="1")
     sent = decode(answers.encode_result(1, result, arenas=(1,))[HEADER:])
     assert set(sent["ok"]) == rows(answer) == {name.removesuffix("?") for name in answers.RESULT}

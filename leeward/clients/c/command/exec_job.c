@@ -163,22 +163,6 @@ static bool end_text(char *to, size_t room, const leeward_result *result)
 	}
 }
 
-/* What a limit that was reached means, and how to allow more; leeward/base/hints.py has the same. */
-static const char *const HINTS[] = {
-	[LEEWARD_LIMIT_TIME] = "limit time: its time was up; to allow more: --timeout SECONDS, timeout= in Python",
-	[LEEWARD_LIMIT_MEMORY] = "limit memory: its processes and files have reached the memory limit; to allow more: --memory SIZE, "
-				 "memory= in Python",
-	[LEEWARD_LIMIT_OUTPUT] = "limit output: it wrote more to stdout and stderr than its limit allows; to allow more: --output "
-				 "SIZE, output= in Python",
-	[LEEWARD_LIMIT_PROCESSES] = "limit processes: it had as many processes and threads as its limit allows, and was refused "
-				    "another one; to allow more: --processes NUMBER, processes= in Python",
-	[LEEWARD_LIMIT_FILES] = "limit files: its writable folders were full; to allow more: --files SIZE and --memory, files= "
-				"of Sandbox in Python; for jobs [limits] of the configuration",
-	[LEEWARD_LIMIT_DESCRIPTORS] = "limit descriptors: a process had as many open descriptors as its limit allows; to allow more: "
-				      "--descriptors NUMBER, descriptors= in Python",
-	[LEEWARD_LIMIT_CPU] = "limit cpu: it has used its processor time; to allow more: cpu_time= in Python",
-};
-
 /* Write output of the job to *fd*; control characters are escaped if that is a terminal. Returns 0 or -errno. */
 static int show_stream(int fd, const unsigned char *data, size_t length, bool raw)
 {
@@ -275,8 +259,8 @@ int lw_job_show(const leeward_result *result, const struct lw_line *line, const 
 		lw_put(&text, "", 1);
 		lw_complain(text.no_memory ? end : (const char *)text.data);
 	}
-	if (HINTS[result->limit]) /* the library has checked it */
-		lw_complain(HINTS[result->limit]);
+	if (result->hint)
+		lw_complain(result->hint);
 	if (result->exit_code && asked_for_network(result))
 		lw_complain("the job asked for the network, and there is none in the sandbox; give it what it needs as files"
 			    " or standard input (`leeward explain network`)");

@@ -78,9 +78,10 @@ class Calls {
   /**
    * What `read(reply, connection)` makes of the answer to a request.
    *
-   * `deadline`: seconds for the call as a whole; `signal`: an AbortSignal, which takes the request back.
+   * `deadline`: seconds for the call as a whole; `signal`: an AbortSignal, which takes the request back; `arrivals`: passes
+   * on what arrives of the job.
    */
-  async call(op, fields, { deadline = null, signal = undefined, idempotent = false, read = ({ ok }) => checked(op, ok) } = {}) {
+  async call(op, fields, { deadline = null, signal = undefined, idempotent = false, read = ({ ok }) => checked(op, ok), arrivals = undefined } = {}) {
     if (deadline !== null && !(deadline >= 0)) throw new RequestRejected(`deadline is seconds, not ${deadline}`);
     const until = deadline === null ? null : now() + deadline;
     const attempts = new Retry({ ...this.options, idempotent }, until);
@@ -88,7 +89,7 @@ class Calls {
     while (true) {
       let error;
       try {
-        return await this.attempt(op, fields, until, signal, read);
+        return await this.attempt(op, fields, until, signal, read, arrivals);
       } catch (wrong) {
         if (!(wrong instanceof DaemonError)) throw wrong;
         // If no new connection can be made the earlier error says more.
@@ -102,15 +103,17 @@ class Calls {
     }
   }
 
-  async attempt(op, fields, until, signal, read) {
+  async attempt(op, fields, until, signal, read, arrivals) {
     aborted(signal);
     const connection = await this.room(until, signal);
     try {
       aborted(signal);
       const answer = connection.send(op, fields);
+      if (arrivals && answer.number) arrivals.begin(connection, answer.number);
       return await this.within(answer.then((reply) => read(reply, connection)), until, signal,
         () => { if (answer.number) connection.abandon(answer.number); });
     } finally {
+      if (arrivals) arrivals.end();
       this.leave(connection);
     }
   }

@@ -1,5 +1,6 @@
 'use strict';
 
+const { arriving, ARRIVALS } = require('./arrivals.js');
 const { Calls } = require('./calls.js');
 const { resultOf } = require('./results.js');
 const host = require('./host.js');
@@ -17,8 +18,12 @@ class Client {
 
   /** Run Python code, or with `{module}` a module, and come back with its Result. */
   async execute(code, options = {}) {
-    known('execute', options, [...EXECUTE, 'packages', ...CALL]);
-    const call = (fields) => this.calls.call('execute', fields, { ...callOptions(options), read: resultOf });
+    known('execute', options, [...EXECUTE, 'packages', ...CALL, ...ARRIVALS]);
+    return arriving(options, (arrivals) => this.send(code, options, arrivals));
+  }
+
+  async send(code, options, arrivals) {
+    const call = (fields) => this.calls.call('execute', fields, { ...callOptions(options), read: resultOf, arrivals });
     const fields = executeFields(code, options);
     const packages = texts(options.packages || [], 'packages');
     if (!packages.length) return call(fields);

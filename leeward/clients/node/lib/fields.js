@@ -59,6 +59,8 @@ function limits({ memory, processes, descriptors, timeout, output, overflow }, m
   return Object.keys(given).length ? { limits: given } : {};
 }
 
+/** What leeward itself calls with each thing that the code shows; docs/wire.md#function_take. */
+const SHOWN = '_leeward_shown';
 const TURN = ['args', 'env', 'files', 'collect', 'display', 'timeout', 'output', 'overflow', 'name', 'label'];
 const EXECUTE = [...TURN, 'module', 'stdin', 'memory', 'processes', 'descriptors', 'profile', 'environment', 'egress'];
 
@@ -78,6 +80,7 @@ function executeFields(code, options) {
   }
   if (stdin !== undefined) fields.stdin = bytes(stdin, 'stdin');
   if (display) fields.display = true;
+  if (display && options.onResult) fields.functions = { names: [SHOWN] };
   if (profile) fields.profile = profile;
   if (environment) fields.environment = environment;
   if (egress) fields.egress = egress;

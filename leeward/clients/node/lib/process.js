@@ -6,6 +6,7 @@
 
 const { StringDecoder } = require('node:string_decoder');
 
+const { arriving, ARRIVALS } = require('./arrivals.js');
 const { now } = require('./calls.js');
 const { BadReply, BrokenPipeError, DaemonError, ProcessOver } = require('./errors.js');
 const { resultOf, endedOf } = require('./results.js');
@@ -170,9 +171,9 @@ class Kernel {
   /** Run code, which sees what earlier code left; `value` and `results` are there unless `display` is false. */
   async execute(code, options = {}) {
     const { signal, ...job } = options;
-    known('execute', job, TURN);
+    known('execute', job, [...TURN, ...ARRIVALS]);
     const fields = executeFields(code, { display: true, ...job });
-    return this.sandbox.ask('sandbox_execute', { kernel: this.number, ...fields }, { signal, read: resultOf });
+    return arriving(job, (arrivals) => this.sandbox.ask('sandbox_execute', { kernel: this.number, ...fields }, { signal, read: resultOf, arrivals }));
   }
 
   /** Raise KeyboardInterrupt in what runs; was there anything? */

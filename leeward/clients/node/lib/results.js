@@ -110,7 +110,7 @@ function parse(ok, arenas) {
   if (typeof ok.truncated !== 'boolean') fail('truncated is neither true nor false');
   if (error !== null && !(isMap(error) && ['type', 'message', 'traceback'].every((name) => isText(error[name])))) fail('error is no map');
   if (!(value === null || (isText(value) && value.length <= MAX_PLAIN))) fail('value is no short text');
-  if (ok.label !== undefined && !isText(ok.label)) fail('label is no text');
+  for (const name of ['label', 'hint']) if (ok[name] !== undefined && !isText(ok[name])) fail(`${name} is no text`);
   const [stdoutOmitted, stderrOmitted] = omitted(ok.omitted === undefined ? [0, 0] : ok.omitted);
   const places = Object.create(null);
   for (const [name, one] of Object.entries(files)) places[name] = piece(one, arenas, 'a file');
@@ -133,6 +133,7 @@ function parse(ok, arenas) {
     leftOut: leftOut(ok.left_out === undefined ? [] : ok.left_out),
     results: shown(ok.results === undefined ? [] : ok.results),
     value,
+    hint: ok.hint === undefined ? '' : ok.hint,
     label: ok.label === undefined ? '' : ok.label,
     job: ok.label === undefined ? 0 : whole(ok, 'job'),
   };
@@ -173,4 +174,4 @@ function endedOf(ok, stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)) {
   return ok.over ? new Result(checked(parse, { ...ok, stdout, stderr }, [])) : null;
 }
 
-module.exports = { Result, resultOf, endedOf, parse, isPlainName };
+module.exports = { Result, resultOf, endedOf, parse, shown, isPlainName, MAX_RESULTS };

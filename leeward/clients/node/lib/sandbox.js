@@ -1,5 +1,6 @@
 'use strict';
 
+const { arriving, ARRIVALS } = require('./arrivals.js');
 const { Calls } = require('./calls.js');
 const { BadReply, DaemonError, RequestRejected, SandboxOver } = require('./errors.js');
 const { egressOf, fetchArguments, fetchFields, fetchedOf } = require('./fetching.js');
@@ -198,8 +199,8 @@ class Sandbox {
   /** Run Python code in a fresh interpreter with the sandbox's files. */
   async execute(code, options = {}) {
     const { signal, ...job } = options;
-    known('execute', job, [...TURN, 'stdin']);
-    return this.ask('sandbox_execute', executeFields(code, job), { signal, read: resultOf });
+    known('execute', job, [...TURN, 'stdin', ...ARRIVALS]);
+    return arriving(job, (arrivals) => this.ask('sandbox_execute', executeFields(code, job), { signal, read: resultOf, arrivals }));
   }
 
   /** Start a Python that keeps its state. */

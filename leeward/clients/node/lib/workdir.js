@@ -308,7 +308,7 @@ function isUrl(url) {
 /** A heap that is full isn't an abort. */
 function told(got) {
   if (got.exitCode !== ABORTED || !got.stderr.includes(HEAP_FULL)) return got;
-  return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory' });
+  return new Result({ ...got, outcome: 'out_of_memory', exitCode: OUT_OF_MEMORY, limit: 'memory', hint: 'limit memory: the heap was full; to allow more: memory' });
 }
 
 /** MiB of V8's heap in a sandbox with so many bytes: V8 is to give up before the kernel has no page left. */

@@ -34,6 +34,13 @@ test('a module', async () => {
   assert.match((await client.execute(undefined, { module: 'this' })).stdoutText, /Zen of Python/);
 });
 
+test('output arrives in pieces while the job runs', async () => {
+  const pieces = [];
+  const got = await client.execute('import time\nfor n in range(4): print(n); time.sleep(0.1)', { onStdout: (data) => pieces.push(data) });
+  assert.equal(Buffer.concat(pieces).toString(), '0\n1\n2\n3\n');
+  assert.ok(got.ok && pieces.length > 1, String(pieces.length));
+});
+
 test('limits', async () => {
   const [slow, hungry, loud] = await Promise.all([
     client.execute('while True: pass', { timeout: 0.2 }), client.execute('x = bytearray(300 << 20)', { memory: '64M' }), client.execute('while True: print("x" * 1000)', { output: 10000 }),
@@ -41,6 +48,8 @@ test('limits', async () => {
   assert.deepEqual([slow.outcome, slow.limit, slow.exitCode], ['timed_out', 'time', 124]);
   assert.ok(hungry.outcome === 'out_of_memory' || hungry.error.type === 'MemoryError', hungry.outcome);
   assert.deepEqual([loud.outcome, loud.truncated], ['output_limit', true]);
+  assert.match(loud.hint, /^limit output: /);
+  assert.match((await client.execute('import a_package_of_nobodys')).hint, /^a module is missing; .*packages=/);
 });
 
 test('output and files that are too large for a reply', async () => {

@@ -230,6 +230,32 @@ test('a terminal', async (t) => {
   assert.equal((await terminal.result()).exitCode, 7);
 });
 
+test('output of code arrives while it runs, and what it shows', async (t) => {
+  const box = open(t, { timeout: 60 });
+  const kernel = await box.kernel();
+  for (const [execute, go] of [[kernel.execute.bind(kernel), 'one'], [box.execute.bind(box), 'two']]) {
+    const code = `import os, sys, time\nprint("first")\nprint("of stderr", file=sys.stderr)\ndisplay(7)\nwhile not os.path.exists("${go}"): time.sleep(0.01)\nprint("second")\n8`;
+    const heard = { out: '', err: '', shown: [] };
+    const both = async () => { if (heard.out && heard.err && heard.shown.length) await box.files.write(go, ''); };
+    const got = await execute(code, {
+      display: true, onStdout: (data) => { heard.out += data; return both(); }, onStderr: (data) => { heard.err += data; return both(); }, onResult: (one) => { heard.shown.push(one['text/plain']); return both(); },
+    });
+    assert.deepEqual(heard, { out: got.stdoutText, err: got.stderrText, shown: ['7', '8'] });
+    assert.equal(got.stdoutText, 'first\nsecond\n');
+  }
+});
+
+test('an error of a function comes at the end, and the state stays', async (t) => {
+  const box = open(t);
+  const kernel = await box.kernel();
+  let called = 0;
+  const fails = kernel.execute('x = 6\nprint(1)\nimport time; time.sleep(0.2)\nprint(2)\nx = 7', { onStdout: () => { called += 1; throw new Error('mine'); } });
+  await assert.rejects(fails, /mine/);
+  assert.equal((await kernel.execute('x')).value, '7');
+  assert.equal(called, 1);
+  await assert.rejects(kernel.execute('1', { onResult: 7 }), /onResult is a function, not number/);
+});
+
 test('a kernel keeps its state and shows what it has', async (t) => {
   const box = open(t);
   const kernel = await box.kernel();

@@ -74,6 +74,25 @@ def test_a_keeper_whose_pidfd_found_no_room_is_lost_and_its_zygote_is_not() -> N
     assert [control.Failed(3, "", "no descriptor was left for its keeper's pidfd")] == told
 
 
+@pytest.mark.parametrize(("numbers", "code", "how"), [
+    ([0, 1], "import os; os._exit(3)", "preload: module b: the zygote ends with status 3 while it imports it"),
+    ([0], "import os; os.abort()", "preload: module a: the zygote is killed by signal 6 (Aborted) while it imports it"),
+    ([0, 1, 2], "import os; os.abort()", ""), ([-1], "", ""), ([], "", "")])
+def test_the_module_that_ended_it_is_named(numbers: list[int], code: str, how: str) -> None:
+    """By its place among those that it was told to import, and by nothing else that it says."""
+    here, there = Channel.pair()
+    zygote = object.__new__(Zygote)
+    zygote._channel, zygote._preload, zygote.importing = here, ("a", "b"), ""
+    for number in numbers:
+        there.send(control.Importing(number))
+        zygote._on_message(0)
+    zygote.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
+    here.close()
+    there.close()
+
+    assert how == zygote.death()
+
+
 @pytest.mark.parametrize(("report", "snapshot"), [
     ({"snapshot": "taken"}, "taken"), ({}, "pending"), ({"snapshot": "none: " + 300 * "x"}, "none: " + 194 * "x")])
 def test_what_it_says_of_its_snapshot_is_known_when_it_is_ready(report: dict[str, str], snapshot: str) -> None:
