@@ -13,6 +13,15 @@ from leeward.errors import Bug, KernelRefusal
 OTHER_NR = int(lib.LW_OTHER_NR)
 
 
+#: inotify's descriptors that a sandbox may have, and its watches.
+INSTANCES, WATCHES = int(lib.LW_WATCH_INSTANCES), int(lib.LW_WATCH_WATCHES)
+
+
+def can_bound_watches(path: str) -> bool:
+    """Whether a process can write to *path*, a file of /proc/sys/user, in a new user namespace. Makes one, for a moment."""
+    return bool(lib.lw_can_bound_watches(path.encode()))
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     job: int
@@ -82,6 +91,15 @@ class Thread:
     def set_watches(self, most: int) -> None:
         """Grant *most* watches of epoll to all jobs of `grant` together. Each may have as many as it leaves to the others."""
         lib.lw_supervisor_set_watches(self.handle, most)
+
+    def set_watchers(self, most: int, queue: int) -> None:
+        """
+        Let *most* sandboxes at once have inotify, each descriptor charged with *queue* bytes if `grant` bounds memory.
+        Call it once, before `add`.
+        """
+        failed = lib.lw_supervisor_set_watchers(self.handle, most, queue)
+        if failed:
+            raise KernelRefusal("pthread_create", "the supervisor's watches", -failed)
 
     def share(self, slot: int, of: int) -> None:
         """Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit."""

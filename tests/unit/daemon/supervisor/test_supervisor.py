@@ -44,6 +44,9 @@ class FakeThread:
     def set_watches(self, most: int) -> None:
         self.watches = most
 
+    def set_watchers(self, most: int, queue: int) -> None:
+        self.watchers = most
+
     def share(self, slot: int, of: int) -> None:
         self.granted[slot] = self.granted[of]
 
