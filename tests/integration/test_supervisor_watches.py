@@ -132,7 +132,7 @@ def test_as_many_sandboxes_watch_as_may(supervisor: Supervisor) -> None:
 
         def made(one: confined.Confined) -> bool:
             one.go()
-            got = one.told()
+            got = int(one.told())
             assert got >= 0 or -errno.EMFILE == got
             return got >= 0
 
