@@ -41,7 +41,7 @@ NOBODY = Watchers()
 def watchers(parts: int = 1) -> Watchers:
     """
     What this host has for the sandboxes of one of *parts* processes of a daemon. None may watch where a keeper couldn't
-    bound it, as in most containers.
+    bound it.
     """
     if not supervisor.can_bound_watches(f"{_FOLDER}/max_inotify_watches"):
         return NOBODY

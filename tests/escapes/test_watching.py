@@ -19,6 +19,7 @@ import leeward
 from kit.attack import PRELUDE, within, without
 from kit.box import Box, begins_with, control
 from kit.live_daemon import LiveDaemon, first_line
+from leeward._native import supervisor
 from leeward._native.supervisor import INSTANCES, WATCHES
 from leeward.client.mounts import Mount
 from leeward.isolation import watching
@@ -235,3 +236,20 @@ def test_c462_what_one_takes_is_left_to_others(daemon: LiveDaemon) -> None:
         assert INSTANCES == first_line(holder).count(b"true")
         assert INSTANCES == other.run(["python3", "-c", takes]).stdout.count(b"true")
         assert [True, True] == without(WATCH + "tell([init() >= 0, init() >= 0])")
+
+
+def test_c462_nobody_watches_where_no_sandbox_can_be_bounded(monkeypatch: pytest.MonkeyPatch, box: Box) -> None:
+    """Both calls are refused and counted, and the variables by which programs poll are set; where it can be, they aren't."""
+    tells = "tell([call('inotify_init1', 0), 'CHOKIDAR_USEPOLLING' in os.environ])"
+    with control():
+        assert ["", False] == within(box, tells)
+
+    monkeypatch.setattr(supervisor, "can_bound_watches", lambda path: False)
+    watching.watchers.cache_clear()
+    try:
+        with Box() as unbounded:
+            got = unbounded.run(PRELUDE + tells)
+    finally:
+        watching.watchers.cache_clear()
+    assert b'["EACCES", true]\n' == got.stdout
+    assert {"inotify_init1": 1} == got.denied
