@@ -349,12 +349,10 @@ void lw_supervisor_stop(struct lw_supervisor *supervisor)
 	pthread_mutex_lock(&supervisor->mutex);
 	supervisor->stopping = true;
 	pthread_mutex_unlock(&supervisor->mutex);
-	pthread_cond_signal(&supervisor->asks);
 	lw_poke(supervisor->wake);
 	pthread_join(supervisor->thread, NULL);
-	if (supervisor->most_watchers)
-		pthread_join(supervisor->watcher, NULL);
-	release(supervisor);
+	if (lw_stop_watcher(supervisor))
+		release(supervisor);
 }
 
 /* An eventfd, readable when lw_supervisor_drain has something. The supervisor keeps and closes it. */

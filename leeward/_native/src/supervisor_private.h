@@ -66,10 +66,11 @@ struct lw_supervisor {
 	size_t response_size;
 	uint64_t most_watches;	/* watches of epoll that all jobs may have together */
 	uint64_t watches;
-	uint32_t most_watchers;	/* sandboxes that may use inotify at once; 0: none, and `watcher` doesn't run */
+	uint32_t most_watchers;	/* sandboxes that may use inotify at once; 0: none */
 	uint32_t watchers;
 	uint64_t queue;		/* bytes of the events that an inotify descriptor may keep */
 	pthread_t watcher;
+	bool has_watcher;
 	pthread_cond_t asks;	/* to the watcher: look at `asked` or `stopping` */
 	uint64_t asked, taken;	/* tags that were ever put into `asking`, and those that were taken */
 	uint64_t asking[LW_SUPERVISOR_JOBS];
@@ -89,5 +90,6 @@ struct lw_listener *lw_tagged(const struct lw_supervisor *supervisor, uint64_t t
 void lw_watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events);
 bool lw_become(unsigned int uid, unsigned int gid);
 void lw_return(bool other);
+bool lw_stop_watcher(struct lw_supervisor *supervisor);
 bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);

@@ -31,6 +31,7 @@
 #include <sys/uio.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "steps.h"
@@ -48,6 +49,9 @@
 
 /* Tries of a walk that a rename has disturbed. */
 #define TRIES 8
+
+/* How long the end of the supervisor waits for a walk. */
+#define STOP_S 2
 
 #define PAGE 4096
 #define PROC_MAGIC 0x9fa0	/* <linux/magic.h> */
@@ -300,6 +304,19 @@ bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener
 	return true;
 }
 
+/* End the thread, once `stopping` is set. Returns false if it still waits for a disk: then the supervisor's memory stays. */
+bool lw_stop_watcher(struct lw_supervisor *supervisor)
+{
+	struct timespec until;
+
+	if (!supervisor->has_watcher)
+		return true;
+	pthread_cond_signal(&supervisor->asks);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += STOP_S;
+	return !pthread_timedjoin_np(supervisor->watcher, NULL, &until) || pthread_detach(supervisor->watcher);
+}
+
 /* Whether a process with a new user namespace of its own may write to `path`, a file of /proc/sys/user. */
 bool lw_can_bound_watches(const char *path)
 {
@@ -333,6 +350,7 @@ int lw_supervisor_set_watchers(struct lw_supervisor *supervisor, uint32_t most, 
 	pthread_mutex_lock(&supervisor->mutex);
 	supervisor->most_watchers = most;
 	supervisor->queue = queue;
+	supervisor->has_watcher = true;
 	pthread_mutex_unlock(&supervisor->mutex);
 	return 0;
 }
