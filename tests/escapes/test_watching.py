@@ -26,8 +26,7 @@ from leeward.isolation import watching
 
 pytestmark = [
     pytest.mark.no_single_lock("the supervisor judges by the mounts, what the filter hands to it"),
-    pytest.mark.needs("seccomp-notify"),
-    pytest.mark.skipif(not watching.watchers().most, reason="no writable /proc/sys/user: inotify is refused here"),
+    pytest.mark.needs("seccomp-notify", "inotify"),
 ]
 
 #: `init` and `watch` as the kernel has them; `watched` the device and inode of all that a descriptor watches.

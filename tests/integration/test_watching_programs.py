@@ -18,9 +18,8 @@ import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon, first_line
 from kit.skip_policy import require
 from leeward.client.process import Process
-from leeward.isolation import watching
 
-pytestmark = pytest.mark.skipif(not watching.watchers().most, reason="no writable /proc/sys/user: inotify is refused here")
+pytestmark = pytest.mark.needs("inotify")
 
 #: Prints the names for which inotify reports a change of `.`.
 NAMES = """
