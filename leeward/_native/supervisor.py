@@ -52,13 +52,13 @@ class Thread:
         """An eventfd that is readable when `drain` has something to return. This object keeps it."""
         return int(lib.lw_supervisor_eventfd(self.handle))
 
-    def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
+    def add(self, fd: int, job: int, *, quiet: bool = False, of: int = -1) -> int:
         """
         Answer the calls of the listener *fd*, which the thread owns from now on unless KernelRefusal is raised. Returns
-        the listener's slot. If *quiet*, refusals make `fileno` readable only after `end_check`.
+        the listener's slot. If *quiet*, refusals make `fileno` readable only after `end_check`. *of*: as of `share`.
         """
         slot = ffi.new("uint32_t *")
-        failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, slot)
+        failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, of, slot)
         if failed:
             raise KernelRefusal("epoll_ctl", f"EPOLL_CTL_ADD, listener {fd}", -failed,
                                 "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")

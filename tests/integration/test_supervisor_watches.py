@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import resource
+import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,24 @@ def test_as_many_sandboxes_watch_as_may(supervisor: Supervisor) -> None:
         assert not made(child())
         supervisor.remove(beside.job)
         assert made(later)
+
+
+def test_a_call_that_waits_already_finds_its_grants(supervisor: Supervisor) -> None:
+    """A sandbox's further processes run before their listeners arrive: with the first answer they share its place."""
+    with contextlib.ExitStack() as stack:
+        def asking() -> tuple[confined.Confined, int]:
+            child, listener = confined.start(INOTIFY + "tell(init())\nlink.recv(1)")
+            stack.callback(confined.stop, child)
+            child.go()
+            assert [listener] == select.select([listener], [], [], 60)[0]
+            return child, listener
+
+        for of in (0, 1, 1):
+            child, listener = asking()
+            number = 1 if not of else child.job
+            supervisor.add(listener, number, of=of)
+            assert child.told() >= 0
+            assert {} == supervisor.counts(number)
 
 
 def test_descriptors_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:

@@ -46,9 +46,9 @@ def daemon() -> Iterator[LiveDaemon]:
 def box(request: pytest.FixtureRequest, daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
     with tempfile.TemporaryDirectory(prefix="lw-watch-") as folder:
         Path(folder).chmod(0o755)
-        shown: dict[str, Any] = {"its own": {}, "in place": {"workdir": folder},
-                                 "overlay": {"workdir": folder, "overlay": True}}[request.param]
-        with leeward.Sandbox(socket=daemon.socket, **shown) as made:
+        modes: dict[str, dict[str, Any]] = {"its own": {}, "in place": {"workdir": folder},
+                                 "overlay": {"workdir": folder, "overlay": True}}
+        with leeward.Sandbox(socket=daemon.socket, **modes[request.param]) as made:
             yield made
 
 
@@ -60,11 +60,11 @@ def reads(process: Process, text: bytes) -> None:
         got += b"".join(chunk.data for chunk in chunks)
 
 
-def is_denied_nothing(process: Process) -> bool:
+def denied(process: Process) -> dict[str, int]:
     process.kill()
     result = process.wait()
     assert result is not None
-    return {} == result.denied
+    return dict(result.denied)
 
 
 def test_tail_follows(box: leeward.Sandbox) -> None:
@@ -73,7 +73,7 @@ def test_tail_follows(box: leeward.Sandbox) -> None:
     reads(tail, b"one\n")
     box.shell("echo two >>log")
     reads(tail, b"two\n")
-    assert is_denied_nothing(tail)
+    assert {} == denied(tail)
 
 
 def test_node_starts_anew(box: leeward.Sandbox) -> None:
@@ -85,7 +85,7 @@ def test_node_starts_anew(box: leeward.Sandbox) -> None:
     # Again and again: it prints before it watches.
     box.start(["sh", "-c", "while sleep 0.3; do echo \"console.log('after')\" >two.mjs; done"])
     reads(node, b"after\n")
-    assert is_denied_nothing(node)
+    assert {} == denied(node)
 
 
 def test_names_are_told(box: leeward.Sandbox) -> None:
@@ -94,7 +94,7 @@ def test_names_are_told(box: leeward.Sandbox) -> None:
     assert b"ready\n" == first_line(names)
     box.shell("echo x >made")
     reads(names, b"made\n")
-    assert is_denied_nothing(names)
+    assert {} == denied(names)
 
 
 def test_changes_of_the_hosts_are_told(daemon: LiveDaemon) -> None:

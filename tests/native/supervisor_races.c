@@ -53,7 +53,7 @@ int main(void)
 	pthread_create(&drainer, NULL, drain, supervisor);
 	for (int wave = 0; wave < JOBS / AT_ONCE; wave++) {
 		for (int at = 0; at < AT_ONCE; at++)
-			if (lw_supervisor_add(supervisor, receive_fd(link), (uint64_t)(wave * AT_ONCE + at), false, &slots[at]))
+			if (lw_supervisor_add(supervisor, receive_fd(link), (uint64_t)(wave * AT_ONCE + at), false, -1, &slots[at]))
 				fail("lw_supervisor_add");
 		failed |= lw_supervisor_grant(supervisor, slots[0], WATCHES ? 0 : 1 << 20, -1);
 		for (int at = 1; at < AT_ONCE; at++)

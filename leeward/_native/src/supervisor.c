@@ -375,17 +375,19 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 	return slot;
 }
 
-/* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
+/* Answer for this listener from now on, and count for `job`, which shares the grants of the job in slot `of`, or of -1: a
+ * process whose calls wait already finds its grants with the first answer. If `quiet`, the eventfd isn't made readable until
  * lw_supervisor_end_check. Returns 0, and the supervisor owns the fd; or -errno: EUSERS for too many jobs. */
-int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, int64_t of, uint32_t *ret_slot)
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
 	struct epoll_event event = { .events = EPOLLIN };
-	int failed = 0;
+	int failed;
 
 	if (!listener)
 		return -ENOMEM;
 	pthread_mutex_lock(&supervisor->mutex);
+	failed = lw_give_purse(supervisor, listener, of);
 	listener->slot = free_slot(supervisor);
 	listener->generation = ++supervisor->generation;
 	listener->fd = fd;
@@ -397,9 +399,11 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 	event.data.u64 = lw_tag_of(listener);
 	if (listener->slot >= LW_SUPERVISOR_JOBS)
 		failed = -EUSERS;
-	else if (epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
+	else if (!failed && epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
 		failed = -errno;
-	if (!failed) {
+	if (failed) {
+		lw_leave_purse(supervisor, listener);
+	} else {
 		*ret_slot = listener->slot;
 		supervisor->listeners[listener->slot] = listener;
 		if (supervisor->top <= listener->slot)

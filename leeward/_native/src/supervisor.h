@@ -33,7 +33,7 @@ struct lw_supervisor;
 int lw_supervisor_start(struct lw_supervisor **ret_supervisor);
 void lw_supervisor_stop(struct lw_supervisor *supervisor);
 int lw_supervisor_eventfd(const struct lw_supervisor *supervisor);
-int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot);
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, int64_t of, uint32_t *ret_slot);
 int lw_supervisor_end_check(struct lw_supervisor *supervisor, uint32_t slot);
 int lw_supervisor_counts(struct lw_supervisor *supervisor, uint32_t slot, struct lw_denied *ret_denied,
 			 uint32_t *ret_count);

@@ -272,6 +272,25 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	return false;
 }
 
+/* Give a new listener the purse of the job in slot `of`; else one of its own, if all jobs have grants. Returns 0 or -errno. */
+int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
+{
+	struct lw_listener *owner = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
+
+	if (owner && owner->purse) {
+		listener->purse = owner->purse;
+	} else if (supervisor->most_watches || supervisor->most_watchers) {
+		listener->purse = calloc(1, sizeof(*listener->purse));
+		if (!listener->purse)
+			return -ENOMEM;
+		listener->purse->files = -1;
+		listener->owns_purse = true;
+	}
+	if (listener->purse)
+		listener->purse->users++;
+	return 0;
+}
+
 /* Take a listener's purse away; the last listener of a purse frees it. */
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {

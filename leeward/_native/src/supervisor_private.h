@@ -92,4 +92,5 @@ bool lw_become(unsigned int uid, unsigned int gid);
 void lw_return(bool other);
 bool lw_stop_watcher(struct lw_supervisor *supervisor);
 bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener);
+int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);

@@ -54,7 +54,6 @@ class Supervisor:
 
     def __init__(self, watches: int = 0, watchers: Watchers = NOBODY) -> None:
         self._thread = Thread()
-        self._grants = watches or watchers.most
         if watches:
             self._thread.set_watches(watches)
         if watchers.most:
@@ -63,23 +62,21 @@ class Supervisor:
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
         self.lost = 0  # records that nobody drained in time; the counts in a job's result are complete nevertheless
 
-    def add(self, listener_fd: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener_fd: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         """
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure: KernelRefusal, and the job
         must not start, since its refused calls would block for ever. *checking*: until `end_check` they don't wake the
-        daemon.
+        daemon. *of*: another job, whose grants it shares from its first call on; `share` may come after that.
         """
         if job in self._slots:
             os.close(listener_fd)
             raise Bug(f"job {job} has a listener already")
         try:
-            slot = self._thread.add(listener_fd, job, quiet=checking)
+            slot = self._thread.add(listener_fd, job, quiet=checking, of=self._slots.get(of, -1))
         except BaseException:
             os.close(listener_fd)
             raise
         self._slots[job] = slot
-        if self._grants:
-            self._thread.grant(slot, 0, -1)
 
     def end_check(self, job: int) -> None:
         """End the self-check of *job*'s process. Calls that were refused during the check don't count as the job's."""
