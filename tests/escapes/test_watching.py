@@ -105,6 +105,18 @@ def test_c460_cannot_watch_a_folder_that_it_may_only_read(daemon: LiveDaemon, fo
         assert "EACCES" not in run([".", "file", "/tmp"])
 
 
+@pytest.mark.needs("root")
+def test_c460_cannot_watch_what_it_may_not_read(daemon: LiveDaemon, folder: Path) -> None:
+    """Another user's file in a folder to which it may write, though root's daemon could read it."""
+    (folder / "private").touch(0o600)
+    os.chown(folder / "private", 65534, 65534)
+    with control():
+        assert {""} == set(without(EACH, paths=[str(folder / "private")]))
+    with leeward.Sandbox(socket=daemon.socket, workdir=folder) as box:
+        got = box.run(["python3", "-c", f"{PRELUDE}\npaths = ['private', 'file']\n{EACH}"])
+        assert b'["EACCES", "EACCES", "", ""]\n' == got.stdout
+
+
 #: Tells whether it watches `path`, waits for a line, and tells whether anything was seen of `new` there.
 SEES = WATCH + """
 fd = init()

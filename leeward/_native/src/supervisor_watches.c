@@ -267,6 +267,7 @@ static void *watch_files(void *argument)
 {
 	struct lw_supervisor *supervisor = argument;
 
+	syscall(SYS_setgroups, 0, NULL);	/* this thread's; root's groups aren't the jobs'. EPERM: a user's are */
 	pthread_mutex_lock(&supervisor->mutex);
 	while (!supervisor->stopping) {
 		const struct lw_listener *listener;
