@@ -13,6 +13,15 @@ from leeward.errors import Bug, KernelRefusal
 OTHER_NR = int(lib.LW_OTHER_NR)
 
 
+#: inotify's descriptors that a sandbox may have, and its watches.
+INSTANCES, WATCHES = int(lib.LW_WATCH_INSTANCES), int(lib.LW_WATCH_WATCHES)
+
+
+def can_bound_watches(path: str) -> bool:
+    """Whether a process can write to *path*, a file of /proc/sys/user, in a new user namespace. Makes one, for a moment."""
+    return bool(lib.lw_can_bound_watches(path.encode()))
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     job: int
@@ -43,13 +52,13 @@ class Thread:
         """An eventfd that is readable when `drain` has something to return. This object keeps it."""
         return int(lib.lw_supervisor_eventfd(self.handle))
 
-    def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
+    def add(self, fd: int, job: int, *, quiet: bool = False, of: int = -1) -> int:
         """
         Answer the calls of the listener *fd*, which the thread owns from now on unless KernelRefusal is raised. Returns
-        the listener's slot. If *quiet*, refusals make `fileno` readable only after `end_check`.
+        the listener's slot. If *quiet*, refusals make `fileno` readable only after `end_check`. *of*: as of `share`.
         """
         slot = ffi.new("uint32_t *")
-        failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, slot)
+        failed = lib.lw_supervisor_add(self.handle, fd, job, quiet, of, slot)
         if failed:
             raise KernelRefusal("epoll_ctl", f"EPOLL_CTL_ADD, listener {fd}", -failed,
                                 "as many jobs as the supervisor can have" if -failed == errno.EUSERS else "")
@@ -82,6 +91,15 @@ class Thread:
     def set_watches(self, most: int) -> None:
         """Grant *most* watches of epoll to all jobs of `grant` together. Each may have as many as it leaves to the others."""
         lib.lw_supervisor_set_watches(self.handle, most)
+
+    def set_watchers(self, most: int, queue: int) -> None:
+        """
+        Let *most* sandboxes at once have inotify, each descriptor charged with *queue* bytes if `grant` bounds memory.
+        Call it once, before `add`.
+        """
+        failed = lib.lw_supervisor_set_watchers(self.handle, most, queue)
+        if failed:
+            raise KernelRefusal("pthread_create", "the supervisor's watches", -failed)
 
     def share(self, slot: int, of: int) -> None:
         """Grant the job in *slot* what the job in the slot *of* was granted; the two share one limit."""

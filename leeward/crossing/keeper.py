@@ -25,7 +25,7 @@ from leeward.crossing import beside, birth, porter, runner, scout
 from leeward.crossing.birth import BIRTH, JOB, REPLY, Birth
 from leeward.errors import LeewardError
 from leeward.inside import main as inside
-from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, terminals
+from leeward.isolation import backstage, egress_route, landlock, namespaces, privileges, terminals, watching
 from leeward.isolation.channel import Channel, send_step
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.template import Template, written_by_daemon
@@ -142,7 +142,8 @@ def settling(plan: WorkerPlan) -> Template:
                 returns(Call.SETRESGID, plan.uid, plan.uid, plan.uid),
                 returns(Call.SETRESUID, plan.uid, plan.uid, plan.uid),
                 # With an id that nobody has on the host: in root's network namespace the files would belong to root.
-                *(namespaces.small_queues_steps() if plan.watched and plan.loopback else [])],
+                *(namespaces.small_queues_steps() if plan.watched and plan.loopback else []),
+                *(watching.steps() if plan.bounds_watches else [])],
         after=[*landlock.hold_steps(plan.landlock, birth.held(plan)),  # before the egress has many descriptors
                *namespaces.loopback_steps(),
                *ways_out,  # before any job, and never closed here: no job gets one of their ports

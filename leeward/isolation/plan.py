@@ -49,6 +49,7 @@ class WorkerPlan:
     #: No cgroup counts memory, so the daemon watches it: huge pages are off, since it counts page faults, and it gets a
     #: descriptor of the job's tmpfs for fstatfs(2).
     watched: bool = False
+    bounds_watches: bool = False  # the keeper bounds inotify, so that the supervisor may allow it
     loopback: bool = False   # jobs may use TCP and UDP
     enterable: bool = False  # the daemon gets the descriptors to start more processes in a runner's sandbox
     terminal_seccomp: bytes = b""  # the filter of processes on a terminal, if `enterable`

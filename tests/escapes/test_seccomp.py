@@ -310,16 +310,16 @@ def test_c033_every_refusal_is_logged_while_the_job_runs(box: Box) -> None:
 # --- the supervisor -----------------------------------------------------------
 
 
-#: Notifies inotify_init to a listener of its own, and lets a thread answer: do it. `said` is what the kernel
-#: said to each way of installing that filter, `made` what inotify_init gave then.
+#: Notifies tee to a listener of its own, and lets a thread answer: do it. `said` is what the kernel
+#: said to each way of installing that filter, `made` what tee gave then.
 LISTENER = """
 import struct, threading
 def program(name, action):
     rows = [(0x20, 0, 0, 0), (0x15, 0, 1, NUMBER[name]), (0x06, 0, 0, action), (0x06, 0, 0, 0x7fff0000)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
     return struct.pack("HxxxxxxP", len(rows), ctypes.addressof(code)), code
-notify, keep = program("inotify_init", 0x7fc00000)
-allow, keep_too = program("inotify_init", 0x7fff0000)
+notify, keep = program("tee", 0x7fc00000)
+allow, keep_too = program("tee", 0x7fff0000)
 def answer(listener):
     asked = ctypes.create_string_buffer(80)
     if 0 == libc.ioctl(listener, 0xc0502100, asked):
@@ -332,14 +332,14 @@ def attack():
             call("seccomp", 1, 2, allow), call("prctl", 22, 2, allow)]
     if got >= 0:
         threading.Thread(target=answer, args=(got,), daemon=True).start()
-    return {"said": said, "made": call("inotify_init")}
+    return {"said": said, "made": call("tee", 0, 0, 0, 0)}
 """
 
 #: The same where a supervisor has been and is gone, and its filter had let seccomp(2) pass.
 UNGUARDED = """
 first = value("seccomp", 1, 8, notify) if 0 == libc.prctl(38, 1, 0, 0, 0) else -1
 os.close(first)
-gone = call("inotify_init")
+gone = call("tee", 0, 0, 0, 0)
 tell(attack() | {"gone": gone})
 """
 
@@ -384,7 +384,7 @@ while True:
 #: Refused for as long as somebody refuses; then nobody is there to ask.
 AFTERWARDS = """
 os.write(1, b"here\\n")
-while "EACCES" == (gone := call("inotify_init")):
+while "EACCES" == (gone := call("tee", 0, 0, 0, 0)):
     pass
 tell(attack() | {"gone": gone})
 while True:
@@ -433,7 +433,7 @@ def _after_its_daemon(locks: frozenset[str] | None) -> Any:
 @pytest.mark.no_single_lock("processes end by their channels' ends, whatever confines them")
 def test_c035_no_worker_outlives_its_daemon(tmp_path: Path) -> None:
     """SIGKILL the daemon while the jobs of all workers make refused calls: within a second no process is left."""
-    code = f"{PRELUDE}os.fork()\nos.fork()\nwhile True: call('inotify_init')"
+    code = f"{PRELUDE}os.fork()\nos.fork()\nwhile True: call('tee', 0, 0, 0, 0)"
     with LiveDaemon(tmp_path, "--pool-size", "2") as daemon:
         jobs = [subprocess.Popen(command("exec", code), env=environment(daemon.socket), stdin=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL) for _ in range(2)]
@@ -487,7 +487,7 @@ def test_c036_cannot_win_by_changing_an_argument(box: Box, only: Only) -> None:
 
 HIDE = """
 hidden = libc.prctl(4, 0, 0, 0, 0)
-tell({"hidden": [hidden, libc.prctl(3)], "made": call("inotify_init")})
+tell({"hidden": [hidden, libc.prctl(3)], "made": call("tee", 0, 0, 0, 0)})
 """
 
 
@@ -513,7 +513,7 @@ FLOOD = PRELUDE + """
 import threading
 def flood():
     while True:
-        libc.syscall(ctypes.c_long(NUMBER["inotify_init"]))
+        libc.syscall(ctypes.c_long(NUMBER["tee"]))
 for _ in range(8):
     threading.Thread(target=flood).start()
 """
@@ -523,7 +523,7 @@ for _ in range(8):
 def test_c040_a_flood_takes_no_answer_from_another_job(only: Only) -> None:
     """Beside it jobs come to their ends, each with its own refusals and nobody else's; the flood gets none through."""
     with control():
-        loose = only().run(PRELUDE + "tell([call('inotify_init'), call('kcmp')])")
+        loose = only().run(PRELUDE + "tell([call('tee', 0, 0, 0, 0), call('kcmp')])")
         assert {} == loose.denied
         assert "EACCES" not in json.loads(loose.stdout)
 
@@ -548,11 +548,11 @@ def _stand_a_flood(locks: set[str] | None) -> None:
 
         assert beside > 1
         assert Outcome.TIMED_OUT is result.outcome
-        assert {"inotify_init"} == set(result.denied)
-        assert result.denied["inotify_init"] > 1000
+        assert {"tee"} == set(result.denied)
+        assert result.denied["tee"] > 1000
         # The log has sums: 100 ms of one call are one record.
-        records = [row for row in box.log.of("system call denied") if "inotify_init" == row["syscall"]]
-        assert len(records) < result.denied["inotify_init"] / 10
+        records = [row for row in box.log.of("system call denied") if "tee" == row["syscall"]]
+        assert len(records) < result.denied["tee"] / 10
 
 
 STORM = """
@@ -566,7 +566,7 @@ signal.siginterrupt(signal.SIGALRM, True)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 lines = [subprocess.run(["/bin/sh", "-c", "echo a b | cat | wc -w"], capture_output=True, text=True).stdout.strip()
          for _ in range(pipelines)]
-said = [call("inotify_init") for _ in range(200)]
+said = [call("tee", 0, 0, 0, 0) for _ in range(200)]
 while not heard:
     signal.pause()
 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -595,9 +595,9 @@ def test_c041_a_storm_of_signals_loses_no_call(box: Box, only: Only) -> None:
         assert said["heard"] > 0
         assert ["2"] * PIPELINES == said["lines"]
         assert {"EACCES"} <= set(said["said"]) <= {"EACCES", "EINTR"}  # EINTR: before the supervisor had taken it
-        assert {"inotify_init"} == set(got.denied)
+        assert {"tee"} == set(got.denied)
         if native.has_wait_killable():
-            assert said["said"].count("EACCES") == got.denied["inotify_init"]
+            assert said["said"].count("EACCES") == got.denied["tee"]
 
 
 # --- terminals and sockets ----------------------------------------------------

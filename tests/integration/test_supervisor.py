@@ -374,16 +374,19 @@ WITHOUT_MUTEX = ["-Dpthread_mutex_lock=no_lock", "-Dpthread_mutex_unlock=no_lock
 
 
 @pytest.mark.needs("compiler", "sanitizers")
-@pytest.mark.parametrize("flags", [pytest.param([], id="as it is"), pytest.param(WITHOUT_MUTEX, id="control")])
+@pytest.mark.parametrize("flags", [
+    pytest.param([], id="as it is"), pytest.param(["-DWATCHES=1"], id="with inotify"),
+    pytest.param(WITHOUT_MUTEX, id="control")])
 def test_no_data_races(flags: list[str], tmp_path: Path) -> None:
     """ThreadSanitizer over jobs that flood, come, go, die and are asked about, all at once."""
     program = tmp_path / "races"
     subprocess.run(["gcc", "-std=c11", "-D_GNU_SOURCE", "-g", "-O1", "-fsanitize=thread", f"-I{NATIVE}", *flags, "-o",
                     program, ROOT / "tests/native/supervisor_races.c", NATIVE / "supervisor.c",
-                    NATIVE / "supervisor_charges.c", "-pthread"], check=True)
+                    NATIVE / "supervisor_charges.c", NATIVE / "supervisor_watches.c", "-pthread"], check=True)
     # -R: this sanitizer's memory map is older than 32 bits of address randomness
     got = subprocess.run(["setarch", "-R", program], check=False, capture_output=True, text=True,
                          env={"TSAN_OPTIONS": "halt_on_error=1"})
 
-    assert bool(flags) == ("data race" in got.stderr), got.stderr
-    assert flags or 0 == got.returncode
+    is_control = flags == WITHOUT_MUTEX
+    assert is_control == ("data race" in got.stderr), got.stderr
+    assert is_control or 0 == got.returncode, got.stderr

@@ -210,6 +210,14 @@ def _chromium() -> Version:
     return present(shutil.which("chromium") and _extra_web() and all(map(importlib.util.find_spec, drives)))
 
 
+def _inotify() -> Version:
+    def most(name: str) -> int:
+        return int(Path("/proc/sys/fs/inotify", name).read_text())
+
+    return present(os.access("/proc/sys/user/max_inotify_watches", os.F_OK)
+                   and most("max_user_instances") >= 32 and most("max_user_watches") >= 32768)
+
+
 def _koffi() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-node/node_modules/koffi").exists())
 
@@ -294,6 +302,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),
     "huge-pages": _huge_pages,                        # a pool of them, or root, who may make one for a test
+    "inotify": _inotify,                              # as much of it as two sandboxes get: Linux 5.11 has it
     "io-uring": _io_uring,
     "kernel": _kernel,
     "koffi": _koffi,                                  # Node and, by ./dev test, koffi from npm

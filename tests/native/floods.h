@@ -16,11 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#ifndef WATCHES
+#define WATCHES 0	/* 1: the jobs use inotify, too */
+#endif
 
 /* Half of it is made by each third job, before it dies. */
 #define ENOUGH 200
@@ -74,12 +79,14 @@ static void flood(int link, int which)
 {
 	struct sock_filter program[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WATCHES ? SYS_inotify_init1 : SYS_getppid, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, WATCHES ? SYS_inotify_add_watch : SYS_getppid, 1, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog filter = { .len = 4, .filter = program };
-	int listener;
+	struct sock_fprog filter = { .len = sizeof(program) / sizeof(*program), .filter = program };
+	int listener, inotify = -1;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -88,9 +95,14 @@ static void flood(int link, int which)
 		fail("seccomp");
 	send_fd(link, listener);
 	close(listener);
-	for (int calls = 0; which % 3 || calls < ENOUGH / 2; calls++)
+	for (int calls = 0; which % 3 || calls < ENOUGH / 2; calls++) {
+		if (WATCHES && inotify < 0)
+			inotify = inotify_init1(IN_CLOEXEC);
+		if (WATCHES && inotify >= 0 && inotify_add_watch(inotify, "/", IN_DELETE_SELF) != 1)
+			break;
 		if (syscall(SYS_getppid) != -1 || errno != EACCES)
 			break;
+	}
 	_exit(0);
 }
 

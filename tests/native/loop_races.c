@@ -141,7 +141,7 @@ static void next_job(struct daemon *daemon)
 		expect(!lw_supervisor_remove(daemon->supervisor, daemon->slot, denied, &count), "remove");
 	}
 	daemon->jobs++;
-	expect(!lw_supervisor_add(daemon->supervisor, receive_fd(daemon->link), (uint64_t)daemon->jobs, false, &daemon->slot),
+	expect(!lw_supervisor_add(daemon->supervisor, receive_fd(daemon->link), (uint64_t)daemon->jobs, false, -1, &daemon->slot),
 	       "add");
 }
 

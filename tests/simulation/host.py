@@ -133,7 +133,7 @@ class Denials:
         self._host = host
         self.listeners: dict[int, int] = {}
 
-    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         self.listeners[job] = listener
         self._host.kernel.close(listener)
 

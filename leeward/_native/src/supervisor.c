@@ -1,6 +1,7 @@
 /* The supervisor: one thread that answers refused system calls of all jobs.
  *
- * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it.
+ * Runs in:  the daemon. supervisor_charges.c grants memory, where nothing but the daemon counts it; supervisor_watches.c has
+ *           a thread of its own for files to watch.
  *
  * Theory of operation. A filter's listener is readable while a task waits for an answer. The thread waits for all listeners
  * by epoll, level-triggered, and gives each ready one one answer a turn: EACCES, but for memory that supervisor_charges.c
@@ -74,21 +75,21 @@ void lw_unpoke(int eventfd)
 		;
 }
 
-static uint64_t tag_of(const struct lw_listener *listener)
+uint64_t lw_tag_of(const struct lw_listener *listener)
 {
 	return (uint64_t)listener->generation << 32 | listener->slot;
 }
 
-static struct lw_listener *tagged(const struct lw_supervisor *supervisor, uint64_t tag)
+struct lw_listener *lw_tagged(const struct lw_supervisor *supervisor, uint64_t tag)
 {
 	struct lw_listener *listener = supervisor->listeners[tag & UINT32_MAX];
 
-	return listener && tag_of(listener) == tag ? listener : NULL;
+	return listener && lw_tag_of(listener) == tag ? listener : NULL;
 }
 
-static void watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events)
+void lw_watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events)
 {
-	struct epoll_event event = { .events = events, .data.u64 = tag_of(listener) };
+	struct epoll_event event = { .events = events, .data.u64 = lw_tag_of(listener) };
 
 	epoll_ctl(supervisor->epoll, EPOLL_CTL_MOD, listener->fd, &event);
 }
@@ -138,21 +139,20 @@ static struct lw_refused *kind_of(struct lw_listener *listener, uint32_t arch, i
 	return &listener->other;
 }
 
-static void count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
+void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, const struct seccomp_notif *request)
 {
-	const struct seccomp_notif *request = supervisor->request;
 	struct lw_refused *kind = kind_of(listener, request->data.arch, request->data.nr);
 
 	kind->pid = request->pid;
 	kind->unreported++;
 	listener->unreported = true;
 	if (kind->count++ && !supervisor->report_ms && !listener->quiet)
-		supervisor->report_ms = now + REPORT_MS;
+		supervisor->report_ms = now_ms() + REPORT_MS;
 	else if (1 == kind->count && !listener->quiet)
 		lw_poke(supervisor->reports);
 }
 
-static void answer(struct lw_supervisor *supervisor, struct lw_listener *listener, uint64_t now)
+static void answer(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	struct seccomp_notif *request = supervisor->request;
 	struct seccomp_notif_resp *response = supervisor->response;
@@ -171,7 +171,7 @@ static void answer(struct lw_supervisor *supervisor, struct lw_listener *listene
 	/* ENOENT: the task has died meanwhile. */
 	while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
 		;
-	count_refusal(supervisor, listener, now);
+	lw_count_refusal(supervisor, listener, request);
 }
 
 static void fill(struct lw_listener *listener, uint64_t now)
@@ -191,10 +191,10 @@ static void serve(struct lw_supervisor *supervisor, struct lw_listener *listener
 	fill(listener, now);
 	if (listener->tokens) {
 		listener->tokens--;
-		answer(supervisor, listener, now);
+		answer(supervisor, listener);
 		return;
 	}
-	watch_for(supervisor, listener, 0);	/* a hang-up still shows */
+	lw_watch_for(supervisor, listener, 0);	/* a hang-up still shows */
 	listener->muted = true;
 	if (!supervisor->muted++)
 		supervisor->unmute_ms = now + MUTED_MS;
@@ -207,7 +207,7 @@ static void unmute_all(struct lw_supervisor *supervisor)
 
 		if (listener && listener->muted) {
 			unmute(supervisor, listener);
-			watch_for(supervisor, listener, EPOLLIN);
+			lw_watch_for(supervisor, listener, EPOLLIN);
 		}
 	}
 }
@@ -250,7 +250,7 @@ static void *run(void *argument)
 				lw_unpoke(supervisor->wake);
 				continue;
 			}
-			listener = tagged(supervisor, events[at].data.u64);
+			listener = lw_tagged(supervisor, events[at].data.u64);
 			if (listener)	/* else removed since epoll_wait */
 				serve(supervisor, listener, events[at].events, now);
 		}
@@ -294,6 +294,7 @@ static void release(struct lw_supervisor *supervisor)
 	free(supervisor->request);
 	free(supervisor->response);
 	pthread_mutex_destroy(&supervisor->mutex);
+	pthread_cond_destroy(&supervisor->asks);
 	free(supervisor);
 }
 
@@ -330,6 +331,7 @@ int lw_supervisor_start(struct lw_supervisor **ret_supervisor)
 		return -ENOMEM;
 	supervisor->epoll = supervisor->wake = supervisor->reports = -1;
 	pthread_mutex_init(&supervisor->mutex, NULL);
+	pthread_cond_init(&supervisor->asks, NULL);
 	failed = prepare(supervisor);
 	if (!failed)
 		failed = thread_start(supervisor);
@@ -349,7 +351,8 @@ void lw_supervisor_stop(struct lw_supervisor *supervisor)
 	pthread_mutex_unlock(&supervisor->mutex);
 	lw_poke(supervisor->wake);
 	pthread_join(supervisor->thread, NULL);
-	release(supervisor);
+	if (lw_stop_watcher(supervisor))
+		release(supervisor);
 }
 
 /* An eventfd, readable when lw_supervisor_drain has something. The supervisor keeps and closes it. */
@@ -372,17 +375,19 @@ static uint32_t free_slot(const struct lw_supervisor *supervisor)
 	return slot;
 }
 
-/* Answer for this listener from now on, and count for `job`; if `quiet`, without making the eventfd readable until
+/* Answer for this listener from now on, and count for `job`, which shares the grants of the job in slot `of`, or of -1: a
+ * process whose calls wait already finds its grants with the first answer. If `quiet`, the eventfd isn't made readable until
  * lw_supervisor_end_check. Returns 0, and the supervisor owns the fd; or -errno: EUSERS for too many jobs. */
-int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, uint32_t *ret_slot)
+int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bool quiet, int64_t of, uint32_t *ret_slot)
 {
 	struct lw_listener *listener = calloc(1, sizeof(*listener));
 	struct epoll_event event = { .events = EPOLLIN };
-	int failed = 0;
+	int failed;
 
 	if (!listener)
 		return -ENOMEM;
 	pthread_mutex_lock(&supervisor->mutex);
+	failed = lw_give_purse(supervisor, listener, of);
 	listener->slot = free_slot(supervisor);
 	listener->generation = ++supervisor->generation;
 	listener->fd = fd;
@@ -391,12 +396,14 @@ int lw_supervisor_add(struct lw_supervisor *supervisor, int fd, uint64_t job, bo
 	listener->tokens = BURST;
 	listener->filled_ms = now_ms();
 	listener->watched = true;
-	event.data.u64 = tag_of(listener);
+	event.data.u64 = lw_tag_of(listener);
 	if (listener->slot >= LW_SUPERVISOR_JOBS)
 		failed = -EUSERS;
-	else if (epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
+	else if (!failed && epoll_ctl(supervisor->epoll, EPOLL_CTL_ADD, fd, &event))
 		failed = -errno;
-	if (!failed) {
+	if (failed) {
+		lw_leave_purse(supervisor, listener);
+	} else {
 		*ret_slot = listener->slot;
 		supervisor->listeners[listener->slot] = listener;
 		if (supervisor->top <= listener->slot)

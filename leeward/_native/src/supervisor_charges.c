@@ -50,7 +50,8 @@
 #define BESIDE 4096
 #define PAGE 4096
 
-/* Bytes that the kernel needs for a watch: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18. */
+/* Bytes that the kernel needs for a watch of epoll: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18;
+ * or of inotify: a mark, a connector and a number, some 200. */
 #define WATCH 256
 
 /* The type of a mapping, in its flags. */
@@ -127,29 +128,74 @@ static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *li
 	}
 }
 
-/* Make an unnamed file in the folder `files`, with its owner's ids. Filesystem ids belong to the thread. */
+static void grant_inotify(struct lw_supervisor *supervisor, struct lw_listener *listener)
+{
+	struct lw_purse *purse = listener->purse;
+	const bool first = !purse->watching, charged = purse->limit && listener->queues < LW_WATCH_INSTANCES;
+	uint64_t cost = charged ? supervisor->queue + (listener->queues ? 0 : LW_WATCH_WATCHES * WATCH) : 0;
+
+	if (first && supervisor->watchers >= supervisor->most_watchers) {
+		refuse(supervisor, listener, EMFILE);
+		return;
+	}
+	if (charged && (purse->limit < purse->charged || purse->limit - purse->charged < cost)) {
+		refuse(supervisor, listener, ENOMEM);
+		return;
+	}
+	if (!let_go_on(supervisor, listener))
+		return;
+	purse->watching = true;
+	supervisor->watchers += first;
+	listener->queues += charged;
+	listener->charged += cost;
+	purse->charged += cost;
+}
+
+/* The threads that have other filesystem ids now, and whether the daemon was dumpable before the first of them. */
+static pthread_mutex_t ids_mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t others;
+static int dumpable;
+
+/* Give this thread the filesystem ids, until lw_return with what this returns. The change clears that the daemon is
+ * dumpable. */
+bool lw_become(unsigned int uid, unsigned int gid)
+{
+	if (uid == geteuid() && gid == getegid())
+		return false;
+	pthread_mutex_lock(&ids_mutex);
+	if (!others++)
+		dumpable = prctl(PR_GET_DUMPABLE);
+	pthread_mutex_unlock(&ids_mutex);
+	syscall(SYS_setfsgid, gid);
+	syscall(SYS_setfsuid, uid);
+	return true;
+}
+
+void lw_return(bool other)
+{
+	if (!other)
+		return;
+	syscall(SYS_setfsuid, geteuid());
+	syscall(SYS_setfsgid, getegid());
+	pthread_mutex_lock(&ids_mutex);
+	if (!--others && dumpable == 1)
+		prctl(PR_SET_DUMPABLE, 1);
+	pthread_mutex_unlock(&ids_mutex);
+}
+
+/* Make an unnamed file in the folder `files`, with its owner's ids. */
 static int unnamed_file(int files)
 {
 	struct stat folder;
 	bool other;
-	int dumpable, fd, error;
+	int fd, error;
 
 	if (fstat(files, &folder))
 		return -errno;
-	other = folder.st_uid != geteuid() || folder.st_gid != getegid();
-	if (other) {
-		dumpable = prctl(PR_GET_DUMPABLE);
-		syscall(SYS_setfsgid, folder.st_gid);
-		syscall(SYS_setfsuid, folder.st_uid);
-	}
+	other = lw_become(folder.st_uid, folder.st_gid);
 	fd = openat(files, ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0700);
 	error = errno;
-	if (other) {
-		syscall(SYS_setfsuid, geteuid());
-		syscall(SYS_setfsgid, getegid());
-		if (dumpable == 1)	/* the change of ids has cleared that */
-			prctl(PR_SET_DUMPABLE, 1);
-	}
+	lw_return(other);
 	return fd < 0 ? -error : fd;
 }
 
@@ -179,7 +225,16 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 	close(fd);
 }
 
-/* Answer supervisor->request if it asks for such memory, or for a watch. If not, the caller has to refuse the call. */
+static bool is_inotify_init(int nr)
+{
+#ifdef SYS_inotify_init
+	if (nr == SYS_inotify_init)
+		return true;
+#endif
+	return nr == SYS_inotify_init1;
+}
+
+/* Answer supervisor->request if it asks for such memory, or for a watch; or have the other thread answer. If not, the caller has to refuse the call. */
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	const struct seccomp_data *call = &supervisor->request->data;
@@ -200,6 +255,13 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		grant_watch(supervisor, listener);
 		return true;
 	}
+	if (is_inotify_init(call->nr)) {
+		if (supervisor->most_watchers)
+			grant_inotify(supervisor, listener);
+		return supervisor->most_watchers;
+	}
+	if (call->nr == SYS_inotify_add_watch)
+		return listener->purse->watching && lw_ask_watch(supervisor, listener);
 	if (call->nr == SYS_memfd_create) {
 		flags = (uint32_t)call->args[1];
 		if (flags & ~(uint32_t)(MFD_CLOEXEC | MFD_EXEC) || listener->purse->files < 0)
@@ -208,6 +270,25 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 		return true;
 	}
 	return false;
+}
+
+/* Give a new listener the purse of the job in slot `of`; else one of its own, if all jobs have grants. Returns 0 or -errno. */
+int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
+{
+	struct lw_listener *owner = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
+
+	if (owner && owner->purse) {
+		listener->purse = owner->purse;
+	} else if (supervisor->most_watches || supervisor->most_watchers) {
+		listener->purse = calloc(1, sizeof(*listener->purse));
+		if (!listener->purse)
+			return -ENOMEM;
+		listener->purse->files = -1;
+		listener->owns_purse = true;
+	}
+	if (listener->purse)
+		listener->purse->users++;
+	return 0;
 }
 
 /* Take a listener's purse away; the last listener of a purse frees it. */
@@ -221,14 +302,16 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 	purse->charged -= listener->charged;
 	purse->watches -= listener->watches;
 	supervisor->watches -= listener->watches;
-	listener->charged = listener->watches = 0;
+	listener->charged = listener->watches = listener->queues = 0;
 	if (listener->owns_purse) {	/* its descriptor is going to be closed */
 		purse->files = -1;
 		purse->limit = 0;
 		listener->owns_purse = false;
 	}
-	if (!--purse->users)
+	if (!--purse->users) {
+		supervisor->watchers -= purse->watching;
 		free(purse);
+	}
 }
 
 /* Grant the job in `slot` shared mappings without a file, of `limit` bytes altogether, memory files in the folder `files`,

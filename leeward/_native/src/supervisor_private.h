@@ -1,4 +1,5 @@
-/* What the files of the supervisor share: supervisor.c, whose head says how it works, and supervisor_charges.c. */
+/* What the files of the supervisor share: supervisor.c, whose head says how it works, supervisor_charges.c and
+ * supervisor_watches.c. */
 #pragma once
 
 #include "supervisor.h"
@@ -23,6 +24,7 @@ struct lw_purse {
 	uint64_t charged;
 	uint64_t watches;	/* granted watches of epoll */
 	uint32_t users;		/* listeners that have this purse */
+	bool watching;		/* it is one of the supervisor's `watchers` */
 	int files;		/* the folder of memory files, whose owner closes it; -1 once that has happened */
 };
 
@@ -42,6 +44,8 @@ struct lw_listener {
 	struct lw_purse *purse;	/* NULL: it is granted nothing */
 	uint64_t charged;	/* bytes that this listener has charged to the purse */
 	uint64_t watches;	/* watches that this listener has charged to the purse */
+	uint32_t queues;	/* inotify descriptors that it has charged to the purse */
+	struct seccomp_notif asked;	/* the inotify_add_watch that waits or is looked at */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
 	struct lw_refused other;
 };
@@ -62,6 +66,14 @@ struct lw_supervisor {
 	size_t response_size;
 	uint64_t most_watches;	/* watches of epoll that all jobs may have together */
 	uint64_t watches;
+	uint32_t most_watchers;	/* sandboxes that may use inotify at once; 0: none */
+	uint32_t watchers;
+	uint64_t queue;		/* bytes of the events that an inotify descriptor may keep */
+	pthread_t watcher;
+	bool has_watcher;
+	pthread_cond_t asks;	/* to the watcher: look at `asked` or `stopping` */
+	uint64_t asked, taken;	/* tags that were ever put into `asking`, and those that were taken */
+	uint64_t asking[LW_SUPERVISOR_JOBS];
 	uint32_t top;		/* slots below it may be in use */
 	uint32_t generation;
 	uint32_t drain_from;	/* the slot where the next drain begins, so that each job gets its turn */
@@ -72,4 +84,13 @@ void lw_poke(int eventfd);
 void lw_unpoke(int eventfd);
 struct lw_listener *lw_in_slot(const struct lw_supervisor *supervisor, uint32_t slot);
 bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener);
+void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *listener, const struct seccomp_notif *request);
+uint64_t lw_tag_of(const struct lw_listener *listener);
+struct lw_listener *lw_tagged(const struct lw_supervisor *supervisor, uint64_t tag);
+void lw_watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events);
+bool lw_become(unsigned int uid, unsigned int gid);
+void lw_return(bool other);
+bool lw_stop_watcher(struct lw_supervisor *supervisor);
+bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener);
+int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of);
 void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listener);

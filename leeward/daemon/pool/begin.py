@@ -20,7 +20,7 @@ from leeward.daemon.pool.quotas import Quotas
 from leeward.daemon.worker import bare
 from leeward.daemon.worker.zygote_start import StartedZygote, import_path, modules
 from leeward.errors import BadRequest
-from leeward.isolation import interpreter, landlock
+from leeward.isolation import interpreter, landlock, watching
 from leeward.isolation.cgroup.choose import choose
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.egress_route import PROXY_VARIABLES, RESOLV_CONF, route
@@ -92,6 +92,7 @@ class Settings:
     pinned: bool = False
     egress: Policy | None = None  # the policy of the jobs; None for no network, and no sockets except Unix sockets
     session_grace: float = 2.0
+    shards: int = 1  # the processes of which the engine's is one
     layout_jobs: int = 0
     layout_time: float = 0.0
     fresh_layout: bool = False
@@ -171,6 +172,7 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
                            memory_counted=memory_counted, landlocked=landlock.probe() > 0,
                            machine=interpreter.machine(), pinned=pinned,
                            configured=interpreter.configured(), term=interpreter.term(),
+                           polls=not watching.watchers(settings.shards).most,
                            loopback=settings.loopback, terminal=settings.terminal, node=interpreter.node(),
                            **ways_out)
     if settings.profile == profiles.SHELL:

@@ -10,7 +10,7 @@ from leeward.base.dataclass import dataclass
 from leeward.daemon.pool.begin import SURPLUS, Settings
 from leeward.daemon.worker.idmaps import first_worker_id
 from leeward.errors import Unsupported
-from leeward.isolation import egress_route, landlock, rlimits
+from leeward.isolation import egress_route, landlock, rlimits, watching
 from leeward.isolation.cgroup.entry import Driver
 from leeward.isolation.plan import WorkerPlan
 from leeward.isolation.seccomp import filters
@@ -72,7 +72,7 @@ def confine(settings: Settings, spec: SandboxSpec, driver: Driver, first_id: int
         rlimits=rlimits.plan(settings.limits, settings.ceilings), landlock=rules, seccomp=program.insns,
         init_seccomp=filters.init_program(arch), watched=not driver.memory_counted, enterable=settings.sandboxes,
         terminal_seccomp=b"" if on_terminal is None else on_terminal.insns, rehearse=settings.rehearse,
-        loopback=sockets, egress=way_out,
+        bounds_watches=watching.watchers(settings.shards).most > 0, loopback=sockets, egress=way_out,
     )
     layers: dict[str, dict[str, object]] = {
         "namespaces": {"state": "active", "namespaces": ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"],

@@ -25,6 +25,7 @@ from leeward.daemon.supervisor import Supervisor
 from leeward.daemon.worker.orphans import reap_orphans
 from leeward.daemon.worker.worker import Worker
 from leeward.errors import LeewardError, Unsupported, told_with_type
+from leeward.isolation import watching
 from leeward.isolation.cgroup.entry import Driver
 from leeward.spec.outcome import Outcome
 from leeward.spec.pool_key import MAIN_POOL, PoolKey
@@ -83,7 +84,7 @@ class Engine:
         except BaseException:
             bootstrap.close()  # nothing else was made yet
             raise
-        self.supervisor = Supervisor(self.confinement.watches)
+        self.supervisor = Supervisor(self.confinement.watches, watching.watchers(self._settings.shards))
         self._reactor.watch(self.supervisor.fileno(), READ, self._on_denials)
         book = Book()
         self.main = Branch(self._reactor, self, self._settings, self.spec, self.confinement, surplus=self.surplus,

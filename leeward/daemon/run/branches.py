@@ -75,7 +75,7 @@ class Family:
 
     # --- Denials ----------------------------------------------------------------
 
-    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         raise LeewardError("a branch has its kernel's listener")
 
     def counts(self, job: int) -> dict[str, int]:

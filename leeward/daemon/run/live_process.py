@@ -232,9 +232,8 @@ class LiveProcess:
             os.close(fd)  # the runner's first process has sent the second one, too
         if kept:
             try:
-                self._denials.add(fds[0], self.number)
+                self._denials.add(fds[0], self.number, of=self.runner.number)
                 self._listening = True
-                self._denials.share(self.number, self.runner.number)
                 return
             except (LeewardError, OSError):
                 os.close(fds[0])

@@ -4,8 +4,9 @@ The supervisor: refuses, counts and reports the system calls that no row allows,
 Runs in: the daemon; a native thread answers, which never waits for Python. So it stands if Python is busy, stopped at a
 breakpoint, out of descriptors or of memory.
 
-The filter makes every decision but one: it passes only calls that must be refused, which get EACCES. The exception is
-memory that no resident set shows: where no cgroup counts it, the supervisor grants and charges it. seccomp_unotify(2)
+The filter makes every decision but two: it passes only calls that must be refused, which get EACCES. The exceptions are
+memory that no resident set shows: where no cgroup counts it, the supervisor grants and charges it; and files to watch by
+inotify, which it judges and watches for the job (docs/decisions/0174). seccomp_unotify(2)
 
 Parties: each job's tasks, which wait in the kernel for an answer; the thread, which waits for all listeners; the
 daemon's loop, which waits for `fileno` and drains. A listener arrives by SCM_RIGHTS before its job starts, and is
@@ -21,6 +22,7 @@ from leeward._native.supervisor import OTHER_NR, Tally, Thread
 from leeward.base.dataclass import dataclass
 from leeward.errors import Bug
 from leeward.isolation.seccomp.syscalls import AUDIT_ARCH, name_of
+from leeward.isolation.watching import NOBODY, Watchers
 
 #: The most records of ended jobs that wait for `drain`. A daemon that drains in time has only a few.
 DEPARTED = 4096
@@ -46,35 +48,35 @@ class Denied:
 class Supervisor:
     """
     Answers for any number of listeners. Only one Python thread may call its methods. *watches*: epoll's watches that
-    all jobs together may have, if the filter asks for each (isolation/watches.py); else 0.
+    all jobs together may have, if the filter asks for each (isolation/rlimits.py); else 0. *watchers*: who may use
+    inotify. Jobs of `add` must be in user namespaces that the steps of isolation/watching.py have bounded.
     """
 
-    def __init__(self, watches: int = 0) -> None:
+    def __init__(self, watches: int = 0, watchers: Watchers = NOBODY) -> None:
         self._thread = Thread()
-        self._watches = watches
         if watches:
             self._thread.set_watches(watches)
+        if watchers.most:
+            self._thread.set_watchers(*watchers)
         self._slots: dict[int, int] = {}
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
         self.lost = 0  # records that nobody drained in time; the counts in a job's result are complete nevertheless
 
-    def add(self, listener_fd: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener_fd: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         """
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure: KernelRefusal, and the job
         must not start, since its refused calls would block for ever. *checking*: until `end_check` they don't wake the
-        daemon.
+        daemon. *of*: another job, whose grants it shares from its first call on; `share` may come after that.
         """
         if job in self._slots:
             os.close(listener_fd)
             raise Bug(f"job {job} has a listener already")
         try:
-            slot = self._thread.add(listener_fd, job, quiet=checking)
+            slot = self._thread.add(listener_fd, job, quiet=checking, of=self._slots.get(of, -1))
         except BaseException:
             os.close(listener_fd)
             raise
         self._slots[job] = slot
-        if self._watches:
-            self._thread.grant(slot, 0, -1)
 
     def end_check(self, job: int) -> None:
         """End the self-check of *job*'s process. Calls that were refused during the check don't count as the job's."""

@@ -21,6 +21,8 @@ class Action:
 
 ALLOW = Action("allow", value("SECCOMP_RET_ALLOW"))
 NOTIFY = Action("EACCES, counted and logged", value("SECCOMP_RET_USER_NOTIF"))
+#: As NOTIFY, but supervisor_watches.c may allow it.
+JUDGED = Action(f"the supervisor allows it for files of the sandbox's own; else {NOTIFY.text}", NOTIFY.ret)
 KILL = Action("kill the process", value("SECCOMP_RET_KILL_PROCESS"))
 
 

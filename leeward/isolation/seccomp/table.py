@@ -16,6 +16,7 @@ from errno import EACCES, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP
 from leeward.isolation.seccomp import widen_loopback, widen_terminal
 from leeward.isolation.seccomp.rules import (
     ALLOW,
+    JUDGED,
     NOTIFY,
     Needs,
     Rule,
@@ -99,9 +100,13 @@ FILES = (
       for match in (flags(arg, lack=f"S_IFMT {NO_SET_ID}"),
                     *(under(arg, f"S_IFMT {NO_SET_ID}", kind) for kind in ("S_IFREG", "S_IFIFO", "S_IFSOCK")))),
     *rows("flock", ALLOW, "locks between a job's processes"),
-    *rows("inotify_init inotify_init1 inotify_add_watch inotify_rm_watch fanotify_init fanotify_mark", NOTIFY,
-          "jobs share the files under /usr with the host: a watch there shows which files other processes open. tail -f"
-          " polls instead"),
+    *rows("inotify_init inotify_init1 inotify_add_watch", JUDGED,
+          "files and folders to which the sandbox may write can be watched, 8 descriptors and 8192 watches for a sandbox."
+          " A watch of the files under /usr would show which of them the host's processes open. Where /proc/sys/user"
+          " can't bound the numbers nothing can be watched; then programs are told to poll, by CHOKIDAR_USEPOLLING and"
+          " its like"),
+    *rows("inotify_rm_watch", ALLOW, "takes back a watch of its own"),
+    *rows("fanotify_init fanotify_mark", NOTIFY, "sees what other processes do with whole file systems"),
     *rows("name_to_handle_at open_by_handle_at", NOTIFY, "a forged handle opens a file that the mounts don't show"),
     *rows("cachestat mincore", errno(ENOSYS),
           "show which of the host's files were read lately; callers that probe fall back"),

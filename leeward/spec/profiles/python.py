@@ -34,6 +34,11 @@ _LISTED = ("/",)
 #: Where `python` and `python3` are the interpreter that jobs have, if no environment has them.
 _PYTHON_BIN = "/opt/leeward/bin"
 
+#: By which programs look for changes by time where inotify is refused: chokidar (vite), webpack, tsc, uvicorn's watchfiles.
+_POLLING = (("CHOKIDAR_USEPOLLING", "1"), ("WATCHPACK_POLLING", "true"), ("WATCHFILES_FORCE_POLLING", "true"),
+            ("TSC_WATCHFILE", "DynamicPriorityPolling"),
+            ("TSC_WATCHDIRECTORY", "RecursiveDirectoryUsingDynamicPriorityPolling"))
+
 _NO_RESOLVER = "# This sandbox has no network, and no name server.\n"
 
 #: getprotobyname(3). Debian's own file comes with a package that small installations lack.
@@ -54,7 +59,7 @@ class HostPython:
 def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, uid: int = 1000,
            localtime: str = "", preload: tuple[str, ...] = (), memory_counted: bool = True,
            landlocked: bool = True, warm: bool = True, machine: Machine | None = None, pinned: bool = False,
-           configured: tuple[str, ...] = (), term: str = "", loopback: bool = False,
+           configured: tuple[str, ...] = (), term: str = "", polls: bool = False, loopback: bool = False,
            terminal: bool = False, node: str = "", egress: tuple[int, ...] = (),
            resolver: str = _NO_RESOLVER) -> SandboxSpec:
     """
@@ -67,6 +72,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
     * landlocked: Landlock holds. Without it the only way to refuse that mapping is to leave out the device.
     * configured: folders below /etc that programs below /usr have links into, such as Java's.
     * node: the program behind the name `node`, if it isn't the one in the host's /usr.
+    * polls: inotify is refused, so programs that watch files are told to look at times instead.
     * egress: ports of TCP on which a broker takes the jobs' connections.
     """
     machine = machine or Machine()
@@ -99,6 +105,7 @@ def python(host: HostPython, root_links: Mapping[str, str], *, limits: Limits, u
             # Go and os.process_cpu_count() (Python 3.13) ask sched_getaffinity(2), which tells the host's
             ("GOMAXPROCS", str(count)), ("PYTHON_CPU_COUNT", str(count)),
             *libraries.VARIABLES,
+            *(_POLLING if polls else ()),
         ),
         loopback=loopback,
         egress=egress,

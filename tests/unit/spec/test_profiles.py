@@ -61,6 +61,14 @@ def test_the_environment_has_no_variable_of_the_daemon():
     assert "1" == environment["OPENBLAS_NUM_THREADS"]
 
 
+def test_programs_are_told_to_poll_where_they_cannot_watch():
+    variables = {"CHOKIDAR_USEPOLLING", "WATCHPACK_POLLING", "WATCHFILES_FORCE_POLLING", "TSC_WATCHFILE",
+                 "TSC_WATCHDIRECTORY"}
+
+    assert variables <= dict(_spec(polls=True).environment).keys()
+    assert not variables & dict(_spec().environment).keys()
+
+
 def _spec(**more: Any) -> SandboxSpec:
     return profiles.python(HostPython("/usr/bin/python3", (3, 11), "/usr"), MERGED, limits=Limits(), **more)
 

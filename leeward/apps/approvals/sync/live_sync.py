@@ -6,8 +6,8 @@ Writer:    on the host this program alone, by `Project.put`: beneath the project
 Trust:     none in the sandbox's content, which is read once and compared with the hash that was listed. A change that a
            person has to see becomes a request (`orders.remarks`); a change that a rule denies isn't written. None in
            the names on the host, some of which come from a sandbox: no link is followed, no other mount is entered.
-Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes and
-           inotify is refused in sandboxes. The pause after a round is four times as long as the round took.
+Rounds:    each one lists the overlay's upper folder and the host's names, since an overlay reports no changes
+           to the host and inotify may be refused in sandboxes. The pause after a round is four times as long as it took.
 Leaves:    if a process of the sandbox writes to a file in the milliseconds in which a host's edit is written to it, the
            process's write is lost.
 """

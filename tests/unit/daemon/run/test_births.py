@@ -26,7 +26,7 @@ class Denials:
         self.taken: list[int] = []
         self.refuses = False
 
-    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         os.close(listener)
         if self.refuses:
             raise LeewardError("no room")

@@ -14,7 +14,7 @@ from leeward.spec.limits import Limits
 
 
 class Denials:
-    def add(self, listener: int, job: int, *, checking: bool = False) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         os.close(listener)
 
     def remove(self, job: int) -> dict[str, int]:

@@ -25,11 +25,13 @@ class FakeThread:
         self.full = False
         self.stopped = False
 
-    def add(self, fd: int, job: int, *, quiet: bool = False) -> int:
+    def add(self, fd: int, job: int, *, quiet: bool = False, of: int = -1) -> int:
         if self.full:
             raise KernelRefusal("epoll_ctl", "EPOLL_CTL_ADD", 28)
         os.close(fd)
         self.tallies[job] = []
+        if of in self.granted:
+            self.granted[job] = self.granted[of]
         return job
 
     def end_check(self, slot: int) -> None:
@@ -43,6 +45,9 @@ class FakeThread:
 
     def set_watches(self, most: int) -> None:
         self.watches = most
+
+    def set_watchers(self, most: int, queue: int) -> None:
+        self.watchers = most
 
     def share(self, slot: int, of: int) -> None:
         self.granted[slot] = self.granted[of]

@@ -79,12 +79,12 @@ def witness(wanted: SeccompPlan) -> tuple[tuple[bpf.Instruction, ...], set[int]]
         made.remove_arch(native)
     for call in wanted.calls.values():
         unlike = any(test.is_wide or init(test.arg) == test or len(tests) > 2 for tests, _ in call.rows for test in tests)
-        unlike |= bool(call.rows) and call.otherwise != wanted.default
+        unlike |= bool(call.rows) and call.otherwise.ret != wanted.default.ret
         if unlike or pyseccomp.resolve_syscall(target, call.name) != call.number:
             continue
         known.add(call.number)
         number = pyseccomp.resolve_syscall(native, call.name)
-        if call.otherwise != wanted.default:
+        if call.otherwise.ret != wanted.default.ret:
             made.add_rule_exactly(call.otherwise.ret, number)
         for tests, action in call.rows:
             made.add_rule_exactly(action.ret, number, *(

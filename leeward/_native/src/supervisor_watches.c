@@ -1,0 +1,357 @@
+/* Watches of files: inotify for jobs, on files of writable mounts of their own view.
+ *
+ * Runs in:  the daemon; `watch_files` on a thread of its own, since a path's walk may wait for a disk, and the closing of an
+ *           inotify descriptor for the kernel. docs/decisions/0174 has the reasons.
+ *
+ * Theory of operation. A new inotify descriptor is the job's own: its call continues, by a decision on registers alone, so
+ * that the kernel counts descriptor and events for the job. How many a sandbox may have, and how many watches, bounds the
+ * kernel by numbers that the keeper wrote for its user namespace (isolation/watching.py). The supervisor counts sandboxes.
+ *
+ * inotify_add_watch names a file by a path in the task's memory, which another thread may change. So that call never
+ * continues. The thread copies the path, walks it in the task's root to an O_PATH descriptor, judges this object, takes a
+ * copy of the task's inotify descriptor, and adds the watch to the object by its own descriptor. Whatever a task swaps
+ * meanwhile, names or descriptors: only what was judged is watched, and by a descriptor that was the task's.
+ *
+ * A listener whose call is being looked at isn't read until the answer, so each has one such call at most. */
+
+#include "supervisor_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "steps.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+/* <linux/openat2.h>, which older headers lack */
+#define NO_MAGICLINKS 0x02	/* RESOLVE_NO_MAGICLINKS */
+#define IN_ROOT 0x10		/* RESOLVE_IN_ROOT */
+
+/* Tries of a walk that a rename has disturbed. */
+#define TRIES 8
+
+/* How long the end of the supervisor waits for a walk. */
+#define STOP_S 2
+
+#define PAGE 4096
+#define PROC_MAGIC 0x9fa0	/* <linux/magic.h> */
+
+/* Bits of f_flags; statfs(2). */
+#define READ_ONLY 0x01
+#define FLAGS_ARE_SET 0x20
+
+/* What is known of a task that asks, and what was opened for it. */
+struct asker {
+	const struct seccomp_notif *request;
+	int tgid;
+	unsigned int uid, gid;	/* of its accesses to files */
+	int root, inotify, object;
+	char path[2 * PATH_MAX];
+};
+
+/* The answer to a job where a call of ours failed: that we have no room is no decision about the job. */
+static int failed_here(void)
+{
+	return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? -ENOMEM : -EACCES;
+}
+
+static int file_of(pid_t task, const char *name, int flags)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", task, name);
+	fd = open(path, flags | O_CLOEXEC);
+	return fd < 0 ? failed_here() : fd;
+}
+
+/* Process, user and group. A task's name in this text has no newline, so that it can't be taken for another line. */
+static int identify(struct asker *asker)
+{
+	int fd = file_of((pid_t)asker->request->pid, "status", O_RDONLY);
+	const char *tgid, *uid, *gid;
+	char text[PAGE];
+	ssize_t got;
+
+	if (fd < 0)
+		return fd;
+	got = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[got < 0 ? 0 : got] = '\0';
+	tgid = strstr(text, "\nTgid:");
+	uid = strstr(text, "\nUid:");
+	gid = strstr(text, "\nGid:");
+	return tgid && uid && gid && 1 == sscanf(tgid, "\nTgid: %d", &asker->tgid) &&
+		1 == sscanf(uid, "\nUid: %*u %*u %*u %u", &asker->uid) &&
+		1 == sscanf(gid, "\nGid: %*u %*u %*u %u", &asker->gid) ? 0 : -EACCES;
+}
+
+/* Copy the path from the task's memory, behind its working directory if it is relative. The kernel copies up to the first
+ * page that isn't there. */
+static int copy_path(struct asker *asker)
+{
+	const uint64_t from = asker->request->data.args[1];
+	const size_t first = PAGE - from % PAGE;
+	char path[PATH_MAX];
+	struct iovec into = { path, sizeof(path) };
+	struct iovec parts[2] = { { (void *)(uintptr_t)from, first },			/* NOLINT */
+				  { (void *)(uintptr_t)(from + first), sizeof(path) - first } };
+	ssize_t got = process_vm_readv((pid_t)asker->request->pid, &into, 1, parts, sizeof(path) == first ? 1 : 2, 0);
+	char link[64];
+	ssize_t folder = 0;
+
+	if (got < 0)
+		return errno == EFAULT ? -EFAULT : -EACCES;
+	if (!memchr(path, '\0', (size_t)got))
+		return (size_t)got == sizeof(path) ? -ENAMETOOLONG : -EFAULT;
+	if (!*path)
+		return -ENOENT;
+	if (*path != '/') {
+		snprintf(link, sizeof(link), "/proc/%u/cwd", asker->request->pid);
+		folder = readlink(link, asker->path, PATH_MAX - 1);
+		if (folder < 0)
+			return -EACCES;
+		asker->path[folder++] = '/';
+	}
+	strcpy(asker->path + folder, path);
+	return 0;
+}
+
+static int take_inotify(struct asker *asker)
+{
+	int pidfd = (int)syscall(SYS_pidfd_open, asker->tgid, 0);
+
+	if (pidfd < 0)
+		return failed_here();
+	asker->inotify = (int)syscall(SYS_pidfd_getfd, pidfd, (int)asker->request->data.args[0], 0);
+	if (asker->inotify < 0)
+		asker->inotify = errno == EBADF ? -EBADF : failed_here();
+	close(pidfd);
+	return asker->inotify < 0 ? asker->inotify : 0;
+}
+
+/* Walk to the object as the task would: in its root, by its ids, but through no link of /proc, which would be ours. */
+static int walk(struct asker *asker)
+{
+	const uint32_t mask = (uint32_t)asker->request->data.args[2];
+	const struct {
+		uint64_t flags, mode, resolve;
+	} how = { (uint64_t)(O_PATH | O_CLOEXEC | (mask & IN_DONT_FOLLOW ? O_NOFOLLOW : 0) |
+			     (mask & IN_ONLYDIR ? O_DIRECTORY : 0)), 0, IN_ROOT | NO_MAGICLINKS };
+
+	for (int tries = 0; tries < TRIES; tries++) {
+		asker->object = (int)syscall(SYS_openat2, asker->root, asker->path, &how, sizeof(how));
+		if (asker->object >= 0)
+			return 0;
+		if (errno != EAGAIN)
+			break;
+	}
+	return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG ? -errno : failed_here();
+}
+
+/* Whether it is a file or folder of a mount to which the sandbox may write: such mounts are its own, or are shown to it
+ * for writing. A device or a file of /proc is the host's, whatever its mount says. */
+static bool is_own(int object)
+{
+	struct statfs system;
+	struct stat status;
+
+	return !fstat(object, &status) && (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) &&
+		!fstatfs(object, &system) && (unsigned long)system.f_type != PROC_MAGIC &&
+		(system.f_flags & (READ_ONLY | FLAGS_ARE_SET)) == FLAGS_ARE_SET;
+}
+
+/* Walk, judge and add. Returns the watch, or -errno. */
+static int add(struct asker *asker)
+{
+	const uint32_t mask = (uint32_t)asker->request->data.args[2];
+	char link[64];
+	int watch = walk(asker);
+
+	if (watch)
+		return watch;
+	if (!is_own(asker->object))
+		return -EACCES;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", asker->object);
+	watch = inotify_add_watch(asker->inotify, link, mask & ~(uint32_t)IN_DONT_FOLLOW);
+	return watch >= 0 ? watch : -errno;
+}
+
+/* The listener of `tag` if its task still waits for the answer to `request`, with the mutex held. */
+static struct lw_listener *waiting(const struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
+{
+	struct lw_listener *listener = lw_tagged(supervisor, tag);
+	uint64_t id = request->id;
+
+	return listener && listener->fd >= 0 && !ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) ? listener : NULL;
+}
+
+static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request)
+{
+	struct asker asker = { .request = request, .root = -1, .inotify = -1, .object = -1 };
+	bool other;
+	int result = identify(&asker);
+
+	if (!result)
+		result = copy_path(&asker);
+	if (!result)
+		result = take_inotify(&asker);
+	if (!result) {
+		asker.root = file_of((pid_t)request->pid, "root", O_PATH | O_DIRECTORY);
+		result = asker.root < 0 ? asker.root : 0;
+	}
+	if (!result) {
+		/* All of it was this task's, if its number isn't another's by now. */
+		pthread_mutex_lock(&supervisor->mutex);
+		result = waiting(supervisor, tag, request) ? 0 : -EACCES;
+		pthread_mutex_unlock(&supervisor->mutex);
+	}
+	if (!result) {
+		other = lw_become(asker.uid, asker.gid);
+		result = add(&asker);
+		lw_return(other);
+	}
+	if (asker.root >= 0)
+		close(asker.root);
+	if (asker.object >= 0)
+		close(asker.object);
+	if (asker.inotify >= 0)
+		close(asker.inotify);
+	return result;
+}
+
+/* Answer the call, and read the listener again. */
+static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request, int result)
+{
+	struct lw_listener *listener = waiting(supervisor, tag, request);
+	struct seccomp_notif_resp *response = supervisor->response;
+
+	if (listener) {
+		memset(response, 0, supervisor->response_size);
+		response->id = request->id;
+		response->error = result < 0 ? result : 0;
+		response->val = result < 0 ? 0 : result;
+		while (ioctl(listener->fd, SECCOMP_IOCTL_NOTIF_SEND, response) && errno == EINTR)
+			;
+		if (result == -EACCES) {
+			lw_count_refusal(supervisor, listener, request);
+			lw_poke(supervisor->wake);	/* the thread that looks at the clock */
+		}
+	}
+	listener = lw_tagged(supervisor, tag);
+	if (listener && listener->watched)
+		lw_watch_for(supervisor, listener, EPOLLIN);
+}
+
+static void *watch_files(void *argument)
+{
+	struct lw_supervisor *supervisor = argument;
+
+	syscall(SYS_setgroups, 0, NULL);	/* this thread's; root's groups aren't the jobs'. EPERM: a user's are */
+	pthread_mutex_lock(&supervisor->mutex);
+	while (!supervisor->stopping) {
+		const struct lw_listener *listener;
+		struct seccomp_notif request;
+		uint64_t tag;
+		int result;
+
+		if (supervisor->asked == supervisor->taken) {
+			pthread_cond_wait(&supervisor->asks, &supervisor->mutex);
+			continue;
+		}
+		tag = supervisor->asking[supervisor->taken++ % LW_SUPERVISOR_JOBS];
+		listener = lw_tagged(supervisor, tag);
+		if (!listener)
+			continue;
+		request = listener->asked;
+		pthread_mutex_unlock(&supervisor->mutex);
+		result = watch_for_task(supervisor, tag, &request);
+		pthread_mutex_lock(&supervisor->mutex);
+		tell_task(supervisor, tag, &request, result);
+	}
+	pthread_mutex_unlock(&supervisor->mutex);
+	return NULL;
+}
+
+/* Hand supervisor->request over to the thread. Returns false if it has too many. */
+bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener)
+{
+	if (supervisor->asked - supervisor->taken == LW_SUPERVISOR_JOBS)
+		return false;
+	listener->asked = *supervisor->request;
+	supervisor->asking[supervisor->asked++ % LW_SUPERVISOR_JOBS] = lw_tag_of(listener);
+	lw_watch_for(supervisor, listener, 0);	/* a hang-up still shows */
+	pthread_cond_signal(&supervisor->asks);
+	return true;
+}
+
+/* End the thread, once `stopping` is set. Returns false if it still waits for a disk: then the supervisor's memory stays. */
+bool lw_stop_watcher(struct lw_supervisor *supervisor)
+{
+	struct timespec until;
+
+	if (!supervisor->has_watcher)
+		return true;
+	pthread_cond_signal(&supervisor->asks);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += STOP_S;
+	return !pthread_timedjoin_np(supervisor->watcher, NULL, &until) || pthread_detach(supervisor->watcher);
+}
+
+/* Whether a process with a new user namespace of its own may write to `path`, a file of /proc/sys/user. */
+bool lw_can_bound_watches(const char *path)
+{
+	int status, pid = (int)syscall(SYS_clone, CLONE_NEWUSER, 0, 0, 0, 0);	/* no signal at its end */
+
+	if (!pid)
+		syscall(SYS_exit_group, syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0) < 0);
+	if (pid < 0)
+		return false;
+	while (waitpid(pid, &status, __WALL) < 0)
+		if (errno != EINTR)
+			return false;
+	return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* Let `most` sandboxes at once watch files, each with LW_WATCH_INSTANCES descriptors; where no cgroup counts memory, each
+ * descriptor is charged with `queue` bytes. Call it once, before there are listeners. Returns 0 or -errno. */
+int lw_supervisor_set_watchers(struct lw_supervisor *supervisor, uint32_t most, uint64_t queue)
+{
+	sigset_t all, before;
+	int failed;
+
+	/* Signals are for the thread that runs Python. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	failed = pthread_create(&supervisor->watcher, NULL, watch_files, supervisor);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (failed)
+		return -failed;
+	pthread_setname_np(supervisor->watcher, "lw-watches");
+	pthread_mutex_lock(&supervisor->mutex);
+	supervisor->most_watchers = most;
+	supervisor->queue = queue;
+	supervisor->has_watcher = true;
+	pthread_mutex_unlock(&supervisor->mutex);
+	return 0;
+}
