@@ -86,7 +86,8 @@ def warm_up(plan: ZygotePlan, channel: Channel) -> None:
             if name not in sys.modules:
                 channel.send(control.Importing(number))
             preload(name, plan.idle_threads)
-        channel.send(control.Importing(len(plan.preload)))
+        if plan.preload:
+            channel.send(control.Importing(len(plan.preload)))
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
         reseeding.find_contexts(TRUST, FURTHER)
     setup.keep_ours_apart()

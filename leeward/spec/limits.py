@@ -76,8 +76,9 @@ def adjusted(default: Limits, ceilings: Limits, asked: Mapping[str, Any], adjust
 
 
 def of_sandbox(default: Limits, ceilings: Limits, asked: Mapping[str, Any]) -> Limits:
-    """As `adjusted`, for a live sandbox. Its files, unless it asks for some, grow with the memory that it asks for."""
+    """As `adjusted`, for a live sandbox. Its files, unless it asks for some, grow with the memory, up to half of it."""
     limits = adjusted(default, ceilings, asked, OF_SANDBOXES)
     if "files" in asked or limits.memory <= default.memory:
         return limits
-    return replace(limits, files=max(default.files, min(default.files * limits.memory // default.memory, ceilings.files)))
+    grown = min(default.files * limits.memory // default.memory, limits.memory // 2, ceilings.files)
+    return replace(limits, files=max(default.files, grown))

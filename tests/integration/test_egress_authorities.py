@@ -39,7 +39,7 @@ LINES = {
     "curl": ("curl -sS $URL/curl", "/curl"),
     "wget": ("wget -q -t 1 -O - $URL/wget", "/wget"),
     "go": ("GOPROXY=$URL/go GOCACHE=/tmp/go go list -m -versions example.org/m", "/go/example.org/m/@v/list"),
-    "cargo": ("CARGO_HOME=/tmp /tool/bin/cargo search --index sparse+$URL/cargo/ x", "/cargo/config.json"),
+    "cargo": ("CARGO_HOME=/tmp /tool/bin/cargo search --index $URL/cargo x", "/cargo/info/refs"),
 }
 
 

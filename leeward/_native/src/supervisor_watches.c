@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@
 #define TRIES 8
 
 /* How long the end of the supervisor waits for a walk. */
-#define STOP_S 2
+#define STOP_MS 2000
 
 #define PAGE 4096
 #define PROC_MAGIC 0x9fa0	/* <linux/magic.h> */
@@ -308,14 +309,15 @@ bool lw_ask_watch(struct lw_supervisor *supervisor, struct lw_listener *listener
 /* End the thread, once `stopping` is set. Returns false if it still waits for a disk: then the supervisor's memory stays. */
 bool lw_stop_watcher(struct lw_supervisor *supervisor)
 {
-	struct timespec until;
-
 	if (!supervisor->has_watcher)
 		return true;
 	pthread_cond_signal(&supervisor->asks);
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += STOP_S;
-	return !pthread_timedjoin_np(supervisor->watcher, NULL, &until) || pthread_detach(supervisor->watcher);
+	for (int waited_ms = 0; waited_ms < STOP_MS; waited_ms++) {	/* a wait with an end goes by the wall clock */
+		if (!pthread_tryjoin_np(supervisor->watcher, NULL))
+			return true;
+		poll(NULL, 0, 1);
+	}
+	return pthread_detach(supervisor->watcher);
 }
 
 /* Whether a process with a new user namespace of its own may write to `path`, a file of /proc/sys/user. */
