@@ -11,6 +11,7 @@ home; each keeper changes to an unprivileged uid before it makes a runner.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -49,7 +50,8 @@ def main(control_fd: int) -> None:
         warm_up(plan, channel)
         handlers.take()
     except (LeewardError, OSError, ImportError) as error:
-        channel.send(control.Failed(-1, "", f"zygote: {error}"))
+        with contextlib.suppress(OSError):  # the daemon has ended
+            channel.send(control.Failed(-1, "", f"zygote: {error}"))
         return
     decided = channel.socket.recv(control.MAX_MESSAGE)
     if not decided:
@@ -86,8 +88,7 @@ def warm_up(plan: ZygotePlan, channel: Channel) -> None:
             if name not in sys.modules:
                 channel.send(control.Importing(number))
             preload(name, plan.idle_threads)
-        if plan.preload:
-            channel.send(control.Importing(len(plan.preload)))
+        channel.send(control.Importing(len(plan.preload)))
     if dict(plan.environment).get("SSL_CERT_FILE") == TRUST:
         reseeding.find_contexts(TRUST, FURTHER)
     setup.keep_ours_apart()

@@ -53,6 +53,8 @@ def test_an_order_before_the_plan_ends_the_zygote(bootstrap: Bootstrap) -> None:
         hatched.channel.send(control.MakeKeeper(0, into=False, attach=0), [there.fileno()])
         hatched.channel.socket.settimeout(PATIENCE_S)
         answer = hatched.channel.receive()
+        while answer is not None and isinstance(answer[0], control.Importing):
+            answer = hatched.channel.receive()
 
         assert answer is None or isinstance(answer[0], control.Failed)
         assert hatched.process.wait()
