@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO
 
 from leeward.client.host_paths import end_sparse, open_folder, write_sparse
 from leeward.errors import quoted
@@ -35,19 +36,27 @@ def put(words: Iterable[str]) -> dict[str, bytes]:
     """
     The contents of the files that *words*, each HOST or HOST:INSIDE, name, by the names below /workspace.
 
-    A folder stands for every regular file in it. Links in it are left out, so that no file outside of it is read.
+    A folder stands for every regular file in it. Links in it are left out, so that no file outside of it is read, also
+    if another program changes it meanwhile.
     """
     files: dict[str, bytes] = {}
     total = 0
     for word in words:
         host, inside = _split(word)
-        for path, name in _plain_files(host, inside, word):
-            if name in files:
-                raise UsageError(f"--put: two files would be {quoted(name)}")
-            if len(files) >= MAX_FILE_COUNT:
-                raise UsageError(f"--put {quoted(word)}: a job takes {MAX_FILE_COUNT} files at most")
-            files[name] = _content(path, word, MAX_FILES - total)
-            total += len(files[name])
+        try:
+            for path, fd, name in _plain_files(host, inside, word):
+                with open(fd, "rb", buffering=0) as file:
+                    if not stat.S_ISREG(os.fstat(fd).st_mode):
+                        raise UsageError(f"--put {quoted(word)}: {quoted(path)} is not a regular file")
+                    if name in files:
+                        raise UsageError(f"--put: two files would be {quoted(name)}")
+                    if len(files) >= MAX_FILE_COUNT:
+                        raise UsageError(f"--put {quoted(word)}: a job takes {MAX_FILE_COUNT} files at most")
+                    files[name] = _content(file, word, MAX_FILES - total)
+                    total += len(files[name])
+        except OSError as error:
+            where = f"{quoted(error.filename)}: " if error.filename not in (None, host) else ""
+            raise UsageError(f"--put {quoted(word)}: {where}{(error.strerror or '').lower()}") from None
     return files
 
 
@@ -58,42 +67,41 @@ def _split(word: str) -> tuple[str, str]:
     return host, inside.removeprefix(_HERE).strip("/")
 
 
-def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, str]]:
-    """The path on the host, and the name in the sandbox, of each regular file that *word* names."""
+#: With O_NONBLOCK, so that a FIFO without a writer doesn't block.
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+def _plain_files(host: str, inside: str, word: str) -> Iterator[tuple[str, int, str]]:
+    """The path on the host, a descriptor, and the name in the sandbox, of each regular file that *word* names."""
     try:
         name = inside or os.path.basename(os.path.abspath(host))
     except FileNotFoundError:
         raise UsageError(f"--put {quoted(word)}: the current folder was removed; name the file from /") from None
-    if not os.path.isdir(host):
-        yield host, name
-        return
-
-    def unreadable(error: OSError) -> None:
-        raise UsageError(f"--put {quoted(word)}: {quoted(error.filename)}: {(error.strerror or '').lower()}") from None
-
-    for folder, folders, names in os.walk(host, onerror=unreadable):
-        folders.sort()
-        below = os.path.relpath(folder, host)
-        for each in sorted(names):
-            path = os.path.join(folder, each)
-            if stat.S_ISREG(os.lstat(path).st_mode):
-                yield path, os.path.normpath(os.path.join(name, below, each))
+    if os.path.isdir(host):
+        yield from _in_folder(host, os.open(host, _FILE | os.O_DIRECTORY), name)
+    else:
+        yield host, os.open(host, _FILE), name
 
 
-def _content(path: str, word: str, room: int) -> bytes:
+def _in_folder(path: str, fd: int, name: str) -> Iterator[tuple[str, int, str]]:
+    """The same of the files in the folder *fd*, a descriptor, which is closed."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # so that a FIFO without a writer doesn't block
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise UsageError(f"--put {quoted(word)}: {quoted(path)} is not a regular file")
-            chunks, left = [], room + 1
-            while left and (chunk := os.read(fd, min(left, 1 << 20))):
-                chunks.append(chunk)
-                left -= len(chunk)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise UsageError(f"--put {quoted(word)}: {(error.strerror or '').lower()}") from None
+        for each in sorted(os.listdir(fd)):
+            mode = os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode
+            below, inside = os.path.join(path, each), os.path.normpath(os.path.join(name, each))
+            if stat.S_ISREG(mode):
+                yield below, os.open(each, _FILE | os.O_NOFOLLOW, dir_fd=fd), inside
+            elif stat.S_ISDIR(mode):
+                yield from _in_folder(below, os.open(each, _FILE | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=fd), inside)
+    finally:
+        os.close(fd)
+
+
+def _content(file: IO[bytes], word: str, room: int) -> bytes:
+    chunks, left = [], room + 1
+    while left and (chunk := file.read(min(left, 1 << 20))):
+        chunks.append(chunk)
+        left -= len(chunk)
     if not left:
         raise UsageError(f"--put {quoted(word)}: a job takes {MAX_FILES >> 20} MiB of files at most")
     return b"".join(chunks)

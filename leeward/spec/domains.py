@@ -64,16 +64,25 @@ _BY_REASON = {
     "the content of all of Akamai's customers has names below it": "akamaized.net",
     "anybody's pages have names below it": "github.io gitlab.io",
     "anybody's files and gists are served below it": "githubusercontent.com",
-    "anybody's sites have names below it": "vercel.app netlify.app",
-    "anybody's services have names below it": "onrender.com",
-    "anybody's programs have names below it": "deno.dev hf.space",
-    "anybody opens a tunnel below it": "ngrok.io ngrok.app ngrok-free.app ngrok-free.dev loca.lt",
+    "anybody's sites have names below it": ("vercel.app netlify.app wordpress.com tumblr.com substack.com ghost.io"
+                                            " neocities.org 000webhostapp.com infinityfreeapp.com hs-sites.com"),
+    "anybody gets a name of their own machine's below it": "afraid.org mooo.com",
+    "anybody's content has names below it": "b-cdn.net kxcdn.com imgix.net",
+    "anybody's services have names below it": "onrender.com railway.app koyeb.app azurecontainerapps.io",
+    "anybody's programs have names below it": "deno.dev hf.space modal.run deta.app begin.app glitch.me stackblitz.io",
+    "anybody's machines for development have names below it": "visualstudio.com github.dev gitpod.io codesandbox.io",
+    "anybody opens a tunnel below it": ("ngrok.io ngrok.app ngrok-free.app ngrok-free.dev loca.lt localtunnel.me serveo.net"
+                                        " pinggy.link pinggy.io lhr.life localhost.run bore.pub devtunnels.ms"),
     "anybody's buckets have names below it": "digitaloceanspaces.com backblazeb2.com wasabisys.com",
     "its names lead to whatever address they spell": "nip.io sslip.io",
-    "it shows anybody the requests that were sent there": "requestbin.net pipedream.net",
-    "it shows anybody who has got a name there the requests that were sent to it": "oast.fun",
+    "it shows anybody the requests that were sent there": ("requestbin.net pipedream.net requestcatcher.com beeceptor.com"
+                                                           " webhook.site"),
+    "it shows anybody who has got a name there the requests that were sent to it":
+        ("oast.fun oast.pro oast.live oast.site oast.online oast.me oastify.com burpcollaborator.net interact.sh dnslog.cn"
+         " ceye.io"),
     "anybody's workspace has a name below it": "slack.com",
-    "anybody's organisation has a name below it": "sharepoint.com",
+    "anybody's organisation has a name below it": ("sharepoint.com zendesk.com atlassian.net salesforce.com force.com"
+                                                   " service-now.com okta.com auth0.com onmicrosoft.com"),
     "what anybody uploaded to Discord is served below it": "discordapp.com",
 }
 SHARED_DOMAINS = {domain: reason for reason, domains in _BY_REASON.items() for domain in domains.split()}

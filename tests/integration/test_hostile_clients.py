@@ -19,7 +19,8 @@ from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.stalling import standing_still
 from leeward.daemon.descriptors import RESULTS
-from leeward.daemon.serving.listener import Inherited, refuse_descriptors
+from leeward.daemon.loop.closing import refuse_descriptors
+from leeward.daemon.serving.listener import Inherited
 from leeward.wire.frames import HEADER, VERSION, decode, encode
 from leeward.wire.requests import encode_request
 from leeward.wire.sandbox_requests import SandboxDock

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import leeward
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
+from kit.stalling import standing_still
 from kit.waiting import poll_until
 from leeward.spec.outcome import Outcome
 
@@ -192,3 +195,50 @@ def test_c270_a_kernel_cannot_be_its_own_branch(daemon: LiveDaemon) -> None:
         with pytest.raises(leeward.SessionOver, match="isn't a branch"):
             branch.execute("1")
         assert "2" == box.kernel().execute("2").value
+
+
+#: In place of the branch it sends its door the last descriptor of a socket that lingers.
+PASSES = """
+import array, os, socket, struct, sys
+frame = sys._getframe()
+while "_received" not in frame.f_globals:
+    frame = frame.f_back
+names, kept = frame.f_globals, []
+received, word = names["_received"], names["wire"].BRANCH_WORD
+def passing(door):
+    ends = received(door)
+    listener = socket.create_server(("127.0.0.1", 0))
+    mine = socket.create_connection(listener.getsockname())
+    kept.extend([listener, listener.accept()[0]])
+    mine.setblocking(False)
+    try:
+        while True:
+            mine.send(bytes(1 << 16))
+    except BlockingIOError:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, SECONDS))
+    with mine, socket.socket(fileno=os.dup(ends[0])) as far:
+        for _ in range(WORDS):
+            far.send(word)
+        far.sendmsg([word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [mine.fileno()]))])
+    return ends
+names["_received"] = passing
+"""
+
+
+@pytest.mark.parametrize("words", [0, 1, 2])
+@pytest.mark.parametrize("rights", [False, True])
+def test_c492_a_kernel_cannot_have_the_daemon_close_what_lingers(tmp_path: Path, words: int, rights: bool) -> None:
+    """Where the system refuses descriptors, and where it doesn't: the branch is over, and nobody waits for the close."""
+    seconds = 4 * PATIENCE
+    (tmp_path / "work").mkdir()
+    with standing_still(tmp_path, rights=rights) as daemon, \
+            leeward.Sandbox(socket=daemon.socket, profile="workdir", workdir=tmp_path / "work") as box:
+        kernel = box.kernel()
+        assert kernel.execute(PASSES.replace("SECONDS", str(int(seconds))).replace("WORDS", str(words))).ok
+        began, branch = time.monotonic(), kernel.fork()
+        with pytest.raises(leeward.SessionOver):
+            branch.execute("1")
+        assert "2" == kernel.execute("len(kept)").value
+        with daemon.client() as client:
+            assert b"on\n" == client.execute("print('on')").stdout
+        assert time.monotonic() - began < seconds / 2

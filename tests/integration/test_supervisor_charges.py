@@ -119,6 +119,30 @@ def test_a_job_gets_as_many_watches_as_it_leaves(tmp_path: Path, program: bytes)
     supervisor.close()
 
 
+def test_c493_watches_stay_counted_while_another_process_may_have_the_descriptor() -> None:
+    """One that has made some passes its descriptor on, and ends: the kernel still counts them, and so do we."""
+    counting = Supervisor(watches=100)
+    with contextlib.ExitStack() as stack:
+        def child() -> confined.Confined:
+            return stack.enter_context(confined.confined("link.recv(1)\n" + WATCH.format(count=1000), counting,
+                                                         program=OF_ONE_USER))
+
+        def made(one: confined.Confined) -> int:
+            one.go()
+            return int(one.told()[0])
+
+        first, others = child(), [child() for _ in range(3)]
+        for one in others:
+            counting.share(one.job, first.job)
+        assert 50 == made(others[0])
+        counting.remove(others[0].job)
+        assert 0 == made(others[1])
+        counting.remove(others[1].job)
+        counting.remove(others[2].job)  # nobody is left that could have it
+        assert 50 == made(first)
+    counting.close()
+
+
 def test_watches_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:
     """256 bytes each, of the job's limit: what the kernel keeps is less."""
     plenty = Supervisor(watches=1 << 30)

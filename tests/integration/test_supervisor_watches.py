@@ -12,6 +12,7 @@ import errno
 import os
 import resource
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,109 @@ for _ in range(2):
         child.go()
         assert 1 == child.told()
         assert {} == supervisor.counts(child.job)
+
+
+def long_path(folder: Path) -> str:
+    """One whose walk takes milliseconds: forty links that lead back and forth."""
+    (folder / "a").mkdir()
+    (folder / "l39").mkdir()
+    for number in range(39):
+        (folder / f"l{number}").symlink_to("a/../" * 817 + f"l{number + 1}")
+    return str(folder / "l0")
+
+
+def test_c490_a_walk_costs_its_job_the_time_that_it_takes(supervisor: Supervisor, tmp_path: Path) -> None:
+    """However many are asked for, a fifth of a processor goes there."""
+    def spent() -> float:
+        return time.clock_gettime(~watcher << 3 | 6)  # the clock of a thread's processor time; clock_getcpuclockid(3)
+
+    (watcher,) = (int(task) for task in os.listdir("/proc/self/task")
+                  if "lw-watches\n" == Path("/proc/self/task", task, "comm").read_text())
+    path = long_path(tmp_path)
+    code = f"link.recv(1)\nfd = init()\ntell([watch(fd, {path!r}) for _ in range(300)])"
+    with confined.confined(INOTIFY + code, supervisor) as child:
+        before, began = spent(), time.monotonic()
+        child.go()
+        assert 1 in child.told()
+        took, passed = spent() - before, time.monotonic() - began
+
+    assert 300 * 0.0005 < took  # control: they are that long
+    assert took < 0.05 + passed / 4
+
+
+def test_c493_the_charge_for_a_descriptor_stays_while_another_process_may_have_it(supervisor: Supervisor) -> None:
+    """What one makes of the sandbox's processes it can pass to another, and end."""
+    def child() -> confined.Confined:
+        return stack.enter_context(confined.confined("link.recv(1)\n" + INOTIFY + "tell(init())\nlink.recv(1)", supervisor,
+                                                     program=UNCOUNTED))
+
+    watches = 8192 * 256
+    with contextlib.ExitStack() as stack:
+        first, maker, other = child(), child(), child()
+        supervisor.grant(first.job, 1 << 30, -1)
+        for one in (maker, other):
+            supervisor.share(one.job, first.job)
+        maker.go()
+        assert maker.told() >= 0
+        supervisor.remove(maker.job)
+        assert watches + 4096 == supervisor.charged(first.job)
+        supervisor.remove(other.job)
+        assert 0 == supervisor.charged(first.job)
+
+
+#: `lingering` makes a TCP socket whose last close waits for SECONDS, since its peer, kept, doesn't read.
+LINGERS = """
+import socket, struct
+kept = []
+def lingering():
+    listener = socket.create_server(("127.0.0.1", 0))
+    mine = socket.create_connection(listener.getsockname())
+    kept.extend([listener, listener.accept()[0]])
+    mine.setblocking(False)
+    try:
+        while True:
+            mine.send(bytes(1 << 16))
+    except BlockingIOError:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, SECONDS))
+    return mine.detach()
+"""
+#: The last descriptor of a socket is in the place of inotify's while the path is walked, or from the beginning.
+LINGER_S = 90
+SWAPS = """
+given, spare = init(), init()
+def later(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+def swap(number, wait):
+    if wait:
+        later(wait)
+        os.dup2(number, given)
+    else:
+        os.dup2(number, given)
+        started.set()
+    os.close(number)
+    later(0.001)
+    os.dup2(spare, given)
+for wait in [0] * 5 + [each / 1e6 for each in range(10, 400, 10)]:
+    started = threading.Event()
+    threading.Thread(target=swap, args=(lingering(), wait), daemon=True).start()
+    wait or started.wait()
+    watch(given, path)
+    while "anon_inode:inotify" != os.readlink(f"/proc/self/fd/{given}"):
+        pass  # the thread may have to wait for its own close
+tell("over")
+link.recv(1)
+"""
+
+
+def test_c491_a_socket_in_place_of_the_descriptor_holds_nobody_up(tmp_path: Path) -> None:
+    """Whoever closes it last waits as long as it lingers: the thread that watches files for all sandboxes doesn't."""
+    program = filters.program(memory_counted=True, affinity_fixed=False, arch=os.uname().machine, loopback=True).insns
+    supervisor, began = Supervisor(watchers=Watchers(2, 4096)), time.monotonic()
+    code = INOTIFY + LINGERS.replace("SECONDS", str(LINGER_S)) + f"path = {long_path(tmp_path)!r}\n" + SWAPS
+    with confined.confined(code, supervisor, program=program) as child:
+        assert "over" == child.told()
+        assert 1 == told(supervisor, f"tell(watch(init(), {str(tmp_path)!r}))")[0]
+        assert time.monotonic() - began < LINGER_S
+    supervisor.close()

@@ -10,8 +10,9 @@
  *
  * The call for a watch of epoll continues, and is counted: the kernel bounds the watches of all processes of a user
  * (epoll(7)), and keeps memory for each that no resident set shows. A job may have as many as it leaves to the others.
- * The operation is a register, too. Whether the call fails afterwards, or the watch is removed, isn't known, so a count
- * is only given back with the listener.
+ * The operation is a register, too. Whether the call fails afterwards, or the watch is removed, isn't known. A descriptor of
+ * epoll's or inotify's can be passed to a process of another listener, which outlives its maker. So what is charged for
+ * them is given back when none is left of those that share the purse, but for its owner, which in a sandbox runs nothing.
  *
  * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
  * with the ids of the job, since no other user exists on that file system. */
@@ -99,6 +100,20 @@ static void grant_mapping(struct lw_supervisor *supervisor, struct lw_listener *
 	}
 }
 
+/* Charge the purse with epoll's `watches` and with `bytes`, or take that back, whatever becomes of the listener. */
+static void keep(struct lw_supervisor *supervisor, const struct lw_listener *listener, uint64_t watches, uint64_t bytes)
+{
+	struct lw_purse *purse = listener->purse;
+
+	purse->watches += watches;
+	supervisor->watches += watches;
+	purse->charged += bytes;
+	if (!listener->owns_purse) {
+		purse->others_watches += watches;
+		purse->others_bytes += bytes;
+	}
+}
+
 static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	struct lw_purse *purse = listener->purse;
@@ -114,25 +129,16 @@ static void grant_watch(struct lw_supervisor *supervisor, struct lw_listener *li
 		refuse(supervisor, listener, ENOMEM);
 		return;
 	}
-	listener->watches++;
-	purse->watches++;
-	supervisor->watches++;
-	listener->charged += cost;
-	purse->charged += cost;
-	if (!let_go_on(supervisor, listener)) {
-		listener->watches--;
-		purse->watches--;
-		supervisor->watches--;
-		listener->charged -= cost;
-		purse->charged -= cost;
-	}
+	keep(supervisor, listener, 1, cost);
+	if (!let_go_on(supervisor, listener))
+		keep(supervisor, listener, (uint64_t)-1, -cost);
 }
 
 static void grant_inotify(struct lw_supervisor *supervisor, struct lw_listener *listener)
 {
 	struct lw_purse *purse = listener->purse;
-	const bool first = !purse->watching, charged = purse->limit && listener->queues < LW_WATCH_INSTANCES;
-	uint64_t cost = charged ? supervisor->queue + (listener->queues ? 0 : LW_WATCH_WATCHES * WATCH) : 0;
+	const bool first = !purse->watching, charged = purse->limit && purse->queues < LW_WATCH_INSTANCES;
+	uint64_t cost = charged ? supervisor->queue + (purse->queues ? 0 : LW_WATCH_WATCHES * WATCH) : 0;
 
 	if (first && supervisor->watchers >= supervisor->most_watchers) {
 		refuse(supervisor, listener, EMFILE);
@@ -146,9 +152,9 @@ static void grant_inotify(struct lw_supervisor *supervisor, struct lw_listener *
 		return;
 	purse->watching = true;
 	supervisor->watchers += first;
-	listener->queues += charged;
-	listener->charged += cost;
-	purse->charged += cost;
+	purse->queues += charged;
+	purse->others_queues += charged && !listener->owns_purse;
+	keep(supervisor, listener, 0, cost);
 }
 
 /* The threads that have other filesystem ids now, and whether the daemon was dumpable before the first of them. */
@@ -300,17 +306,23 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 		return;
 	listener->purse = NULL;
 	purse->charged -= listener->charged;
-	purse->watches -= listener->watches;
-	supervisor->watches -= listener->watches;
-	listener->charged = listener->watches = listener->queues = 0;
+	listener->charged = 0;
 	if (listener->owns_purse) {	/* its descriptor is going to be closed */
 		purse->files = -1;
 		purse->limit = 0;
+		purse->others_watches = purse->others_bytes = purse->others_queues = 0;	/* they stay until the last is gone */
 		listener->owns_purse = false;
 	}
 	if (!--purse->users) {
+		supervisor->watches -= purse->watches;
 		supervisor->watchers -= purse->watching;
 		free(purse);
+	} else if (1 == purse->users) {
+		supervisor->watches -= purse->others_watches;
+		purse->watches -= purse->others_watches;
+		purse->charged -= purse->others_bytes;
+		purse->queues -= purse->others_queues;
+		purse->others_watches = purse->others_bytes = purse->others_queues = 0;
 	}
 }
 

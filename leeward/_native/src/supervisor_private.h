@@ -23,7 +23,9 @@ struct lw_purse {
 	uint64_t limit;
 	uint64_t charged;
 	uint64_t watches;	/* granted watches of epoll */
+	uint64_t others_watches, others_bytes;	/* of these, for descriptors that listeners other than the owner have made */
 	uint32_t users;		/* listeners that have this purse */
+	uint32_t queues, others_queues;	/* charged inotify descriptors */
 	bool watching;		/* it is one of the supervisor's `watchers` */
 	int files;		/* the folder of memory files, whose owner closes it; -1 once that has happened */
 };
@@ -32,7 +34,7 @@ struct lw_purse {
 struct lw_listener {
 	int fd;
 	uint64_t job;
-	uint64_t filled_ms;	/* when tokens were added last */
+	uint64_t filled_ms;	/* when tokens were added last; later than now if it owes some */
 	uint32_t tokens;
 	uint32_t slot;
 	uint32_t generation;
@@ -42,9 +44,7 @@ struct lw_listener {
 	bool unreported;
 	bool owns_purse;
 	struct lw_purse *purse;	/* NULL: it is granted nothing */
-	uint64_t charged;	/* bytes that this listener has charged to the purse */
-	uint64_t watches;	/* watches that this listener has charged to the purse */
-	uint32_t queues;	/* inotify descriptors that it has charged to the purse */
+	uint64_t charged;	/* bytes that this listener has charged to the purse for mappings */
 	struct seccomp_notif asked;	/* the inotify_add_watch that waits or is looked at */
 	struct lw_refused kinds[LW_SUPERVISOR_KINDS];	/* open addressing; count 0 is free */
 	struct lw_refused other;
@@ -88,6 +88,7 @@ void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *list
 uint64_t lw_tag_of(const struct lw_listener *listener);
 struct lw_listener *lw_tagged(const struct lw_supervisor *supervisor, uint64_t tag);
 void lw_watch_for(const struct lw_supervisor *supervisor, struct lw_listener *listener, uint32_t events);
+void lw_take_time(struct lw_listener *listener, uint64_t us);
 bool lw_become(unsigned int uid, unsigned int gid);
 void lw_return(bool other);
 bool lw_stop_watcher(struct lw_supervisor *supervisor);

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -27,6 +28,7 @@
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -138,10 +140,59 @@ static int copy_path(struct asker *asker)
 	return 0;
 }
 
+/* Close a copy of a task's descriptor, which may be the last. The last close of a socket, and of those that are in flight in
+ * it, waits for as long as the task wants (SO_LINGER), but not in a process that exits: so one has a copy until then. */
+static void let_go(int fd)
+{
+	const struct timespec look = { 0, 20000000 };
+	struct stat status;
+	uint32_t *closed;
+	int pid;
+
+	if (fd < 0 || fstat(fd, &status) || !S_ISSOCK(status.st_mode)) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	closed = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid = closed == MAP_FAILED ? -1 : (int)syscall(SYS_clone, 0, 0, 0, 0, 0);	/* no signal at its end */
+	if (!pid) {
+		for (int looks = 0; looks < 100 && !__atomic_load_n(closed, __ATOMIC_ACQUIRE); looks++)
+			syscall(SYS_futex, closed, FUTEX_WAIT, 0, &look, NULL, 0);
+		syscall(SYS_exit_group, 0);
+	}
+	close(fd);
+	if (pid > 0) {
+		__atomic_store_n(closed, 1, __ATOMIC_RELEASE);
+		syscall(SYS_futex, closed, FUTEX_WAKE, 1, NULL, NULL, 0);
+		while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
+			;
+	}
+	if (closed != MAP_FAILED)
+		munmap(closed, PAGE);
+}
+
+/* Whether the descriptor is one of inotify's, so that a copy of another is taken only if it changes meanwhile. */
+static int check_inotify(const struct asker *asker)
+{
+	char path[64], text[64];
+	ssize_t got;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", asker->tgid, (int)asker->request->data.args[0]);
+	got = readlink(path, text, sizeof(text) - 1);
+	if (got < 0)
+		return errno == ENOENT ? -EBADF : failed_here();
+	text[got] = '\0';
+	return strcmp(text, "anon_inode:inotify") ? -EINVAL : 0;
+}
+
 static int take_inotify(struct asker *asker)
 {
-	int pidfd = (int)syscall(SYS_pidfd_open, asker->tgid, 0);
+	int failed = check_inotify(asker);
+	int pidfd = failed ? -1 : (int)syscall(SYS_pidfd_open, asker->tgid, 0);
 
+	if (failed)
+		return failed;
 	if (pidfd < 0)
 		return failed_here();
 	asker->inotify = (int)syscall(SYS_pidfd_getfd, pidfd, (int)asker->request->data.args[0], 0);
@@ -236,13 +287,21 @@ static int watch_for_task(struct lw_supervisor *supervisor, uint64_t tag, const 
 		close(asker.root);
 	if (asker.object >= 0)
 		close(asker.object);
-	if (asker.inotify >= 0)
-		close(asker.inotify);
+	let_go(asker.inotify);
 	return result;
 }
 
-/* Answer the call, and read the listener again. */
-static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request, int result)
+static uint64_t spent_us(void)
+{
+	struct timespec spent;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+	return (uint64_t)spent.tv_sec * 1000000 + (uint64_t)spent.tv_nsec / 1000;
+}
+
+/* Answer the call, which took `us` of a processor, and read the listener again. */
+static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const struct seccomp_notif *request, int result,
+		      uint64_t us)
 {
 	struct lw_listener *listener = waiting(supervisor, tag, request);
 	struct seccomp_notif_resp *response = supervisor->response;
@@ -260,6 +319,8 @@ static void tell_task(struct lw_supervisor *supervisor, uint64_t tag, const stru
 		}
 	}
 	listener = lw_tagged(supervisor, tag);
+	if (listener)
+		lw_take_time(listener, us);
 	if (listener && listener->watched)
 		lw_watch_for(supervisor, listener, EPOLLIN);
 }
@@ -273,7 +334,7 @@ static void *watch_files(void *argument)
 	while (!supervisor->stopping) {
 		const struct lw_listener *listener;
 		struct seccomp_notif request;
-		uint64_t tag;
+		uint64_t tag, began;
 		int result;
 
 		if (supervisor->asked == supervisor->taken) {
@@ -286,9 +347,10 @@ static void *watch_files(void *argument)
 			continue;
 		request = listener->asked;
 		pthread_mutex_unlock(&supervisor->mutex);
+		began = spent_us();
 		result = watch_for_task(supervisor, tag, &request);
 		pthread_mutex_lock(&supervisor->mutex);
-		tell_task(supervisor, tag, &request, result);
+		tell_task(supervisor, tag, &request, result, spent_us() - began);
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
 	return NULL;

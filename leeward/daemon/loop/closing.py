@@ -1,10 +1,10 @@
 """
-Keeps the loop's thread from closing descriptors that a client has passed though nobody asked for one.
+Keeps the loop's thread from closing descriptors that a client, or a kernel's branch, has passed though nobody asked for one.
 
 Runs in: the daemon: on the loop's thread, in a thread of the closer, and in a small process that this thread starts.
 Trust: the sender decides how long the last close takes (a TCP socket that lingers, a memory file of gigabytes).
 
-Theory of operation. From Linux 6.16 on the kernel refuses the sender (listener.refuse_descriptors). On older kernels,
+Theory of operation. From Linux 6.16 on the kernel refuses the sender (refuse_descriptors). On older kernels,
 and on a connection made before the option was set, the daemon peeks before it receives: recvmsg(2) with MSG_PEEK and no
 room for control messages reports by MSG_CTRUNC that there are descriptors, and takes none. Then exactly the bytes that
 were seen are received, and no descriptor behind them. A connection with descriptors is ended.
@@ -24,6 +24,7 @@ import queue
 import socket
 import sys
 import threading
+from _socket import socket as Socket
 from typing import TYPE_CHECKING
 
 from leeward.base.points import point
@@ -63,6 +64,23 @@ def may_pass(sock: object) -> bool:
         return bool(sock.getsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS))
     except OSError:
         return True
+
+
+@point("listener.refuse-descriptors")
+def refuse_descriptors(sock: Socket) -> bool:
+    """
+    Let the kernel refuse descriptors that peers pass: EPERM at their sendmsg(2). Returns whether it can, from Linux
+    6.16 on.
+
+    No peer has a reason to pass any. Otherwise the kernel closes them in the thread that reads, and the sender can
+    make that take long: by a socket that lingers, or a memory file of gigabytes. Connections inherit it from a
+    listener.
+    """
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+    except OSError:
+        return False
+    return True
 
 
 @point("connection.guarded")
@@ -121,7 +139,11 @@ class Closer:
             return
         if not guarded(sock) or _is_clean(sock):
             sock.close()
-            return
+        else:
+            self.pass_on(sock)
+
+    def pass_on(self, sock: socket.socket) -> None:
+        """Close *sock*, in whose queue there may be descriptors, elsewhere."""
         self._suspects.put(sock)
         with self._lock:  # nobody holds it for long
             if self._thread is None:

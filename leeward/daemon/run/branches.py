@@ -4,6 +4,7 @@ Branches of a kernel: processes that a kernel has forked, and that are kernels t
 Trust: none in what a kernel and its branch send. The kernel of the system gives a branch's process number
 (SCM_CREDENTIALS). It is read before and after the pidfd is opened, so the pidfd is the sender's. A branch is accepted
 if it is a child of the sandbox's init or of a known process there, leads a session of its own, and isn't known itself.
+Who sends descriptors decides how long their last close takes, so none is received, and none closed by our thread.
 
 Theory of operation. A branch inherits its kernel's locks, and shares the group below the leaf and the listener of the
 filter with it: both belong to the `Family`. As long as a family has several members, descendants of one are found by
@@ -15,6 +16,7 @@ known.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import socket
@@ -25,6 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.closing import refuse_descriptors
 from leeward.daemon.loop.reactor import READ, Reactor, Timer
 from leeward.daemon.run.beside import Beside, Interpreter, SharedLeaf
 from leeward.daemon.run.launch import Streams
@@ -148,7 +151,9 @@ class KernelBranch(Interpreter):
         pid = _sender(self._door.socket)
         if pid is None:
             return
-        if pid < 0:
+        if pid == _UNASKED:
+            self.refuse("it has sent descriptors")
+        elif pid < 0:
             self._ends_early()
         elif self._theirs < 0:
             self._ask(pid)
@@ -189,6 +194,10 @@ class KernelBranch(Interpreter):
         assert process is not None
         assert of.process is not None
         assert self._door is not None
+        self._door.socket.shutdown(socket.SHUT_RD)
+        if not _is_empty(self._door.socket):
+            self.refuse("it has sent more than a branch does")
+            return
         family = of.family
         if family is None:
             family = of.family = Family(of.runner.denials, of.number, of.leave_group())
@@ -198,7 +207,6 @@ class KernelBranch(Interpreter):
         family.join(process)
         runner.share(family)
         self._reactor.forget(self._door.fileno())
-        self._door.socket.shutdown(socket.SHUT_RD)
         runner.door, self._door = self._door, None
         if self._timer is not None:
             self._timer.cancel()
@@ -230,7 +238,10 @@ class KernelBranch(Interpreter):
         door, self._door = self._door, None
         if door is not None:
             self._reactor.forget(door.fileno())
-            door.close()
+            sock = socket.socket(fileno=door.socket.detach())
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            (sock.close if _is_empty(sock) else partial(self._reactor.closer.pass_on, sock))()
         theirs, self._theirs = self._theirs, -1
         if theirs >= 0:
             os.close(theirs)
@@ -247,6 +258,7 @@ def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, te
         job, reply, out, err = (streams.pipe(write=write) for write in (False, True, True, True))
         door, far = streams.birth_channel()
         door.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        refuse_descriptors(door.socket)
         leaf = SharedLeaf(live.runner.leaf, None)
         runner = Beside(number, leaf, None, of.runner.denials, live.runner.number, of.runner.descriptors)
         runner.job, runner.reply, runner.out, runner.err = job, reply, out, err
@@ -271,22 +283,49 @@ def lay_out(reactor: Reactor, number: int, live: LiveRunner, of: Interpreter, te
     return branch
 
 
+#: The credentials of a message's sender, and no room for descriptors: they stay in the queue (MSG_CTRUNC).
+_ROOM, _LOOKS = socket.CMSG_SPACE(_CREDENTIALS.size), 8
+_UNASKED = -2
+
+
+def _next(door: Socket) -> tuple[bytes, list[tuple[int, int, bytes]]] | None:
+    """The next message and its credentials, without any at the end; None if there are descriptors in it. OSError."""
+    data, ancillary, flags, _ = door.recvmsg(2, _ROOM, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    if flags & socket.MSG_CTRUNC:
+        return None
+    door.recvmsg(2, _ROOM, socket.MSG_DONTWAIT)
+    return data, ancillary
+
+
 def _sender(door: Socket) -> int | None:
-    """The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one."""
+    """
+    The pid of the sender of a message; None if there is no message, -1 at the end or for an invalid one, _UNASKED for one
+    with descriptors.
+    """
     try:
-        data, ancillary, _, _ = door.recvmsg(2, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(64),
-                                             socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+        found = _next(door)
     except BlockingIOError:
         return None
     except OSError:
         return -1
-    pid = -1
+    if found is None:
+        return _UNASKED
+    data, ancillary = found
     for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            fds = array.array("i")
-            fds.frombytes(content[:len(content) - len(content) % fds.itemsize])
-            for fd in fds:
-                os.close(fd)
-        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) == _CREDENTIALS.size:
-            pid = _CREDENTIALS.unpack(content)[0]
-    return pid if data == BRANCH_WORD else -1
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) == _CREDENTIALS.size:
+            return _CREDENTIALS.unpack(content)[0] if data == BRANCH_WORD else -1
+    return -1
+
+
+def _is_empty(door: Socket) -> bool:
+    """Empty the queue of a door that nothing reaches any more. False if it has a descriptor, or many messages."""
+    try:
+        for _ in range(_LOOKS):
+            found = _next(door)
+            if found is None:
+                return False
+            if not found[1]:  # the end, since each message has credentials
+                return True
+    except OSError:
+        return False
+    return False

@@ -18,12 +18,14 @@ One sweep a second checks the deadlines of all connections: a timer for each req
 from __future__ import annotations
 
 import enum
+import errno
 import socket
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.loop.closing import DescriptorsPassed, receive
 from leeward.daemon.loop.reactor import JobStart, Ran, Stream, reason
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import bug
@@ -258,7 +260,10 @@ class Connection:
     def read_on(self, _events: int) -> None:
         """Read what comes while it waits for its move."""
         try:
-            data = self.sock.recv(_CHUNK, socket.MSG_DONTWAIT)
+            data = receive(self.sock, _CHUNK)
+        except DescriptorsPassed:
+            self.failed(errno.EPERM)
+            return
         except BlockingIOError:
             return
         except OSError as error:

@@ -16,13 +16,11 @@ import os
 import socket
 import stat
 
-from leeward.base.points import point
+from leeward.daemon.loop.closing import refuse_descriptors
 from leeward.errors import BadRequest, Unsupported, quoted
 from leeward.spec import own_sockets
 from leeward.spec.writers import cure, others_write
 
-#: setsockopt(2), Linux 6.16: whether peers may pass descriptors; the socket module doesn't have its name.
-_SO_PASSRIGHTS = 83
 #: Connections that may wait for accept(2); the kernel reduces it to net.core.somaxconn.
 BACKLOG = 4096
 
@@ -139,23 +137,6 @@ def _registered(path: str) -> str:
         return own_sockets.register(path)
     except OSError:  # this daemon knows it anyway; the folder of the default sockets can't be written
         return ""
-
-
-@point("listener.refuse-descriptors")
-def refuse_descriptors(listener: socket.socket) -> bool:
-    """
-    Let the kernel refuse descriptors that clients pass: EPERM at their sendmsg(2). Returns whether it can, from Linux
-    6.16 on.
-
-    No client has a reason to pass any. Otherwise the kernel closes them in the thread that reads, and the sender can
-    make that take long: by a socket that lingers, or a memory file of gigabytes. Connections inherit it from
-    *listener*.
-    """
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
-    except OSError:
-        return False
-    return True
 
 
 def _open_folder(folder: str, own: bool, group: int | None) -> int:

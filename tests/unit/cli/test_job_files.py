@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,29 @@ def test_a_file_a_name_and_a_folder(tmp_path: Path) -> None:
     assert {"with:colon": b"c"} == job_files.put([f"{tmp_path}/with:colon"])
     assert {"data/deep/x": b"x"} == job_files.put([f"{tmp_path}/data/"])
     assert {"in/deep/x": b"x"} == job_files.put([f"{tmp_path}/data:in"])
+
+
+@pytest.mark.parametrize("name", ["x", "deep"])
+def test_c494_no_link_is_followed_that_is_laid_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A sandbox that writes to the folder swaps a file, or a folder, for a link between the look and the reading."""
+    (tmp_path / "data/deep").mkdir(parents=True)
+    for place in ("data/x", "data/deep/y", "secret", "y"):
+        (tmp_path / place).write_text(place)
+    look = os.stat
+
+    def swapping(path: str, **options: Any) -> os.stat_result:
+        about = look(path, **options)
+        if path == name and (tmp_path / "data" / name).exists():
+            os.rename(tmp_path / "data" / name, tmp_path / "away")
+            (tmp_path / "data" / name).symlink_to(tmp_path / ("secret" if "x" == name else ""))
+        return about
+    monkeypatch.setattr(os, "stat", swapping)
+    with pytest.raises(UsageError, match="--put"):
+        job_files.put([f"{tmp_path}/data"])
+
+    assert (tmp_path / "data" / name).is_symlink()
+    with open(tmp_path / "data" / name / ("" if "x" == name else "y")) as file:  # control
+        assert file.read() in ("secret", "y")
 
 
 def test_a_file_that_cannot_be_put_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ In doubt:  a pattern that denies is matched widely, one that allows narrowly. `.
            and everything below it, and allows such a name only in the project's own folder. One that denies matches a
            command if it matches one of its spellings: `sudo -u x git push` has the spellings `x git push` and
            `git push`, since it isn't known which options of a program take a value.
-Leaves:    what isn't in the arguments: aliases of git, scripts, links to a program under another name, a line of a
-           shell that isn't plain words; and global options of other programs than git.
+Leaves:    what isn't in the arguments: aliases that git's settings have, scripts, links to a program under another name,
+           a line of a shell that isn't plain words; and global options of other programs than git.
 Source:    git(1), as of git 2.54
 """
 
@@ -17,6 +17,7 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from leeward.apps.approvals.queue.subjects import (
     MANAGERS,
@@ -167,14 +168,21 @@ def _filesystem(text: str) -> CompiledPattern:
 def _git(text: str) -> CompiledPattern:
     name = text.removeprefix("refs/heads/")
     matcher = glob(name)
-    return CompiledPattern(name, lambda subject, wide: isinstance(subject, BranchName)
-                           and matcher(subject.name.split("/")), False)
+
+    def matches(subject: RuleSubject, wide: bool) -> bool:
+        parts = subject.name.split("/") if isinstance(subject, BranchName) else []
+        return any(matcher(parts[:end]) for end in range(1 if wide else len(parts), len(parts) + 1) if parts)
+    return CompiledPattern(name, matches, False)
 
 
 def _sandbox(text: str) -> CompiledPattern:
     pieces = starred(text)
     return CompiledPattern(text, lambda subject, wide: isinstance(subject, SandboxAction)
                            and fits(pieces, subject.text), False)
+
+
+#: Managers whose packages are the same.
+_ONE_REGISTRY = frozenset(("npm", "bun"))
 
 
 def _packages(text: str) -> CompiledPattern:
@@ -197,9 +205,10 @@ def _packages(text: str) -> CompiledPattern:
     number = starred(version) if version else None
 
     def matches(subject: RuleSubject, wide: bool) -> bool:
-        if not isinstance(subject, NamedPackage) or manager not in ("*", subject.manager):
+        if not isinstance(subject, NamedPackage) or not (manager in ("*", subject.manager)
+                                                         or (wide and {manager, subject.manager} <= _ONE_REGISTRY)):
             return False
-        if not fits(names[subject.manager], subject.name, "/"):
+        if not fits(names[subject.manager], subject.name, "" if wide else "/"):
             return False
         # A request without a version may be for any version.
         return number is None or (wide and not subject.version) or fits(number, subject.version)
@@ -343,18 +352,25 @@ _RUNNERS = frozenset((
     "perf", "valgrind", "gdb", "rlwrap", "faketime", "firejail", "bwrap", "proot", "torsocks", "proxychains", "entr",
     "cgexec", "numactl", "chpst", "hyperfine", "tmux", "screen", "ssh", "ssh-agent", "dbus-run-session", "xvfb-run",
     "uv", "uvx", "npm", "npx", "pnpm", "yarn", "bunx", "poetry", "pdm", "pipenv", "hatch", "conda", "bundle", "nix",
-    "nix-shell", "devbox", "asdf",
+    "nix-shell", "devbox", "asdf", "chronic", "ts", "cpulimit", "trickle", "tini", "dumb-init", "catatonit", "gosu",
+    "su-exec", "setuidgid", "softlimit", "envdir", "runcon", "sg", "capsh", "ld.so", "rr", "heaptrack", "lldb", "gdbserver",
+    "watchexec", "nodemon", "bun", "deno", "pixi", "rye", "pipx", "rbenv", "pyenv", "nodenv", "fnm", "volta", "dotenv", "op",
+    "foreman", "leeward", "catchsegv", "bpftrace", "expect", "choom", "coresched", "uclampset", "pasta", "slirp4netns",
 ))
 
 #: Programs that run a line after -c.
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"))
+_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash", "yash", "posh", "oksh", "lksh",
+                     "csh", "tcsh", "elvish", "nu", "xonsh", "osh", "pwsh"))
 
 #: Commands of git that run the rest of their arguments, or a line in them.
-_RUNNING = frozenset(("submodule", "rebase", "bisect", "for-each-repo"))
+_RUNNING = frozenset(("submodule", "rebase", "bisect", "filter-branch", "shell"))
 
 #: Options of git before its command whose value is the next argument.
 _WITH_VALUE = frozenset(("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env",
                          "--attr-source"))
+
+#: Options of git whose value is a text, and no command.
+_TEXTS = frozenset(("-m", "--message", "--trailer", "--author", "--grep", "-S", "-G", "--format", "--pretty"))
 
 #: Spellings of one command, at most.
 MOST = 2048
@@ -378,17 +394,43 @@ def _others(argv: tuple[str, ...]) -> list[tuple[str, ...]]:
     if program != argv[0]:
         return [(program, *rest)]
     if program == "git" and not (rest and rest[0] in _RUNNING):
-        return [("git", *_without_globals(rest))]
+        return _others_of_git(rest)
     if program.startswith("git-"):
         return [("git", program.removeprefix("git-"), *rest)]
-    if program in _RUNNERS or program == "git" or program.startswith("ld-linux"):
+    if program in _RUNNERS or program == "git" or program.startswith("ld-"):
         # A word may have a line: `env -S 'git push'`, `script -c 'git push'`; with options of `env` at its beginning.
-        texts = [each.removeprefix("-S").removeprefix("--split-string=") for each in rest if " " in each]
-        lines = [words[at:] for each in texts if (words := plain_words(each)) for at in range(len(words))]
-        return [*(rest[at:] for at in range(len(rest))), *lines]
+        return [*(rest[at:] for at in range(len(rest))),
+                *(line for each in rest if " " in each for text in _values(each) for line in _in_line(text))]
     if program in _SHELLS:
-        return [words for each in rest if (words := plain_words(each))]
+        return [tuple(dropwhile(lambda word: "=" in word, words[1:])) for each in rest  # `A=b git push`
+                if (words := plain_words(f"env {each}"))]
     return []
+
+
+def _values(word: str) -> tuple[str, ...]:
+    """*word*, and if it is an option, what may be its value: `--exec=git push`, `-xgit push`."""
+    return (word, word.partition("=")[2], word[2:]) if word.startswith("-") else (word,)
+
+
+def _in_line(text: str) -> list[tuple[str, ...]]:
+    words = plain_words(text) or ()
+    return [words[at:] for at in range(len(words))]
+
+
+def _others_of_git(rest: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The command alone; for each option the line that may be its value; and what an alias of `-c` stands for."""
+    command = _without_globals(rest)
+    found = [("git", *command)]
+    for option, following in zip(rest, (*rest[1:], ""), strict=False):
+        if not option.startswith("-") or option.partition("=")[0] in _TEXTS:
+            continue
+        for text in (*_values(option)[1:], following, following.partition("=")[2]):
+            found += _in_line(text.removeprefix("!"))
+        if following.lower().startswith("alias."):
+            found.append(("git", *(plain_words(following.partition("=")[2]) or ()), *command[1:]))
+    if command[:1] == ("for-each-repo",):
+        found += [("git", *command[at:]) for at in range(1, len(command))]
+    return found
 
 
 def _without_globals(rest: tuple[str, ...]) -> tuple[str, ...]:

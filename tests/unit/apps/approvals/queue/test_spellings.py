@@ -32,6 +32,9 @@ LINES = [
     "find . -maxdepth 0 -exec git rev-parse --is-inside-work-tree ';'",
     "setarch x86_64 git rev-parse --is-inside-work-tree", "env -S '-i PATH=/usr/bin git rev-parse --is-inside-work-tree'",
     "su -s /bin/sh -c 'git rev-parse --is-inside-work-tree' root",
+    "sh -c 'A=b git rev-parse --is-inside-work-tree'", "git -c alias.x=rev-parse x --is-inside-work-tree",
+    "git -c 'alias.x=!git rev-parse' x --is-inside-work-tree", "git -c Alias.x=rev-parse x --is-inside-work-tree",
+    "git -c extensions.x=. for-each-repo --config=extensions.x rev-parse --is-inside-work-tree",
 ]
 
 
@@ -58,7 +61,8 @@ def test_c436_cannot_run_a_forbidden_command_by_another_spelling(line: str, proj
 
 @pytest.mark.parametrize("line", [
     "git -C push status", "git -c a=push status", "git log push", "echo git push", "gitpush", "grep -r 'git push'",
-    "git --exec-path=push status"])
+    "git --exec-path=push status", "git commit -m 'git push'", "git commit --message='git push'", "git log --grep 'git push'",
+    "git grep 'git push'", "git -c alias.push=status p"])
 def test_another_command_is_none_of_its_spellings(line: str) -> None:
     assert not parse_rule("exec(git push **)", "deny").matches(invocation(line))
     assert not parse_rule("exec(git push)", "deny").matches(invocation(line))
@@ -67,6 +71,11 @@ def test_another_command_is_none_of_its_spellings(line: str) -> None:
 @pytest.mark.parametrize("line", ["git -C . push", "env git push", "/usr/bin/git push", "sh -c 'git push'",
                                   "npx -c 'git push'", "uv run git push", "parallel git push",
                                   "git submodule foreach 'git push'", "git rebase -x 'git push' main",
+                                  "git rebase '--exec=git push' main", "git rebase '-xgit push' main",
+                                  "git difftool -x 'git push'", "git difftool '--extcmd=git push'", "git grep '-Ogit push' x",
+                                  "git fetch --upload-pack='git push' .", "git -c core.pager='git push' -p log",
+                                  "git -c alias.p=push p", "git -c alias.p='!git push' p", "sh -c 'A=b git push'",
+                                  "watchexec git push", "hyperfine '--prepare=git push' x", "tcsh -c 'git push'",
                                   "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push"])
 def test_a_rule_that_allows_sees_one_spelling(line: str) -> None:
     assert not parse_rule("exec(git push **)", "allow").matches(invocation(line))
