@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from leeward.apps.agents.reading import beginning
-from leeward.base.dataclass import dataclass
 from leeward.client.mounts import Mount
 from leeward.client.protecting import FolderGuard
 from leeward.spec.folders import within
