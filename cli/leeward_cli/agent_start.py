@@ -133,6 +133,8 @@ def _prepared(name: str, project: str, folder: int, asked: tuple[Any, ...], trus
         held.callback(layer.close)
     request = request_of(definition, settings, options, project, program, [each.path for each in hiding.hidden],
                          os.environ, hiding.absent, f"/proc/self/fd/{folder}", layer, hiding.pinned)
+    for line in request.warnings:
+        complain(line)
     asking = None
     if options.approved:
         from leeward_cli.approved_sandboxes import ApprovedAgent

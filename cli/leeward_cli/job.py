@@ -119,21 +119,21 @@ def common_fields(parsed: Parsed) -> dict[str, Any]:
     return fields
 
 
-def advice(result: Mapping[str, Any]) -> str:
+def advice(result: Mapping[str, Any], stderr: bytes | memoryview) -> str:
     """`Result.hint` of a result's fields."""
     error = result["error"]
-    return hint(result["limit"], error and (error["type"], error["message"]))
+    return hint(result["limit"], error and (error["type"], error["message"]), bytes(stderr) if result["exit_code"] else b"")
 
 
-def print_end(result: Mapping[str, Any]) -> None:
+def print_end(result: Mapping[str, Any], stderr: bytes | memoryview = b"") -> None:
     """Print a message if the job was ended by a limit, a signal or a fault, and one line of advice."""
     end = ENDS.get(result["outcome"])
     if end is not None:
         text = end.format(duration=result["duration"], peak=size_text(result["memory_peak"]))
         error = result["error"]
         complain(text if error is None or not error["message"] else f"{text}: {error['message']}")
-    if advice(result):
-        complain(advice(result))
+    if line := advice(result, stderr):
+        complain(line)
     if result["exit_code"] and result["denied"].get("network"):
         complain(NO_NETWORK)
 
@@ -146,7 +146,8 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
         import json
 
         texts = {"stdout": str(stdout, "utf-8", "replace"), "stderr": str(stderr, "utf-8", "replace")}
-        shown_fields = {key: value for key, value in {**result, **texts, "hint": advice(result)}.items() if key != "files"}
+        shown_fields = {**result, **texts, "hint": advice(result, stderr)}
+        shown_fields.pop("files", None)
         if parsed.values("--collect"):
             shown_fields["files"] = {name: len(piece(content, arenas)) for name, content in result["files"].items()}
         write(1, json.dumps(shown_fields).encode() + b"\n")
@@ -156,7 +157,7 @@ def show(result: Mapping[str, Any], arenas: Sequence[memoryview], parsed: Parsed
         for fd, content in ((1, stdout), (2, stderr)) if shown is None else ():
             if content:
                 write(fd, escape(content) if os.isatty(fd) and not parsed.flag("--raw") else content)
-        print_end(result)
+        print_end(result, stderr)
     code: int = result["exit_code"]
     if parsed.values("--collect"):
         from leeward_cli.job_files import bring, left_out

@@ -244,6 +244,8 @@ def _opened(session: Any, project: str, folder: int, settings: AgentSettings) ->
     if len(known) > _MOST_KNOWN:
         raise BadRequest("the project has too many settings that programs on the host obey to protect them")
     protect = [*request.options["protect"], *(os.path.join(request.cwd, name) for name in guard.names)]
+    if request.worktree is not None:
+        protect += request.worktree.guard()[1]  # what the guard has made stays, as in the project
     with OpenedMounts(request, os.environ) as opened:
         box = Sandbox(held=True, metadata={_AGENT: session.key, _PROJECT: project, "inside": request.cwd,
                                            _KNOWN: known},

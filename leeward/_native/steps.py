@@ -73,6 +73,7 @@ class Call(enum.IntEnum):
     SETRESUID = lib.SYS_setresuid
     SETSID = lib.SYS_setsid
     SETSOCKOPT = lib.SYS_setsockopt
+    SYNCFS = lib.SYS_syncfs
     SIGALTSTACK = lib.SYS_sigaltstack
     SOCKET = lib.SYS_socket
     STATX = lib.SYS_statx

@@ -26,8 +26,8 @@ def _init_14(self, _0, _1, _2, _3, _4, _5, _6): self._0 = _0; self._1 = _1; self
 def _init_15(self, _0, _1, _2, _3, _4, _5, _6, _7): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _4; self._5 = _5; self._6 = _6; self._7 = _7
 def _init_16(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _4; self._5 = _5; self._6 = _6; self._7 = _make_7() if _7 is _NONE else _7; self._8 = _8
 def _init_17(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _4; self._5 = _5; self._6 = _6; self._7 = _7; self._8 = _8; self._9 = _9
-def _init_18(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11): self._0 = _0; self._1 = _make_1() if _1 is _NONE else _1; self._2 = _2; self._3 = _make_3() if _3 is _NONE else _3; self._4 = _4; self._5 = _make_5() if _5 is _NONE else _5; self._6 = _make_6() if _6 is _NONE else _6; self._7 = _7; self._8 = _8; self._9 = _9; self._10 = _10; self._11 = _11
-def _init_19(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _make_4() if _4 is _NONE else _4; self._5 = _5; self._6 = _6; self._7 = _7; self._8 = _8; self._9 = _9; self._10 = _10; self._11 = _11; self._12 = _12
+def _init_18(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _make_4() if _4 is _NONE else _4; self._5 = _5; self._6 = _6; self._7 = _7; self._8 = _8; self._9 = _9; self._10 = _10; self._11 = _11; self._12 = _12
+def _init_19(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13): self._0 = _0; self._1 = _make_1() if _1 is _NONE else _1; self._2 = _2; self._3 = _make_3() if _3 is _NONE else _3; self._4 = _4; self._5 = _make_5() if _5 is _NONE else _5; self._6 = _make_6() if _6 is _NONE else _6; self._7 = _7; self._8 = _8; self._9 = _9; self._10 = _10; self._11 = _11; self._12 = _12; self._13 = _13
 def _init_20(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, _13, _14, _15): self._0 = _0; self._1 = _1; self._2 = _2; self._3 = _3; self._4 = _4; self._5 = _5; self._6 = _6; self._7 = _7; self._8 = _8; self._9 = _make_9() if _9 is _NONE else _9; self._10 = _10; self._11 = _11; self._12 = _12; self._13 = _13; self._14 = _14; self._15 = _15
 def _init_21(self): pass
 def _init_22(self, _0): _set(self, '_0', _0)
@@ -53,9 +53,9 @@ def _init_41(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _s
 def _init_42(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8)
 def _init_43(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _make_0() if _0 is _NONE else _0); _set(self, '_1', _make_1() if _1 is _NONE else _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8); _set(self, '_9', _make_9() if _9 is _NONE else _9)
 def _init_44(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
-def _init_45(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _make_7() if _7 is _NONE else _7); _set(self, '_8', _8); _set(self, '_9', _9)
-def _init_46(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
-def _init_47(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10)
+def _init_45(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
+def _init_46(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10)
+def _init_47(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _make_7() if _7 is _NONE else _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10)
 def _init_48(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _make_9() if _9 is _NONE else _9); _set(self, '_10', _make_10() if _10 is _NONE else _10)
 def _init_49(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10)
 def _init_50(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _make_5() if _5 is _NONE else _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10); _set(self, '_11', _11)
@@ -95,8 +95,8 @@ CODES = {
     (False, '--------'): _init_15.__code__,
     (False, '-------+-'): _init_16.__code__,
     (False, '----------'): _init_17.__code__,
-    (False, '-+-+-++-----'): _init_18.__code__,
-    (False, '----+--------'): _init_19.__code__,
+    (False, '----+--------'): _init_18.__code__,
+    (False, '-+-+-++-------'): _init_19.__code__,
     (False, '---------+------'): _init_20.__code__,
     (True, ''): _init_21.__code__,
     (True, '-'): _init_22.__code__,
@@ -122,9 +122,9 @@ CODES = {
     (True, '---------'): _init_42.__code__,
     (True, '++------++'): _init_43.__code__,
     (True, '------+---'): _init_44.__code__,
-    (True, '-------+--'): _init_45.__code__,
-    (True, '----------'): _init_46.__code__,
-    (True, '------+----'): _init_47.__code__,
+    (True, '----------'): _init_45.__code__,
+    (True, '------+----'): _init_46.__code__,
+    (True, '-------+---'): _init_47.__code__,
     (True, '---------++'): _init_48.__code__,
     (True, '-----------'): _init_49.__code__,
     (True, '----+++-----'): _init_50.__code__,

@@ -1,7 +1,9 @@
-"""One line of advice about a result: a limit that was reached, or a package that is missing."""
+"""One line of advice about a result: a limit, a package that is missing, or a folder that can't be renamed."""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 
 #: For each limit of outcome.Limit, a text about reaching it, and the options that raise it.
@@ -24,12 +26,25 @@ MISSING = ("a module is missing; for one of a package: an environment that has i
 
 _SAYS, _ENDS = "No module named '", "'"
 
+#: About a rename that the kernel refuses: overlayfs as an ordinary user mounts it can't tell where a folder was.
+NOT_RENAMED = ("rename(2) leads from one file system to another, or is of one of the host's folders in an overlay: there"
+               " `mv` and shutil.move copy; in place of `git mv A B`: `mv A B && git add -A A B`")
+_EXDEV = os.strerror(errno.EXDEV)
+#: Bytes at the end of stderr in which a program says why it has ended.
+_LAST = 1000
 
-def hint(limit: str | None, error: tuple[str, str] | None = None) -> str:
-    """One line about *limit*, or about the job's *error* (type and message) if that is a missing package; otherwise ""."""
+
+def hint(limit: str | None, error: tuple[str, str] | None = None, stderr: bytes = b"") -> str:
+    """
+    One line about *limit*; about the job's *error* (type and message) if that is a missing package or a refused rename,
+    or the latter is in the *stderr* of a program that has failed; otherwise "".
+    """
     if limit in LIMITS:
         why, cure = LIMITS[limit]
         return f"limit {limit}: {why}; to allow more: {cure}"
+    if _EXDEV.encode() in stderr[-_LAST:] or (
+            error is not None and error[0] == "OSError" and error[1].startswith(f"[Errno {errno.EXDEV}] ")):
+        return NOT_RENAMED
     return MISSING if error is not None and _lacks_package(*error) else ""
 
 

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import os
 import posixpath
+import resource
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -22,7 +23,7 @@ from leeward.client.apply_journal import ApplyJournal, begun, interrupted, state
 from leeward.client.changes import FOLDER, FolderChange, HostFolder, digest_of, type_of
 from leeward.client.file_trees import stays_below
 from leeward.client.host_paths import beneath
-from leeward.client.placing import NewFile, put_link
+from leeward.client.placing import NewFile, put_link, sync_all
 from leeward.errors import RequestRejected, Stale
 from leeward.spec.folders import HOLES
 
@@ -54,6 +55,9 @@ class FinishedApply:
     left: tuple[Stale, ...]
 
 
+#: Files, and folders of theirs, that are open until the disk is waited for, at most; and so few files that each is waited
+#: for by itself. One wait for the whole file system takes as long as a dozen for one file.
+_FILES, _FOLDERS, _FEW = 1000, 100, 12
 #: The mode of a new folder until its own is set.
 _NEW_FOLDER = 0o700
 _Step = Callable[[FolderChange, ApplyJournal], None]
@@ -74,6 +78,7 @@ class Applying:
                  done: dict[bytes, tuple[int, int]]) -> None:
         self._host, self._read, self._done = host, read, done
         self._unsynced: dict[bytes, None] = {}  # folders whose entries have changed
+        self._folders: dict[bytes, int] = {}  # descriptors of folders, until many changes are done together
 
     def apply(self, chosen: Sequence[FolderChange], *, seen: bool = False) -> None:
         """
@@ -82,9 +87,12 @@ class Applying:
         kept in a journal.
         """
         folders = _made(chosen)
-        for change in chosen:
-            self._check(change, seen)
-            self._check_parent(change, folders)
+        try:
+            for change in chosen:
+                self._check(change, seen)
+                self._check_parent(change, folders)
+        finally:
+            self._leave()
         try:
             journal = begun(os.environ)
         except OSError as error:
@@ -115,17 +123,46 @@ class Applying:
         journal.add(change.path, start)
 
     def _carry_out(self, journal: ApplyJournal) -> None:
-        applied = list[str]()
+        applied, written = list[str](), list[tuple[FolderChange, NewFile]]()
+        most = min(_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 3)
         try:
             for change, do in self._in_order(journal.changes):
-                do(change, journal)
-                applied.append(change.path)
+                if change.kind != "deleted" and change.writes_content:
+                    written.append((change, self._written(change, journal)))
+                else:
+                    do(change, journal)
+                    applied.append(change.path)
+                if len(written) >= most or len(self._folders) >= _FOLDERS:
+                    self._put_all(written, applied)
+            self._put_all(written, applied)
             self._sync()
         except Stale as error:
             error.applied = tuple(applied)
             journal.remove()
             self._sync()
             raise
+        finally:
+            for _, file in written:
+                file.close()
+            self._leave()
+
+    def _put_all(self, written: list[tuple[FolderChange, NewFile]], applied: list[str]) -> None:
+        """Put each of *written* at its place once it is on the disk, and take it from the list."""
+        if len(written) > _FEW:
+            with self._parent(written[0][0]):
+                sync_all(self._host.fd)
+        else:
+            for change, file in written:
+                with self._parent(change):
+                    os.fsync(file.fd)
+        while written:
+            change, file = written[0]
+            with self._parent(change) as (parent, name):
+                file.put(name, replaces=self._make_room(change, parent, name) is not None)
+                self._note(change, parent, name)
+            applied.append(change.path)
+            written.pop(0)[1].close()
+        self._leave()
 
     def _in_order(self, changes: Sequence[FolderChange]) -> Iterable[tuple[FolderChange, _Step]]:
         yield from ((change, self._remove) for change in reversed(changes) if change.kind == "deleted")
@@ -143,6 +180,7 @@ class Applying:
                     done.append(change.path)
             except Stale as error:
                 left.append(error)
+            self._leave()
         with contextlib.suppress(Stale):
             self._sync()
         return FinishedApply(str(journal.row["path"]), tuple(done), tuple(left))
@@ -196,6 +234,7 @@ class Applying:
             else:
                 if change.kind == "deleted":
                     gone.add(path)
+        self._leave()
         return {path: found[path] for path in sorted(found)}
 
     def _check_empty(self, change: FolderChange, gone: set[bytes]) -> None:
@@ -221,8 +260,25 @@ class Applying:
             if seen and not change.is_compared:
                 raise RequestRejected(f"{what} was listed without a hash, so its content can have changed since: name it"
                                       " in `paths`, without `changes`, to apply whatever it is now")
-        about = self._host.look(os.fsencode(change.path))
-        self._fresh(change, about)
+        self._fresh(change, self._look(change))
+
+    def _look(self, change: FolderChange) -> os.stat_result | None:
+        """As `HostFolder.look`; many changes of one folder open it once."""
+        folder, name = os.path.split(os.fsencode(change.path))
+        if len(self._folders) >= _FOLDERS:
+            self._leave()
+        try:
+            if folder not in self._folders:
+                self._folders[folder] = open_beneath(self._host.fd, folder or b".", FOLDER)
+            about = os.stat(name, dir_fd=self._folders[folder], follow_symlinks=False)
+            if about.st_dev == self._host.row["device"]:  # else it may be another mount
+                return about
+        except FileNotFoundError:
+            if folder in self._folders:
+                return None
+        except OSError:
+            pass
+        return self._host.look(os.fsencode(change.path))
 
     def _check_parent(self, change: FolderChange, folders: set[str]) -> None:
         """Check that a new path is in a folder of the host, or in one of *folders*, which are applied as well."""
@@ -279,52 +335,70 @@ class Applying:
         folder, name = os.path.split(os.fsencode(change.path))
         what = f"the folder of {change.path!r:.120}"
         try:
-            with beneath(self._host.fd, folder) as parent:
-                what = f"{change.path!r:.120}"
-                yield parent, name
+            if folder not in self._folders:
+                self._folders[folder] = open_beneath(self._host.fd, folder or b".", FOLDER)
+            what = f"{change.path!r:.120}"
+            yield self._folders[folder], name
         except OSError as error:
             raise Stale(f"{what}: {(error.strerror or '').lower()}", change.path) from None
 
-    def _put(self, change: FolderChange, journal: ApplyJournal) -> None:
-        path = os.fsencode(change.path)
-        with self._parent(change) as (parent, name):
-            try:
-                about: os.stat_result | None = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            except FileNotFoundError:
-                about = None
-            self._fresh(change, about)
-            if about is not None and type_of(about.st_mode) != change.type:
-                (os.rmdir if stat.S_ISDIR(about.st_mode) else os.unlink)(name, dir_fd=parent)
-                about = None
-            self._unsynced[os.path.dirname(path)] = None
-            self._place(change, journal, parent, name, about)
-            now = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            self._done[path] = now.st_ino, now.st_ctime_ns
+    def _leave(self) -> None:
+        """Close the folders that `_parent` has opened: their paths may be others' by the next change."""
+        while self._folders:
+            os.close(self._folders.popitem()[1])
 
-    def _place(self, change: FolderChange, journal: ApplyJournal, parent: int, name: bytes,
-               about: os.stat_result | None) -> None:
-        """Write one path into the folder *parent*, without set-id and sticky bits."""
+    def _put(self, change: FolderChange, journal: ApplyJournal) -> None:
+        """Put one path at its place, without set-id and sticky bits."""
+        if change.writes_content:
+            written = [(change, self._written(change, journal))]
+            try:
+                self._put_all(written, [])
+            finally:
+                for _, file in written:
+                    file.close()
+            return
         mode = change.mode & 0o777
-        if change.type == "folder":
-            if about is None:
-                os.mkdir(name, _NEW_FOLDER, dir_fd=parent)
-            self._set_mode(parent, name, mode, os.O_DIRECTORY)
-            return
-        if change.kind == "mode":
-            self._set_mode(parent, name, mode, os.O_NONBLOCK)
-            return
-        temporary = _temporary(journal, change)
-        if change.type == "link":
-            put_link(parent, temporary, name, os.fsencode(change.link or ""), replaces=about is not None)
-            return
-        file = NewFile(parent, temporary)
+        with self._parent(change) as (parent, name):
+            about = self._make_room(change, parent, name)
+            if change.type == "folder":
+                if about is None:
+                    os.mkdir(name, _NEW_FOLDER, dir_fd=parent)
+                self._set_mode(parent, name, mode, os.O_DIRECTORY)
+            elif change.kind == "mode":
+                self._set_mode(parent, name, mode, os.O_NONBLOCK)
+            else:
+                put_link(parent, _temporary(journal, change), name, os.fsencode(change.link or ""),
+                         replaces=about is not None)
+            self._note(change, parent, name)
+
+    def _written(self, change: FolderChange, journal: ApplyJournal) -> NewFile:
+        """A file without a place, which the caller owns, with the content and the mode of *change*."""
+        with self._parent(change) as (parent, _):
+            file = NewFile(parent, _temporary(journal, change))
+            try:
+                journal.content(change.path, file.fd)
+                os.fchmod(file.fd, change.mode & 0o777)
+            except BaseException:
+                file.close()
+                raise
+            return file
+
+    def _make_room(self, change: FolderChange, parent: int, name: bytes) -> os.stat_result | None:
+        """Check what *name* in *parent* is now, and remove it if it has another type; None if there is nothing then."""
         try:
-            journal.content(change.path, file.fd)
-            os.fchmod(file.fd, mode)
-            os.fsync(file.fd)
-            file.put(name, replaces=about is not None)
-        finally:
-            file.close()
+            about: os.stat_result | None = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            about = None
+        self._fresh(change, about)
+        self._unsynced[os.path.dirname(os.fsencode(change.path))] = None
+        if about is not None and type_of(about.st_mode) != change.type:
+            (os.rmdir if stat.S_ISDIR(about.st_mode) else os.unlink)(name, dir_fd=parent)
+            return None
+        return about
+
+    def _note(self, change: FolderChange, parent: int, name: bytes) -> None:
+        now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        self._done[os.fsencode(change.path)] = now.st_ino, now.st_ctime_ns
 
     @staticmethod
     def _set_mode(parent: int, name: bytes, mode: int, flags: int) -> None:

@@ -11,14 +11,26 @@ from __future__ import annotations
 import contextlib
 import os
 
+from leeward._native.steps import Call, result_of
+
 
 def temporary_name() -> bytes:
     """A random name: in a folder that a sandbox writes to, it could put a link of a known one that leads anywhere."""
     return b".leeward-%s.tmp" % os.urandom(8).hex().encode()
 
 
+def sync_all(fd: int) -> None:
+    """Wait until all that is in the file system of *fd* is on the disk; OSError. syncfs(2); its errors: Linux 5.8."""
+    failed = result_of(Call.SYNCFS, fd, optional=True)
+    if failed < 0:
+        raise OSError(-failed, os.strerror(-failed))
+
+
 class NewFile:
-    """An empty file in the folder *parent*, a descriptor. Nobody else can read it, or guess the name *temporary*."""
+    """
+    An empty file in the folder *parent*, a descriptor that stays open. Nobody else can read it, or guess the name
+    *temporary*.
+    """
 
     def __init__(self, parent: int, temporary: bytes) -> None:
         self._parent, self._temporary, self._has_name = parent, temporary, False

@@ -23,7 +23,7 @@ import signal
 import socket
 import stat
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -46,6 +46,9 @@ CALM_S = 0.006
 #: User namespaces that are kept for the next sandbox of the same user in the same worker: making one takes 13 ms.
 MOST_MAPS = 64
 _maps: dict[tuple[int, ...], int] = {}
+
+#: File systems and folders of the host's root that a sandbox of root's is shown, at most.
+MOST_SHOWN = 64
 
 _MOST = 1 << 17
 _FDS = folders.MOST + 2
@@ -77,6 +80,8 @@ def main(control: int) -> None:
             # `_map` only changes mounts, and never waits for a client's file system.
             _answer(fds[0], partial(_map, fds[1:], *order["ids"]))
         else:
+            if order["order"] == "host":
+                fds.insert(1, os.dup(_map_of(*order["ids"])))
             _hand_over(child or _child(channel, root), data, fds, partial(_child, channel, root))
             child = None
         _close(fds)
@@ -129,8 +134,8 @@ def _serve(channel: socket.socket, root: bool) -> NoReturn:
             os._exit(0)  # the opener is gone
         order: Mapping[str, Any] = msgpack.unpackb(data)
         signal.alarm(DEADLINE_S)
-        _answer(fds[0], lambda: _clone(fds[1], [Folder(**row) for row in order["folders"]], _own_places(order, root),
-                                       root))
+        _answer(fds[0], (lambda: _show_host(order["paths"], fds[1], fds[2:])) if order["order"] == "host" else lambda: _clone(
+            fds[1], [Folder(**row) for row in order["folders"]], _own_places(order, root), root))
     except BaseException as error:  # the last frame of this process; the daemon sees the end of the socket
         os.write(2, f"leeward opener: {type(error).__name__}: {error}\n".encode(errors="replace"))
     finally:
@@ -256,17 +261,62 @@ def _check(at: int, folder: Folder, own: list[OwnPlace], what: str) -> None:
 
 def _check_mounts(at: int, path: str, what: str) -> None:
     """Check the mounts of the folder *at*; BadRequest if it is of a file system such as proc, or has one below."""
-    number = native.mount_id(at)
+    own = native.mount_id(at)
+    for number, point, kind in _mounted():
+        if number == own and kind in folders.KERNELS:
+            raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
+        if point != path and folders.within(point, path):
+            raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
+
+
+def _mounted() -> Iterator[tuple[int, str, str]]:
+    """The id, the mount point and the kind of each mount in this namespace."""
     with open("/proc/self/mountinfo", errors="surrogateescape") as rows:
         for row in rows:
             first, _, second = row.partition(" - ")
             fields = first.split(" ")
-            kind = second.split(" ", 1)[0]
-            point = native.unescaped(fields[4])
-            if int(fields[0]) == number and kind in folders.KERNELS:
-                raise BadRequest(f"{what}: {path!r:.80} is of the kernel's file system {kind}")
-            if point != path and folders.within(point, path):
-                raise BadRequest(f"{what}: {point!r:.80} below it is a mount; mount that folder, or unmount it first")
+            yield int(fields[0]), native.unescaped(fields[4]), second.split(" ", 1)[0]
+
+
+def _show_host(paths: list[str], ids: int, given: list[int]) -> tuple[dict[str, Any], list[int]]:
+    """
+    Show root's files, in those of *paths* that are folders and in the trees *given*, as those of the sandbox's
+    processes, by the user namespace *ids*, where the file system can. Returns the targets and the read-only trees; the
+    kernel's file systems aren't among them.
+    """
+    for tree in given:
+        with contextlib.suppress(LeewardError):
+            native.set_attributes(tree, MountAttr(0), ids)
+    points = sorted((point, kind) for _, point, kind in _mounted())
+    shown = dict[str, int]()
+    for path in filter(lambda path: stat.S_ISDIR(os.lstat(path).st_mode), paths):
+        below = [point for point, kind in points if point.startswith(f"{path}/") and kind not in folders.KERNELS]
+        kernels = [point for point, kind in points if folders.within(point, path) and kind in folders.KERNELS]
+        if path in kernels:
+            continue
+        found = {path: -1 if kernels else _shown_by(path, ids, recursive=True)}
+        if found[path] < 0 and (tree := _shown_by(path, ids, recursive=False)) >= 0:
+            # Each for itself: one below can't be shown so, or must not be shown. Others keep their owners.
+            found = {path: tree, **{point: _shown_by(point, ids, recursive=False, plain=True) for point in below
+                                    if os.path.isdir(point)}}
+        found = {path: tree for path, tree in found.items() if tree >= 0}
+        if len(shown) + len(found) <= MOST_SHOWN:
+            shown |= found
+        else:  # the view shows it as everybody reads it
+            _close([*found.values()])
+    return {"found": [[path] for path in shown]}, [*shown.values()]
+
+
+def _shown_by(path: str, ids: int, *, recursive: bool, plain: bool = False) -> int:
+    """A detached read-only copy of *path* whose owners are shown by *ids*, or with *plain* perhaps as they are; or -1."""
+    with contextlib.suppress(LeewardError):  # it has gone meanwhile
+        tree = native.copy(path, recursive=recursive)
+        for each in (ids, -1)[:1 + plain]:
+            with contextlib.suppress(LeewardError):
+                native.set_attributes(tree, MountAttr.RDONLY | MountAttr.NOSUID | MountAttr.NODEV, each)
+                return tree
+        os.close(tree)
+    return -1
 
 
 def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
@@ -274,16 +324,21 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
     Map the owner of the files in *trees* (uid and gid, the first two of *ids*) to the sandbox's processes, whose host
     ids are the last two. The processes then have that user's rights there, and files that they create are that user's.
     """
-    found = _maps.pop(ids, -1)
-    _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the last is the one that was used last
-    while len(_maps) > MOST_MAPS:
-        os.close(_maps.pop(next(iter(_maps))))
+    found = _map_of(*ids)
     for tree in trees:
         try:
             native.set_attributes(tree, MountAttr(0), found)
         except LeewardError as error:
             raise BadRequest(f"the file system of a folder can't show its files as another user's: {error}") from None
     return {}, []
+
+
+def _map_of(*ids: int) -> int:
+    found = _maps.pop(ids, -1)
+    _maps[ids] = found = _new_map(*ids) if found < 0 else found  # the last is the one that was used last
+    while len(_maps) > MOST_MAPS:
+        os.close(_maps.pop(next(iter(_maps))))
+    return found
 
 
 def _new_map(uid: int, gid: int, host_uid: int, host_gid: int) -> int:

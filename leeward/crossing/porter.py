@@ -36,7 +36,7 @@ from leeward.isolation.plan import WorkerPlan
 CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
 
 _MOST = 1 << 16
-_FDS = 24
+_FDS = 96
 _RULES = Cell("ruleset")
 #: The folder in which the new root is built; mounts on it are moved before.
 _STAGE = "/tmp"
@@ -103,6 +103,8 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
     for number, (row, tree) in enumerate(zip(rows, fds, strict=True)):
         target: str = row["target"]
         _make(target.lstrip("/"), file=row["file"])
+        if any(target.startswith(f"{other['target']}/") for other in rows) and os.path.realpath(target) != target:
+            raise LeewardError(f"{target!r:.200} is, or lies behind, a link of the folder that it is a part of")
         if row["overlay"]:
             layers.lay(scratch := next(trees), tree, number, target)
             given.append(scratch)
@@ -115,6 +117,10 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
         if has_home:
             home_folder.hide_all(made.scratch, own["hide"])
             given.append(made.scratch)
+    if order["cwd"] and not os.access(order["cwd"], os.R_OK | os.X_OK):
+        raise LeewardError(f"{order['cwd']!r:.200} is a folder that root alone reads, and can't be shown: it is in /etc,"
+                           " /boot or another user's, or its file system doesn't take id maps (the root of most"
+                           " containers, Linux before 5.12). Start in a folder that everybody reads")
     if order["hides"] is not None:
         for folder in veil.hide(order["hides"]):
             _allow(folder, int(landlock.READ_ONLY) & carried.handled)
@@ -196,7 +202,10 @@ def _diff(carried: Carried, order: dict[str, Any], fds: list[int], given: list[i
 
 def _read(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
     _bare()
-    return {"bytes": walk.piece(layers.upper(fds[0], order["number"]), order["path"], order["offset"], fds[1])}
+    upper = layers.upper(fds[0], order["number"])
+    if order["paths"]:
+        return {"files": walk.whole_files(upper, [order["path"], *order["paths"]], fds[1])}
+    return {"bytes": walk.piece(upper, order["path"], order["offset"], fds[1])}
 
 
 def _keep(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:

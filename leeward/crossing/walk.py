@@ -14,7 +14,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgpack
@@ -138,3 +138,18 @@ def piece(upper: int, path: bytes, offset: int, into: int) -> int:
             os.write(into, data)
             done += len(data)
     return done
+
+
+def whole_files(upper: int, paths: Iterable[bytes], into: int) -> int:
+    """Write the files *paths*, each as MessagePack, to the file *into*: as many as PIECE bytes hold; returns the number."""
+    count, left = 0, PIECE
+    for path in paths:
+        data = bytearray()
+        with opened(regular(upper, path)) as fd:
+            while len(data) <= left and (more := os.read(fd, min(_CHUNK, left + 1 - len(data)))):
+                data += more
+        if len(data) > left:
+            break
+        os.write(into, msgpack.packb(data))
+        count, left = count + 1, left - len(data)
+    return count

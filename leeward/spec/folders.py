@@ -75,8 +75,14 @@ def check(folders: Sequence[Folder]) -> None:
             raise BadRequest(f"mount {folder.target!r:.80}: no sandbox is shown {folder.path!r:.80} of the host")
     for number, folder in enumerate(folders):
         for other in folders[number + 1:]:
-            if within(folder.target, other.target) or within(other.target, folder.target):
+            if (within(folder.target, other.target) or within(other.target, folder.target)) and not is_part(other, folder):
                 raise BadRequest(f"mounts {folder.target!r:.80} and {other.target!r:.80} overlap")
+
+
+def is_part(folder: Folder, of: Folder) -> bool:
+    """Whether *folder* is in *of*, which is read-only, and makes that part of it one that is written."""
+    return (not (of.writable or of.overlay or of.file) and (folder.writable or folder.overlay)
+            and folder.target.startswith(f"{of.target}/") and folder.path == of.path + folder.target[len(of.target):])
 
 
 def reserved(target: str) -> str:

@@ -197,10 +197,11 @@ class Result:
     @property
     def hint(self) -> str:
         """
-        One line about the limit that the job has reached, and how to allow more; or how a job that lacks a module has a
-        package; otherwise "". None of it is the job's text.
+        One line about the limit that the job has reached, and how to allow more; how a job that lacks a module has a
+        package; what to do where a folder can't be renamed; otherwise "". None of it is the job's text.
         """
-        return hint(self.limit, None if self.error is None else (self.error.type, self.error.message))
+        return hint(self.limit, None if self.error is None else (self.error.type, self.error.message),
+                    self.stderr if self.exit_code else b"")
 
     @property
     def ok(self) -> bool:

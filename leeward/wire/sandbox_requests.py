@@ -312,10 +312,13 @@ class OverlayDiff(OverlayRequest):
 
 @operation("overlay_read", answers=_FILE, admits="job")
 class OverlayRead(OverlayRequest):
-    """Read a piece of a changed file in the overlay at *target*."""
+    """Read a piece of a changed file in the overlay at *target*, or several small files."""
 
     path: bytes = field(ours.path_in_overlay, "of a file that `overlay_diff` lists")
     offset: int = field(fields.whole, "in bytes", default=0)
+    paths: tuple[bytes, ...] = field(
+        ours.paths_in_overlay, "of further files, which are read as well, from their beginnings; bounds as for"
+        " `overlay_discard`", default=(), shown="none")
 
 
 @operation("overlay_checkpoint", answers={"name": "text"})

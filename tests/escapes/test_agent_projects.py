@@ -67,7 +67,10 @@ def test_c355_cannot_put_another_folder_in_the_projects_place_before_it_is_mount
 def test_c356_cannot_have_a_repository_by_saying_that_it_is_a_worktree_of_it(home: AgentHome, token: str) -> None:
     """The user shows worktrees their repository. A project's `.git` is a file like any other."""
     private = home.path / "keys/.git"
-    (private / "worktrees/x").mkdir(parents=True)
+    for name in ("worktrees/x", "objects", "refs"):
+        (private / name).mkdir(parents=True)
+    (private / "HEAD").touch()
+    (private / "worktrees/x/commondir").write_text("../..\n")
     (private / "config").write_text(token)
     (home.project / ".git").write_text(f"gitdir: {private}/worktrees/x\n")
     home.settings("[git]\nworktree_links = true\n")
@@ -78,6 +81,71 @@ def test_c356_cannot_have_a_repository_by_saying_that_it_is_a_worktree_of_it(hom
     with control():
         (private / "worktrees/x/gitdir").write_text(f"{home.project}/.git\n")
         assert token in home.run("start", "sh", ".", "--", "-c", attack).stdout
+
+
+def worktree(home: AgentHome) -> tuple[Path, dict[str, str]]:
+    """A repository with the project as its linked worktree, which agents may commit to; and the user's variables."""
+    main, env = home.path / "main", {"PATH": os.environ["PATH"], "HOME": str(home.path)}
+    for name, value in (("safe.directory", "*"), ("user.name", "a"), ("user.email", "a@b")):
+        subprocess.run(["git", "config", "--global", name, value], env=env, check=True)
+    home.project.rmdir()
+    for line in (["init", "-q", "-b", "main", str(main)], ["-C", str(main), "commit", "-q", "--allow-empty", "-m", "x"],
+                 ["-C", str(main), "worktree", "add", "-q", "-b", "side", str(home.project)]):
+        subprocess.run(["git", *line], env=env, check=True)
+    home.settings("[git]\nworktree_links = true\n")
+    return main, env
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@pytest.mark.parametrize("attack", [
+    "git config -f {git}/config core.fsmonitor 'touch {evil}'",
+    "printf '#!/bin/sh\ntouch {evil}\n' >{git}/hooks/pre-commit; chmod +x {git}/hooks/pre-commit",
+    "cp -r {git} .r; git config -f .r/config core.fsmonitor 'touch {evil}'; echo $PWD/.r >{entry}/commondir",
+    "cp -r {git} .r; git config -f .r/config core.fsmonitor 'touch {evil}'; echo $PWD/.r >c; mv -f c {entry}/commondir",
+    ("cp -r {git} .r; git config -f .r/config core.fsmonitor 'touch {evil}'; mv {entry} {entry}x; mkdir {entry};"
+     " cp {entry}x/* {entry}; echo $PWD/.r >{entry}/commondir")])
+@BY_CLIENT
+def test_c466_cannot_change_what_git_obeys_in_the_repository_of_a_worktree(home: AgentHome, attack: str) -> None:
+    """The agent may commit, for which it writes to the repository: its objects, its references, the worktree's entry."""
+    main, env = worktree(home)
+    entry = next((main / ".git/worktrees").iterdir())
+    attack = attack.format(git=main / ".git", entry=entry, evil=home.path / "evil")
+
+    def use_git() -> None:
+        for folder in (main, home.project):
+            for line in (["git", "status"], ["git", "commit", "--allow-empty", "-m", "x"]):
+                subprocess.run(line, cwd=folder, env=env, check=False, capture_output=True)
+
+    got = home.run("start", "sh", ".", "--", "-c", f"{attack}; git config -f {entry}/config.worktree a.b c; exit 0")
+    assert 0 == got.returncode, got
+    use_git()
+    assert not (home.path / "evil").exists()
+    assert not (entry / "config.worktree").exists() or b"" == (entry / "config.worktree").read_bytes()
+    with control():
+        shutil.rmtree(home.project / ".r", ignore_errors=True)
+        subprocess.run(["sh", "-c", attack], cwd=home.project, env=env, check=False)
+        use_git()
+        assert (home.path / "evil").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+@BY_CLIENT
+def test_c467_cannot_have_git_write_to_other_files_by_links_without_a_notice(home: AgentHome) -> None:
+    """git on the host appends to reflogs, and replaces indexes, through links. Reflogs are the sandbox's own."""
+    main, env = worktree(home)
+    entry, mine = next((main / ".git/worktrees").iterdir()), home.path / "mine"
+    attack = f"cd {main}/.git; ln -sf {mine} logs/HEAD; rm logs/refs/heads/main; ln -s {mine} logs/refs/heads/main"
+    commit = ["git", "commit", "--allow-empty", "-m", "$(evil)"]
+
+    got = home.run("start", "sh", ".", "--", "-c", f"{attack}; ln -sf {mine} {entry}/index")
+    assert 0 == got.returncode, got
+    assert f"'{entry}/index'" in got.stderr
+    subprocess.run(commit, cwd=main, env=env, check=True, capture_output=True)
+    assert not mine.exists()
+    with control():
+        subprocess.run(["sh", "-c", attack], check=True)
+        subprocess.run(commit, cwd=main, env=env, check=True, capture_output=True)
+        assert "$(evil)" in mine.read_text()
 
 
 @BY_CLIENT

@@ -225,28 +225,29 @@ def test_c275_a_set_id_program_has_no_effect(daemon: LiveDaemon, home: Path, tok
 
 @pytest.mark.needs("root")
 @BY_MOUNTS
-def test_c276_cannot_read_files_that_only_root_may_read(daemon: LiveDaemon, home: Path, token: str,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon is root's, and so is its client: the sandbox still has the rights of nobody, in the current folder too."""
-    with tempfile.TemporaryDirectory(prefix="lw-view-") as made:
-        os.chmod(made, 0o755)
-        places = [home / "project/private", home / "private/file", Path(made, "private")]
-        for path in places:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(token)
-            path.chmod(0o600)
-        (home / "private").chmod(0o700)
-        every = " ".join(map(str, [*places, "/etc/shadow"]))
+def test_c276_cannot_read_what_root_alone_reads_beside_its_own_files(daemon: LiveDaemon, home: Path, token: str,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's sandbox reads root's files; not those of others, nor secrets in /etc and those that are hidden by name."""
+    places = [home / "thirds/file", home / ".ssh/id_ed25519", home / ".env", Path("/etc/lw-secret")]
+    mine = home / "private/file"
+    for path in (*places, mine):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(token)
+        path.chmod(0o600)
+    os.chown(places[0], _TWO_USERS, _TWO_USERS)
+    (home / "private").chmod(0o700)
+    every = " ".join(map(str, [*places, "/etc/shadow"]))
+    try:
         with control():
-            assert 3 == subprocess.run(["cat", *places], capture_output=True, text=True).stdout.count(token)
-        monkeypatch.chdir(made)
-        got = shell(daemon, f"cat {every}; ls {home}/private; ls")
-        # A folder that nobody else may enter isn't shown at all, where the way to it is shown piece by piece.
-        assert (5, "private\n") == (got.count("Permission denied") + got.count("No such file"), got[:8])
-        assert token not in got
-        for path in places:
+            assert 4 == subprocess.run(["cat", *places], capture_output=True, text=True).stdout.count(token)
+            assert token in shell(daemon, f"cat {mine}")
+        got = shell(daemon, f"cat {every}")
+        assert (5, 0) == (got.count("Permission denied") + got.count("No such file"), got.count(token))
+    finally:
+        for path in (*places, mine):
             path.unlink()
-        (home / "private").rmdir()
+        for name in ("private", "thirds"):
+            (home / name).rmdir()
 
 
 @BY_MOUNTS
@@ -260,7 +261,8 @@ def test_c277_cannot_write_anywhere(daemon: LiveDaemon, home: Path, token: str) 
                      f"touch {home}/open", f"mkdir {home}/d", f"ln -s x {home}/l", f"ln {home}/open {home}/run/l",
                      f"rmdir {home}/run", "touch x", "touch /x", "mkdir /etc/x", "touch /usr/x", "rm /etc/passwd",
                      f"truncate -s 0 {home}/open", f"touch {home}/.netrc", f"touch {home}/project/.env",
-                     "touch /home/x /opt/x /dev/x /proc/x /sys/x", f"mknod {home}/n p", "chmod 777 /"):
+                     "touch /home/x /opt/x /root/x /dev/x /proc/x /sys/x", f"mknod {home}/n p", "chmod 777 /",
+                     f"chmod 600 {home}", f"ln -s x {home}/project/l", f"setfattr -n user.x -v 1 {home}/open"):
             assert 0 != box.shell(line).exit_code, line
         assert 0 == box.shell("for f in /tmp /var /run; do echo x >$f/lw-view || exit 1; done").exit_code
     assert "for all to read\n" == (home / "open").read_text()

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -605,3 +606,34 @@ def test_a_secret_that_the_operator_keeps_stays_outside(tmp_path: Path) -> None:
         assert got.stdout.startswith("leeward-"), (got.stdout, got.stderr)
         assert "value" not in got.stdout
         home.gone()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_an_agent_commits_in_a_worktree_of_a_repository_elsewhere(home: AgentHome) -> None:
+    """With the setting that the start names; commits, branches and a stash, also where git packs by itself."""
+    main, made = home.path / "elsewhere/main", home.path / "made"
+
+    def git(*line: str, folder: Path = main) -> str:
+        return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder), *line], text=True,
+                              check=True, capture_output=True).stdout.strip()
+
+    main.mkdir(parents=True)
+    git("init", "-q", "-b", "main")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    git("worktree", "add", "-q", "-b", "side", str(made))
+    line = ("git config --global user.name a; git config --global user.email a@b; echo 1 >a; git add a &&"
+            " git -c gc.auto=1 commit -qm mine && git branch other && echo 2 >a && git stash && git stash pop &&"
+            " git log --oneline -g | wc -l && git worktree list >/dev/null && git status --short")
+    got = home.run("start", "sh", str(made), "--", "-c", line)
+    assert "`worktree_links = true`" in got.stderr
+    assert f"is a worktree of '{main}/.git'" in got.stderr
+
+    home.settings("[git]\nworktree_links = true\n")
+    got = home.run("start", "sh", str(made), "--", "-c", line)
+    assert 0 == got.returncode, got
+    assert got.stdout.rstrip().endswith("M a"), got
+    assert "mine\nfirst" == git("log", "--format=%s", "side")
+    assert git("rev-parse", "side") == git("rev-parse", "other") == git("rev-parse", "HEAD", folder=made)
+    assert "" == git("fsck", "--strict")
+    assert "execute or read" not in got.stderr
+    assert {"config", "config.worktree", "hooks", "modules"}.isdisjoint(os.listdir(main / ".git/worktrees/made"))

@@ -346,3 +346,22 @@ def test_many_open_folders_at_once(daemon: LiveDaemon, project: Path) -> None:
     for thread in threads:
         thread.join()
     assert [b"old\n"] * 6 == said
+
+
+def test_a_part_of_a_read_only_folder_is_written(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """At its own place alone: a link of the folder's would lead another one to a place of the sandbox's own."""
+    whole = tmp_path / "whole"
+    (whole / "deep/part").mkdir(parents=True)
+    (whole / "copy").mkdir()
+    (whole / "link").symlink_to("/etc")
+    mounts = [leeward.Mount(whole, "/data"), leeward.Mount(whole / "deep/part", "/data/deep/part", writable=True),
+              leeward.Mount(whole / "copy", "/data/copy", overlay=True)]
+    with leeward.Sandbox(socket=daemon.socket, mounts=mounts) as box:
+        got = box.shell("cd /data; echo 1 >deep/part/new; echo 2 >copy/new; cat deep/part/new copy/new; touch new deep/new;"
+                        " mv deep/part deep/other; rmdir copy")
+        assert ("1\n2\n", 4) == (got.stdout_text, len(got.stderr_text.splitlines()))
+    assert ["copy", "deep", "deep/part", "deep/part/new", "link"] == sorted(
+        str(path.relative_to(whole)) for path in whole.rglob("*"))
+    with pytest.raises(leeward.RequestRejected, match="overlap"), leeward.Sandbox(
+            socket=daemon.socket, mounts=[mounts[0], leeward.Mount("/etc", "/data/link", writable=True)]) as box:
+        box.info()

@@ -17,6 +17,7 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon, command, environment, held
 from kit.waiting import poll_until
+from leeward.base.hints import NOT_RENAMED
 from leeward.client.apply_journal import state_folder
 
 
@@ -225,7 +226,8 @@ def test_a_sandbox_whose_runner_is_lost_is_over(daemon: LiveDaemon, project: Pat
 def test_a_half_done_apply_says_what_it_has_done(daemon: LiveDaemon, project: Path) -> None:
     """Nothing, if the daemon goes away: everything is fetched before the first change."""
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
-        box.shell("i=0; while [ $i -lt 200 ]; do echo new >new.$i; i=$((i+1)); done")
+        # Of a size that is read by itself.
+        box.shell("head -c 70000 /dev/urandom >new; i=0; while [ $i -lt 200 ]; do cp new new.$i; i=$((i+1)); done")
         first = first_of(box)
         before, state = sorted(os.listdir(project)), state_folder(os.environ)
         os.makedirs(state, mode=0o700)
@@ -259,3 +261,13 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(daemon: LiveDaemon, pr
         assert "left out: 'new.3' exists on the host by now" in said.stderr
     assert {"file", "last", *(f"new.{number}" for number in range(1, 10))} == set(os.listdir(project))
     assert ("new\n", "by somebody") == ((project / "file").read_text(), (project / "new.3").read_text())
+
+
+def test_a_folder_that_can_not_be_renamed_gets_a_hint_that_works(daemon: LiveDaemon, project: Path) -> None:
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
+        failed = box.run(["python3", "-c", "import os; os.rename('sub', 'other')"], cwd="/workspace")
+        raised = box.execute("import os; os.chdir('/workspace'); os.rename('sub', 'other')")
+        assert {NOT_RENAMED} == {failed.hint, raised.hint}
+        moved = box.shell("git init -q . && git add sub && mv sub other && git add -A sub other && git ls-files")
+        assert (0, "") == (moved.exit_code, moved.hint)
+        assert {"other"} == {name.split("/")[0] for name in moved.stdout_text.split()}

@@ -10,7 +10,6 @@ Holds:     what is mounted is what was looked at, and what a person was asked ab
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from leeward.apps.agents.definition import AgentDefinition, parse_hosts
 from leeward.apps.agents.errors import SettingsError
 from leeward.apps.agents.outside import PROTECTED
 from leeward.apps.agents.programs import AgentProgram
-from leeward.apps.agents.reading import beginning
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
 from leeward.apps.agents.settings_paths import cache_home, config_home, state_home
 from leeward.apps.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
@@ -30,6 +28,7 @@ from leeward.spec.folders import outermost, within
 
 if TYPE_CHECKING:
     from leeward.apps.agents.layers import Layer
+    from leeward.apps.agents.worktrees import Worktree
 
 #: The profile, and the policy of egress that a start narrows.
 PROFILE = EGRESS = "agent"
@@ -69,8 +68,9 @@ class AgentRequest:
     hidden: tuple[str, ...] = ()  # names in the project, relative to it, also those that don't exist yet
     #: variables of the caller, each with its value and the hosts that get it
     secrets: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()  # lines for a person
+    warnings: tuple[str, ...] = ()  # lines for a person, beside those of the settings
     written: tuple[str, ...] = ()  # the real paths of folders that the agent can write to
+    worktree: Worktree | None = None  # the project is one, and the agent writes to its repository
 
 
 def request_of(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,
@@ -102,14 +102,14 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         from leeward.apps.agents.layers import INSIDE  # most starts have none
 
         mounts.append(Mount(os.path.realpath(layer.path), INSIDE))
-    if settings.worktree_links:
-        mounts += _worktree(project, source or project, mounts)
+    worktree, line = _worktree(project, source or project, settings, options, mounts)
     hosts, policy = _policy(definition, settings, options)
     folders = () if program is None else program.folders
     passed = {*_PASSED, *definition.pass_environment}
     patterns = [each for each in passed if set(each) & set("*?[")]  # a pattern is compiled, which takes 40 us
+    logs, unlogged = ([], {}) if worktree is None else worktree.unlogged()
     env = {
-        "PATH": ":".join((*folders, _PATH)), "PWD": inside,
+        "PATH": ":".join((*folders, _PATH)), "PWD": inside, **unlogged,
         **{name: value for name, value in environ.items() if value.isprintable()
            and (name in passed or any(fnmatchcase(name, each) for each in patterns))},
         **definition.environment, **settings.environment}
@@ -125,13 +125,15 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
         argv, inside,
         {"profile": options.profile or PROFILE, "own_home": True, "egress": options.egress or EGRESS,
          "policy": policy, "mounts": mounts, "env": env,
-         "hide": [os.path.join(inside, name) for name in hidden],
+         "hide": [*(os.path.join(inside, name) for name in hidden), *logs],
          "protect": [os.path.join(inside, name) for name in PROTECTED],
          "pin": [os.path.join(inside, name) for name in pinned], **limits},
         tuple((path, path) for path in (home_path(path, home) for path in definition.staged)), tuple(state), hosts,
         (*hidden, *absent),
         {secret.variable: (environ[secret.variable], secret.hosts) for secret in definition.secrets
-         if environ.get(secret.variable, "")}, settings.warnings, written)
+         if environ.get(secret.variable, "")}, (line,) if line else (),
+        (*written, *(os.fspath(each.source) for each in mounts if worktree and within(each.target, worktree.folder)
+                     and each.writable)), worktree)
 
 
 def libraries_of(settings: AgentSettings, options: AgentOptions) -> tuple[LibraryFolder, ...]:
@@ -207,20 +209,25 @@ def _programs(wanted: Sequence[str], program: AgentProgram | None, mounts: list[
             if not any(within(path, target) for target in there)]
 
 
-def _worktree(project: str, source: str, mounts: list[Mount]) -> list[Mount]:
-    """A mount of the main .git, if *project*, opened as *source*, is a worktree of it by that repository's own file."""
-    found = re.fullmatch(r"gitdir: (/.+/\.git)(/worktrees/[^/\n]+)\n?", _small_file(os.path.join(source, ".git")))
-    if found is None or any(within(found[1], mount.target) for mount in mounts):
-        return []
-    real = os.path.realpath(found[1])  # before its file is read, since links on the path may be changed
-    back = _small_file(f"{real}{found[2]}/gitdir").removesuffix("\n")
-    if back != os.path.join(project, ".git"):
-        return []
-    return [Mount(real, found[1])]
+def _worktree(project: str, source: str, settings: AgentSettings, options: AgentOptions,
+              mounts: list[Mount]) -> tuple[Worktree | None, str]:
+    """
+    The worktree that *project*, opened as *source*, is, if the agent writes to its repository; and a line about it for
+    a person, or "". Adds what is shown of it to *mounts*.
+    """
+    if not os.path.isfile(os.path.join(source, ".git")):
+        return None, ""
+    from leeward.apps.agents.worktrees import worktree_of  # few projects are one
 
-
-def _small_file(path: str) -> str:
-    return os.fsdecode(beginning(path, 4096) or b"")
+    found = worktree_of(project, source, [mount.target for mount in mounts])
+    if found is None or isinstance(found, str):
+        return None, found or ""
+    if not settings.worktree_links:
+        return None, (f"{project!a:.200} is a worktree of {found.real!a:.200}, without which git doesn't work in the"
+                      " sandbox: `worktree_links = true` below [git] in ~/.config/leeward/agents.toml shows it")
+    mounts += found.mounts(writable=not options.overlay)
+    return (found, "") if not options.overlay else (
+        None, f"the agent has a copy of the worktree, and doesn't write to {found.real!a:.200}: it can't commit")
 
 
 def _policy(definition: AgentDefinition, settings: AgentSettings,

@@ -36,6 +36,7 @@ from leeward.base.dataclass import replace
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Busy, DaemonAway, DaemonError, LeewardError, ProcessOver, RequestRejected, SandboxOver
+from leeward.spec.folders import within
 from leeward.spec.obeyed.lookup import by_danger
 from leeward.spec.obeyed.search import ObeyedPaths
 from leeward.spec.paths import client_socket
@@ -44,6 +45,7 @@ from leeward.spec.paths import client_socket
 
 if TYPE_CHECKING:
     from leeward.apps.agents.hiding_watch import HidingWatch
+    from leeward.client.protecting import FolderGuard
     from leeward_cli.approved_sandboxes import ApprovedAgent
 
 #: Seconds between requests while no process is there to wait for.
@@ -130,6 +132,7 @@ class AgentRun:
         self._keeper: SandboxHold | None = None
         self.box: Sandbox | None = None
         self._opened_mounts: OpenedMounts | None = None
+        self._guard: FolderGuard | None = None  # of a worktree's folder in its repository
         self._before: dict[str, str] | None = None
         self._hidden: dict[str, tuple[int, int]] = {}
         self._process: Process | None = None
@@ -167,6 +170,9 @@ class AgentRun:
         raise Busy(f"too many of {self._definition.name} run on {self.project!a:.200} already")
 
     def _set_up(self) -> None:
+        if self._request.worktree is not None:  # before the first look at what programs on the host obey
+            self._guard, names = self._request.worktree.guard()
+            self._request.options["protect"] += names
         self._hidden = outside.identities(self._folder, self._request.hidden)
         hooks = [(self._definition.hooks, self.settings.hooks)]
         if any(each.setup_host for both in hooks for each in both):
@@ -211,9 +217,11 @@ class AgentRun:
             source = os.fspath(mount.source)
             if source in self._request.folders:
                 found |= outside.state_snapshot(source, os.path.realpath(self._environ.get("HOME") or "/"))
+            elif self._request.worktree is not None and within(mount.target, self._request.worktree.folder):
+                continue
             elif mount.writable and not source.startswith(OPENED):
                 found |= {os.path.join(source, path): state for path, state in outside.snapshot(source).items()}
-        return found
+        return found if self._request.worktree is None else {**found, **self._request.worktree.links()}
 
     def _attend(self, box: Sandbox) -> None:
         """Begin the threads that keep the sandbox and hide new names, unless they have begun."""
@@ -395,6 +403,8 @@ class AgentRun:
         try:
             self.end_sandbox()
         finally:
+            if self._guard is not None:
+                self._guard.close()
             for line in [step.what for step in held.instance.undo if step.kind == "hook"]:
                 try:
                     self._on_host(line, CLEANUP_S)

@@ -199,7 +199,7 @@ class AgentSettings:
     limits: Mapping[str, Any] = field(default_factory=dict)  # of KEYS: sizes in bytes, times in seconds
     hooks: AgentHooks = field(default_factory=AgentHooks)  # those of the settings, without the definition's
     dependencies: tuple[str, ...] = ()  # system packages, of a layer
-    worktree_links: bool = False  # whether the .git of a worktree's main repository is shown as well, read-only
+    worktree_links: bool = False  # whether the repository of a worktree is shown, and may be committed to
     project_at: str = ""  # the project's path in the sandbox; "" for its path on the host
     warnings: tuple[str, ...] = ()  # lines for a person, about variables that aren't set
     widening: tuple[Grant, ...] = ()  # the grants that the project's file asks for
@@ -333,7 +333,7 @@ KINDS: dict[str, str] = {
     "variable": "is read from your environment",
     "environment": "is set in the agent's environment",
     "limit": "is what it may take",
-    "worktree": "of the repository that this is a worktree of may be read",
+    "worktree": "of the repository that this is a worktree of may be read, and commits and branches written",
 }
 
 
@@ -358,6 +358,6 @@ def grants_of(mine: AgentSettings, merged: AgentSettings, variables: Sequence[st
               for name, value in merged.limits.items()
               if name not in mine.limits or value > mine.limits[name]]
     if merged.worktree_links and not mine.worktree_links:
-        found.append(Grant("worktree", "git's folder"))
+        found.append(Grant("worktree", "git's folder, also for commits"))
     order = list(KINDS)
     return tuple(sorted(dict.fromkeys(found), key=lambda grant: order.index(grant.kind)))

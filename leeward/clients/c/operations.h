@@ -503,7 +503,7 @@ static const struct lw_field lw_fields_overlay_discard[] = {
 	{"target", LW_AS_TEXT, true, offsetof(struct lw_overlay_discard, target)},
 };
 
-/* Read a piece of a changed file in the overlay at target. */
+/* Read a piece of a changed file in the overlay at target, or several small files. */
 struct lw_overlay_read {
 	struct lw_bytes sandbox; /* its id */
 	struct lw_bytes target; /* of one of its overlays */

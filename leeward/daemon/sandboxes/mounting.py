@@ -26,6 +26,7 @@ from leeward.daemon.run.verdict import bug
 from leeward.errors import BadRequest, Busy, LeewardError, RequestRejected
 from leeward.spec.folders import Folder, is_deep
 from leeward.spec.profiles.agent import HomePlan, check_names
+from leeward.spec.profiles.shell import owners_own
 
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
@@ -47,7 +48,8 @@ class Mounts:
 
     `user` is the client's uid and gid, `found` device and inode of each folder, `since` a time before they were opened,
     in ns by the clock of file systems. `kept` has the names of each overlay's copies by target. `hides` are names that
-    a view of the host doesn't show; None for other views. `changing`: an overlay is being copied or changed, one at a
+    a view of the host doesn't show; None for other views; of root's, `host` are folders beside, for which the first of
+    `trees` are, and `cwd` is one that has to be readable. `changing`: an overlay is being copied or changed, one at a
     time, because the files that this makes on the way have fixed names.
     """
 
@@ -60,6 +62,8 @@ class Mounts:
     kept: dict[str, list[str]] = field(default_factory=dict)
     changing: bool = False
     hides: Sequence[tuple[str, Sequence[str]]] | None = None
+    host: tuple[Folder, ...] = ()
+    cwd: str = ""
     home: HomePlan | None = None
     covers: int = -1
     hidden: int = 0
@@ -115,20 +119,23 @@ class Mounting:
         self._mapping: Cancellable | None = None
         self._porter: PorterOrder | None = None
         try:
-            # Folders of the host's view aren't id-mapped: root's daemon shows them with the rights of nobody.
-            known = place.owner == (os.geteuid(), os.getegid()) or mounts.hides is not None
+            known = place.owner == (os.geteuid(), os.getegid())
             if not known:  # the daemon is root's: the sandbox's processes are another user of the host than the client
-                self._mapping = opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
+                self._mapping = (opener.map(mounts.trees, mounts.user, place.owner, self._mapped)
+                                 if mounts.hides is None else
+                                 opener.show_host(own_folders(), mounts.trees, place.owner, self._mapped))
             self._porter = self._place.carry(self._order() if known else None, self._mounts.trees if known else (),
                                              self._mounted, MOUNT_S, apart=True)
         except LeewardError as error:
             self._finish(error)
 
-    def _mapped(self, what: list[int] | LeewardError, _found: list[tuple[int, int]]) -> None:
+    def _mapped(self, what: list[int] | LeewardError, found: list[Any]) -> None:
         self._mapping = None
         try:
             if isinstance(what, LeewardError):
                 raise what
+            self._mounts.host = tuple(Folder(path, path) for path, in found)
+            self._mounts.trees[:0] = what
             if self._porter is not None:
                 self._porter.give(self._order(), self._mounts.trees)
         except LeewardError as error:
@@ -136,8 +143,9 @@ class Mounting:
 
     def _order(self) -> dict[str, Any]:
         rows = [{"target": folder.target, "writable": folder.writable, "overlay": folder.overlay, "file": folder.file,
-                 "deep": is_deep(folder, self._scratch)} for folder in self._mounts.folders]
-        return {"order": "mount", "mounts": rows, "hides": self._mounts.hides, "home": self._home()}
+                 "deep": is_deep(folder, self._scratch)} for folder in (*self._mounts.host, *self._mounts.folders)]
+        return {"order": "mount", "mounts": rows, "hides": self._mounts.hides, "home": self._home(),
+                "cwd": self._mounts.cwd}
 
     def _home(self) -> dict[str, Any] | None:
         home = self._mounts.home
@@ -173,6 +181,11 @@ class Mounting:
         asked = [each for each in (self._mapping, self._porter) if each is not None]
         self._mapping = self._porter = None
         in_any_case(*(each.cancel for each in asked))
+
+
+def own_folders() -> list[str]:
+    """What in the root of the host root's sandbox reads as root does."""
+    return [path for name in sorted(os.listdir("/")) if owners_own(path := f"/{name}")]
 
 
 def hide_names(place: LiveSandbox, mounts: Mounts, names: Sequence[str],

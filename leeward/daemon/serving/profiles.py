@@ -84,6 +84,7 @@ def key_of(request: Execute | SessionOpen) -> PoolKey:
 def hiding(request: SandboxOpen, mounts: Mounts | None, user: tuple[int, int]) -> Mounts:
     """Return *mounts*, if there are any, with the names added that a sandbox of the profile `shell` hides."""
     made = mounts or Mounts(user=user)
+    made.cwd = "" if os.geteuid() else request.cwd
     made.hides = () if request.show_secrets else hidden((owners_home(), request.home), request.cwd)
     return made
 

@@ -271,7 +271,7 @@ class OverlayCall(FileTicket):
         request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
         layer, order = mounts.layer(request.target), {"order": "diff", "number": mounts.number(request.target)}
         if isinstance(request, wire.OverlayRead):
-            order |= {"order": "read", "path": request.path, "offset": request.offset}
+            order |= {"order": "read", "path": request.path, "offset": request.offset, "paths": request.paths}
         if sandbox.held:  # it would find a mixture of two states
             raise Busy("an overlay of the sandbox is being changed")
         try:

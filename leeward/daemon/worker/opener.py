@@ -23,7 +23,6 @@ from leeward.daemon.run.verdict import bug
 from leeward.daemon.worker import bare
 from leeward.errors import BadRequest, Busy, LeewardError
 from leeward.spec import own_sockets
-from leeward.spec.folders import MOST
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,9 +32,10 @@ LATE_S = 10.0
 #: Orders of all users at once, and of one user but root, at most; each has a process.
 MOST_ORDERS, MOST_OF_USER = 32, 8
 
-_ROOM = 1 << 16
-#: Called with descriptors of the trees, which the callee owns, and device and inode of each; or with the failure.
-Opened = Callable[[list[int] | LeewardError, list[tuple[int, int]]], None]
+_ROOM, _FDS = 1 << 16, 64
+#: Called with descriptors of the trees, which the callee owns, and of each its device and inode, or with `show_host` its
+#: target; or with the failure.
+Opened = Callable[[list[int] | LeewardError, list[Any]], None]
 
 
 class Opener:
@@ -68,6 +68,11 @@ class Opener:
             mapped: Opened) -> OpenerOrder:
         """Show the files of *user*, a uid and a gid, in *trees* as files of *host*; Busy."""
         return self._ask({"order": "map", "ids": [*user, *host]}, trees, mapped)
+
+    def show_host(self, paths: Sequence[str], trees: Sequence[int], host: tuple[int, int],
+                  shown: Opened) -> OpenerOrder:
+        """Clone the folders *paths*, and show root's files there and in *trees* as files of *host*; Busy."""
+        return self._ask({"order": "host", "paths": list(paths), "ids": [0, 0, *host]}, trees, shown)
 
     def _ask(self, order: Mapping[str, Any], fds: Sequence[int], done: Opened,
              user: int = 0) -> OpenerOrder:
@@ -134,7 +139,7 @@ class OpenerOrder:
 
     def _answered(self, _events: int) -> None:
         try:
-            data, fds = receive_whole(self._socket, _ROOM, MOST)
+            data, fds = receive_whole(self._socket, _ROOM, _FDS)
         except BlockingIOError:
             return
         if not data:
@@ -145,13 +150,13 @@ class OpenerOrder:
             kind: type[LeewardError] = BadRequest if answer["asked"] else LeewardError
             self._finish(kind(answer["error"]))
         else:
-            self._finish(fds, [(device, inode) for device, inode in answer.get("found", ())])
+            self._finish(fds, [tuple(row) for row in answer.get("found", ())])
 
     def _late(self) -> None:
         self._timer = None
         self._finish(Busy(f"a folder can't be opened: its file system didn't answer within {LATE_S:.0f} s"))
 
-    def _finish(self, what: list[int] | LeewardError, found: list[tuple[int, int]] | None = None) -> None:
+    def _finish(self, what: list[int] | LeewardError, found: list[Any] | None = None) -> None:
         done, self._done = self._done, None
         self._release()
         if done is not None:

@@ -79,6 +79,15 @@ def never_shown(path: str) -> bool:
     return name in _NOT_SHOWN or (path.count("/") == 1 and name.startswith("."))
 
 
+#: Folders of the root that a sandbox of root's shows as everybody reads them: what root alone reads there are secrets.
+_PUBLIC = ("/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+
+def owners_own(path: str) -> bool:
+    """Whether root's sandbox reads what root reads in the folder *path*, in the root of the host."""
+    return path not in _PUBLIC and not never_shown(path)
+
+
 def shell(spec: SandboxSpec, binds: Sequence[Bind], links: Sequence[Symlink], *, uid: int) -> SandboxSpec:
     """Make the profile for one host from *spec*, the one for Python, with *binds* of the host and its *links* elsewhere."""
     there = [*(bind.target for bind in binds), *(link.target for link in links)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leeward.base.hints import LIMITS, MISSING, hint
+from leeward.base.hints import LIMITS, MISSING, NOT_RENAMED, hint
 from leeward.client.model_text import text_of
 from leeward.spec.outcome import JobError, Limit, Outcome, Result
 from leeward.wire.answers import result_fields
@@ -46,6 +46,23 @@ def test_what_no_package_would_mend_has_none(kind: str, message: str) -> None:
 
     assert "" == result.hint
     assert "hint" not in result_fields(result)
+
+
+@pytest.mark.parametrize("result", [
+    lacking("[Errno 18] Invalid cross-device link: 'a' -> 'b'", "OSError"),
+    Result(b"", b"fatal: renaming 'a' failed: Invalid cross-device link\n", 128, Outcome.FINISHED)])
+def test_a_folder_that_can_not_be_renamed(result: Result) -> None:
+    """In an overlay, or between two of a sandbox's folders."""
+    assert NOT_RENAMED == result.hint
+
+
+@pytest.mark.parametrize("result", [
+    lacking("[Errno 180] x", "OSError"), lacking("[Errno 18] x", "ValueError"),
+    Result(b"Invalid cross-device link", b"", 1, Outcome.FINISHED),
+    Result(b"", b"Invalid cross-device link", 0, Outcome.FINISHED)])
+def test_what_was_renamed_after_all_has_none(result: Result) -> None:
+    """`mv` says nothing of it."""
+    assert "" == result.hint
 
 
 def test_a_limit_comes_first() -> None:

@@ -170,17 +170,28 @@ def test_all_changes_are_applied_or_none(host: HostFolder, folder: Path) -> None
     assert "old" == (folder / "file").read_text()
 
 
-def test_each_file_and_each_folder_is_synced_once(host: HostFolder, folder: Path,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder after its last entry: what `apply` has returned for is on the disk."""
+@pytest.mark.parametrize("count", [3, 450])
+def test_a_file_is_on_the_disk_before_it_has_a_name(host: HostFolder, folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    count: int) -> None:
+    """Many wait for the disk together. A folder is synced once, after its last entry."""
     synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-    rows = [row(b"many", "folder"), *(row(b"many/%d" % number, content=b"new") for number in range(20))]
-    Applying(host, wrote(b"new"), {}).apply(changes(sorted(rows, key=lambda one: one.path), host))
+    there: list[int] = []
+
+    def sync(fd: int) -> None:
+        synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), folder))
+        there.append(len(os.listdir(folder / "many")) if (folder / "many").exists() else 0)
+        about = os.fstat(fd)
+        assert stat.S_ISDIR(about.st_mode) or 0 == about.st_nlink or synced[-1].endswith(".journal")
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr("leeward.client.applying.sync_all", sync)
+    monkeypatch.setattr("leeward.client.applying._FILES", 200)
+    rows = [row(b"many", "folder"), *(row(b"many/%03d" % number, content=b"new") for number in range(count))]
+    Applying(host, wrote(b"new"), {}).apply(changes(rows, host))
     assert synced[0].endswith(".journal")
-    names = [os.path.relpath(path, folder) for path in synced[1:]]
-    assert 20 == len([name for name in names if os.path.dirname(name) == "many"])
-    assert sorted([".", "many"]) == sorted(names[20:])
+    assert {".", "many"} == set(synced[-2:])
+    assert ([0] * 3 if 3 == count else [0, 200, 400]) == there[1:-2]
+    assert count == len(os.listdir(folder / "many"))
 
 
 def test_a_folder_that_the_host_has_no_more_keeps_all_of_them_away(host: HostFolder, folder: Path) -> None:
@@ -390,7 +401,9 @@ def test_an_error_says_what_was_applied(host: HostFolder, folder: Path, state: P
 
     with pytest.raises(Stale) as failed:
         Applying(host, read, {}).apply(many(host))
-    assert ("made", ("sub/in", "sub", "file", "kind", "kind/in", "link")) == (failed.value.path, failed.value.applied)
+    # Files come to their places together, after what has no content.
+    assert ("made", ("sub/in", "sub", "kind", "link")) == (failed.value.path, failed.value.applied)
+    assert "old" == (folder / "file").read_text()
     assert [] == os.listdir(state)
 
 

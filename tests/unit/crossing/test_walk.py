@@ -94,3 +94,32 @@ def test_pieces_of_regular_files_alone(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises((OSError, LeewardError)):
             piece(path, 0)
     os.close(upper)
+
+
+def test_whole_files_as_many_as_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None in part, and nothing that isn't a regular file."""
+    for name, content in (("a", b"01"), ("empty", b""), ("b", b"23"), ("large", b"45678")):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "link").symlink_to("a")
+    upper = os.open(tmp_path, os.O_PATH)
+    monkeypatch.setattr(walk, "PIECE", 4)
+
+    def whole(*paths: bytes) -> list[bytes]:
+        into = os.memfd_create("whole")
+        try:
+            count = walk.whole_files(upper, paths, into)
+            unpacker = msgpack.Unpacker()
+            unpacker.feed(os.pread(into, 100, 0))
+            found = list(unpacker)
+        finally:
+            os.close(into)
+        assert len(found) == count
+        return found
+
+    assert [b"01", b"", b"23"] == whole(b"a", b"empty", b"b", b"a")
+    assert [b"01"] == whole(b"a", b"large", b"b")
+    assert [] == whole(b"large", b"a")
+    for path in (b"link", b"../x", b"none"):
+        with pytest.raises((OSError, LeewardError)):
+            whole(b"a", path)
+    os.close(upper)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leeward.base.dataclass import replace
 from leeward.errors import BadRequest
 from leeward.spec import folders
 from leeward.spec.folders import MOST, Folder
@@ -57,6 +58,17 @@ def test_overlapping_and_too_many_folders_are_refused() -> None:
     folders.check([Folder("/a", f"/data{number}") for number in range(MOST)])
     with pytest.raises(BadRequest, match="may have"):
         folders.check([Folder("/a", f"/data{number}") for number in range(MOST + 1)])
+
+
+def test_a_part_of_a_read_only_folder_may_be_written() -> None:
+    """At its own place, named after the folder, and once."""
+    whole, part = Folder("/a", "/data"), Folder("/a/x", "/data/x", writable=True)
+    folders.check([whole, part, Folder("/a/y", "/data/y", overlay=True)])
+    for rows in ([part, whole], [whole, replace(part, path="/b/x")], [whole, replace(part, writable=False)],
+                 [replace(whole, writable=True), part], [replace(whole, overlay=True), part],
+                 [whole, part, Folder("/a/x/z", "/data/x/z", writable=True)]):
+        with pytest.raises(BadRequest, match="overlap"):
+            folders.check(rows)
 
 
 def test_a_deep_target_needs_a_folder_in_the_root() -> None:

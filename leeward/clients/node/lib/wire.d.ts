@@ -376,6 +376,8 @@ export interface Requests {
     path: NodeJS.ArrayBufferView;
     /** in bytes */
     offset?: number | bigint;
+    /** of further files, which are read as well, from their beginnings; bounds as for `overlay_discard` */
+    paths?: NodeJS.ArrayBufferView[];
   };
   overlay_restore: {
     /** its id */

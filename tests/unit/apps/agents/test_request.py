@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,14 +97,3 @@ def test_a_port_that_agents_do_not_have() -> None:
     with pytest.raises(SettingsError, match="agents reach the ports 22, 80"):
         asked(settings=settings)
     assert ("db.example.org:9999",) == asked(settings=settings, options=AgentOptions(egress="agent")).hosts
-
-
-def test_a_worktree_shows_its_repository(tmp_path: Path) -> None:
-    (tmp_path / "main/.git/worktrees/w").mkdir(parents=True)
-    (tmp_path / "w").mkdir()
-    (tmp_path / "w/.git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/w\n")
-    (tmp_path / "main/.git/worktrees/w/gitdir").write_text(f"{tmp_path}/w/.git\n")
-    shown = mounts(asked(settings=AgentSettings(worktree_links=True), project=str(tmp_path / "w")))
-    assert (f"{tmp_path}/main/.git", f"{tmp_path}/main/.git", False, False) in shown
-    (tmp_path / "w/.git").write_text("gitdir: /etc\n")
-    assert 2 == len(mounts(asked(settings=AgentSettings(worktree_links=True), project=str(tmp_path / "w"))))

@@ -189,7 +189,8 @@ def test_requests_of_the_project_beyond_the_users_are_grants():
         Grant("include", ".env"), Grant("host", "theirs.example.org:22"), Grant("variable", "TOKEN"),
         Grant("environment", "A=plain"), Grant("environment", "B=$TOKEN"), Grant("environment", "C=$NOT_SET"),
         Grant("environment", "D=$HOME"),
-        Grant("limit", f"memory = {4 << 30}"), Grant("limit", "timeout = 3600"), Grant("worktree", "git's folder"),
+        Grant("limit", f"memory = {4 << 30}"), Grant("limit", "timeout = 3600"),
+        Grant("worktree", "git's folder, also for commits"),
     } == set(found.widening)
 
 

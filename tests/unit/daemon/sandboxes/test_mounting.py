@@ -49,16 +49,24 @@ class Opener:
         self.maps.append(Asked(mapped))
         return self.maps[-1]
 
+    def show_host(self, paths: Sequence[str], _trees: Sequence[int], _host: tuple[int, int],
+                  shown: Callable[..., None]) -> Asked:
+        self.shown = paths
+        self.maps.append(Asked(shown))
+        return self.maps[-1]
+
 
 class Case:
     """One mounting of one folder; *ours* if the sandbox's processes are the daemon's user on the host."""
 
-    def __init__(self, *, ours: bool = False, fails: bool = False) -> None:
+    def __init__(self, *, ours: bool = False, fails: bool = False, host: bool = False) -> None:
         self.opener, self.place = Opener(), Place((os.geteuid(), os.getegid()) if ours else (12345, 12345))
         self.place.fails = fails
         self.done: list[LeewardError | None] = []
         self.tree = os.open("/", os.O_PATH | os.O_CLOEXEC)
         self.mounts = Mounts((Folder("/a", "/a"),), [self.tree], (0, 0), [(1, 2)], 0, [])
+        if host:
+            self.mounts.hides, self.mounts.cwd = (), "/a"
         self.mounting = Mounting(self.opener, self.place, self.mounts, (), self.done.append)
 
     @property
@@ -84,6 +92,26 @@ def test_the_porter_begins_while_owners_are_mapped_and_has_its_order_afterwards(
     assert case.closed
     assert not porter.cancelled
     assert not mapping.cancelled
+
+
+def test_roots_own_folders_are_mounted_before_the_clients() -> None:
+    """Of a view of the host; what everybody may read there, and secrets in /etc, aren't among them."""
+    case = Case(host=True)
+    (showing,), (porter,) = case.opener.maps, case.place.porters
+    assert "/root" in case.opener.shown
+    assert {"/etc", "/boot", "/usr", "/tmp", "/proc"}.isdisjoint(case.opener.shown)
+
+    tree = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    showing.answered([tree], [("/root",)])
+    order, = porter.orders
+    assert ["/root", "/a"] == [row["target"] for row in order["mounts"]]
+    assert "/a" == order["cwd"]
+    assert [tree, case.tree] == case.mounts.trees
+
+    porter.answered({"ok": True}, [])
+    assert [None] == case.done
+    assert case.closed
+    assert not case.mounts.trees
 
 
 def test_without_owners_to_map_the_porter_begins_with_its_order() -> None:
