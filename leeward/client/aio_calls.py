@@ -1,11 +1,11 @@
 """
 The calls of an asyncio client over its connection: each is sent again where that is right, and has a deadline.
 
-Theory of operation: all calls of one event loop share a connection (aio_connection.py). If it breaks, the next call
-opens a new one. Each call knows whether a byte of it was handed to the kernel, and is sent again if not (retry.py). A
-daemon that is stopping refuses further calls: they go to a new connection, while the old one is kept until its pending
-calls are answered. A call that is refused as busy waits until an earlier one is answered, or if there is none for some
-time.
+Theory of operation: all calls of one event loop share a connection (aio_connection.py), and further ones when many
+requests about sandboxes wait. If one breaks, the next call opens a new one. Each call knows whether a byte of it was
+handed to the kernel, and is sent again if not (retry.py). A daemon that is stopping refuses further calls: they go to a
+new connection, while the old one is kept until its pending calls are answered. A call that is refused as busy waits
+until an earlier one is answered, or if there is none for some time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from leeward.client.aio_connection import AsyncConnection
 from leeward.client.aio_session import AsyncSession
 from leeward.client.connecting import CONNECT_S, away, connect, started
-from leeward.client.conversation import checked, refusal
+from leeward.client.conversation import answered, checked
 from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.retry import Retry
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
@@ -33,9 +33,14 @@ from leeward.wire.sandbox_replies import whole
 if TYPE_CHECKING:
     from leeward.client.aio_live_output import AwaitedBesideJob
     from leeward.client.conversation import Answer
+    from leeward.client.mounts import OpenFolders
 
 T = TypeVar("T")
 
+#: Requests that the first connection's gate admits.
+_JOBS = ("execute", "session_open")
+#: Connections of one client in one event loop: the last has all further requests.
+_MOST_CONNECTIONS = 16
 #: Seconds that the daemon may take to tell its state.
 _STATUS_S = 5.0
 
@@ -86,13 +91,14 @@ class AsyncCalls:
         return reply.ok or {}
 
     async def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-                    functions: AwaitedBesideJob | None = None) -> Answer:
-        return (await self._within(op, fields, until, idempotent, functions))[0]
+                    functions: AwaitedBesideJob | None = None, folders: OpenFolders | None = None) -> Answer:
+        return (await self._within(op, fields, until, idempotent, functions, folders))[0]
 
     async def _within(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
-                      functions: AwaitedBesideJob | None = None) -> tuple[Answer, AsyncConnection]:
+                      functions: AwaitedBesideJob | None = None,
+                      folders: OpenFolders | None = None) -> tuple[Answer, AsyncConnection]:
         """Make a call before *until*, a time.monotonic() value, or raise NoAnswer: the answer, and its connection."""
-        one = _PendingCall(op, fields, idempotent, until, functions)
+        one = _PendingCall(op, fields, idempotent, until, functions, folders)
         try:
             async with asyncio.timeout(None if until is None else until - time.monotonic()):
                 return await self._ask(one)
@@ -140,16 +146,23 @@ class AsyncCalls:
 
     async def _connected(self, state: _LoopState, op: str) -> AsyncConnection:
         async with state.connecting:
-            if state.connection is None or state.connection.broken():
-                loop = asyncio.get_running_loop()
-                try:
-                    sock = await self._connect()
-                except DaemonAway:
-                    if not await loop.run_in_executor(None, started, self.socket, op):
-                        raise
-                    sock = await self._connect()
-                state.connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
-            return state.connection
+            for connection in (*state.connections,):
+                if connection.broken():
+                    state.connections.remove(connection)
+                elif op in _JOBS or await connection.has_room():
+                    return connection
+            if len(state.connections) >= _MOST_CONNECTIONS:
+                return state.connections[-1]
+            loop = asyncio.get_running_loop()
+            try:
+                sock = await self._connect()
+            except DaemonAway:
+                if not await loop.run_in_executor(None, started, self.socket, op):
+                    raise
+                sock = await self._connect()
+            connection = AsyncConnection(loop, sock, self.socket, self._retry and self._retry_busy)
+            state.connections.append(connection)
+            return connection
 
     async def _connect(self) -> Socket:
         give_up = time.monotonic() + CONNECT_S
@@ -174,30 +187,32 @@ class _LoopState:
     """A client in one event loop. A call that began before the last `close`, counted by `closings`, isn't sent again."""
 
     def __init__(self) -> None:
-        self.connection: AsyncConnection | None = None
+        self.connections: list[AsyncConnection] = []
         self._draining: set[AsyncConnection] = set()  # connections to stopping daemons that owe answers
         self.connecting = asyncio.Lock()
         self.closings = 0
 
     def retire(self, connection: AsyncConnection) -> None:
         """Make no more calls over *connection*."""
-        if connection is self.connection:
-            self.connection = None
+        if connection in self.connections:
+            self.connections.remove(connection)
             self._draining.add(connection)
             connection.end_when_answered(lambda: self._draining.discard(connection))
 
     def close(self, error: DaemonError) -> None:
         """Close all connections; their calls fail with *error*."""
         self.closings += 1
-        for connection in (self.connection, *tuple(self._draining)):
-            if connection is not None:
-                connection.close(error)
-        self.connection = None
+        for connection in (*self.connections, *self._draining):
+            connection.close(error)
+        self.connections.clear()
 
 
 class _PendingCall:
     """
     A call, with the state that its attempts share.
+
+    Args:
+        folders: what each attempt sends to a dock, which the request names, on the same connection before it.
 
     Attributes:
         deadline: a time.monotonic() value, or None.
@@ -206,22 +221,22 @@ class _PendingCall:
     """
 
     def __init__(self, op: str, fields: Mapping[str, Any], idempotent: bool, deadline: float | None,
-                 functions: AwaitedBesideJob | None = None) -> None:
-        self.op, self._fields, self._functions = op, fields, functions
+                 functions: AwaitedBesideJob | None = None, folders: OpenFolders | None = None) -> None:
+        self.op, self._fields, self._functions, self._folders = op, fields, functions, folders
         self.idempotent, self.deadline = idempotent, deadline
         self.sent = False
         self.refused: DaemonError | None = None
 
     async def ask(self, connection: AsyncConnection) -> Answer:
         """Make one attempt over *connection*. A refusal is raised."""
-        if self.op in ("execute", "session_open"):
+        if self.op in _JOBS:
             return await connection.admitted(self.op, self._fields, self.refused is not None, self._mark_sent,
                                              self._functions)
+        fields = self._fields
+        if self._folders is not None:
+            fields = {**fields, "dock": self._folders.send(*answered(await connection.call("sandbox_dock", {})))}
         self._mark_sent()
-        reply, descriptors = await connection.call(self.op, self._fields, self._functions)
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
+        return answered(await connection.call(self.op, fields, self._functions))
 
     def _mark_sent(self) -> None:
         self.sent = True

@@ -97,9 +97,20 @@ class AsyncConnection:
     async def _enter(self, *, job: bool, first: bool) -> None:
         if self._error is not None:
             raise self._failure(self._error, self._handed)
-        if self.gate.needs_bounds and self._learning is None:
-            self._learning = self._loop.create_task(self._learn())
+        if self.gate.needs_bounds:
+            self._learned()
         await self.gate.acquire(job=job, first=first)
+
+    async def has_room(self) -> bool:
+        """Whether it is to take one more request that may wait long. Half of the daemon's bound is left for jobs."""
+        if len(self._futures) >= self.gate.half and not self.gate.known:
+            await asyncio.shield(self._learned())
+        return len(self._futures) < self.gate.half
+
+    def _learned(self) -> asyncio.Task[None]:
+        if self._learning is None:
+            self._learning = self._loop.create_task(self._learn())
+        return self._learning
 
     async def _learn(self) -> None:
         try:

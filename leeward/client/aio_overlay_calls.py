@@ -31,12 +31,11 @@ class AsyncOverlayCalls:
 
     async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
-            return (await self._links.call("sandbox_open", fields))[0]
+            return (await self._links.open(fields))[0]
         with (await to_thread(OpenFolders, self._mounts) if any(mount.compare for mount in self._mounts)
               else OpenFolders(self._mounts)) as folders:
             self._states.update(folders.states)
-            number = folders.send(*await self._links.call("sandbox_dock", {}))
-            return (await self._links.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}))[0]
+            return (await self._links.open({**fields, "mounts": folders.rows}, folders))[0]
 
     async def diff(self, target: str = "") -> Changes:
         """Call `Sandbox.diff` in a thread."""

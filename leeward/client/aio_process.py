@@ -27,8 +27,9 @@ class AsyncProcess:
     """
     A process of a sandbox: `AsyncSandbox.start` starts one; `AsyncSandbox.process` returns one by its number, also in
     another program. It runs until it ends by itself, is killed, or the sandbox ends. Its output is buffered up to some
-    128 KiB; then its writes block until a client reads. Calls raise ProcessOver when the sandbox doesn't list it any
-    more.
+    128 KiB; then its writes block until a client reads. Each object, in this program or another one, reads all output
+    from its first `read` on, and the process waits for the slowest, unless that one doesn't read for 10 seconds. Calls
+    raise ProcessOver when the sandbox doesn't list it any more.
 
     Attributes:
         number: the process's number in its sandbox.
@@ -70,7 +71,8 @@ class AsyncProcess:
         async with self._reading:
             while not self._chunks.at_end:
                 left = READ_S if until is None else max(0.0, min(READ_S, until - time.monotonic()))
-                found = self._chunks.take(await self._ask("process_read", after=self._chunks.after, wait=left))
+                found = self._chunks.take(await self._ask("process_read", after=self._chunks.after,
+                                                          reader=self._chunks.number, wait=left))
                 if found:
                     return found
                 if until is not None and time.monotonic() >= until:

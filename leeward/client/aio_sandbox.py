@@ -29,6 +29,7 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 # Imported in functions: what not every start needs; 62 ms of processor time for all of it.
 
 if TYPE_CHECKING:
+    from leeward.client.aio import AsyncClient  # asyncio
     from leeward.client.aio_files import AsyncFiles
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
@@ -52,10 +53,14 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     Args:
         socket: path of the daemon's socket; as for Client.
+        retry_busy: as for Client: False raises Busy at once.
         mounts: folders of the host that the sandbox shows; at most 16.
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+
+    With asyncio, `client` is an AsyncClient, whose socket and connections this sandbox uses beside other sandboxes and
+    calls; `retry_busy` is its own then. What is `held` has another connection.
 
     Keyword Args:
         profile (str): what the sandbox sees and may do; "python" by default.
@@ -87,8 +92,10 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
-                 **options: Unpack[OpenOptions]) -> None:
-        self._links = AsyncFreeLinks(socket)
+                 client: AsyncClient | None = None,  # asyncio
+                 retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
+        # blocking: self._links = FreeLinks(socket, retry_busy)
+        self._links = AsyncFreeLinks(socket, retry_busy, client)  # asyncio
         self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
@@ -99,13 +106,18 @@ class AsyncSandbox(AsyncOverlayCalls):
         # blocking: self._applied = {}
 
     @classmethod
-    async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> AsyncSandbox:
+    async def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False,
+                     client: AsyncClient | None = None,  # asyncio
+                     retry_busy: bool = True) -> AsyncSandbox:
         """
         The sandbox with this id, which another program of the same user has opened; RequestRejected if it isn't an id.
         If *held*, the daemon ends the processes and kernels that this object starts when this program ends, however it
-        ends, or at `detach`.
+        ends, or at `detach`. *retry_busy* as for `AsyncSandbox`.
+
+        With asyncio, `client` as for `AsyncSandbox`.
         """
-        box = cls(socket=socket)
+        # blocking: box = cls(socket=socket, retry_busy=retry_busy)
+        box = cls(socket=socket, retry_busy=retry_busy, client=client)  # asyncio
         box._id, box._held = sandbox_calls.id_of(sandbox), held
         try:
             await box.info()

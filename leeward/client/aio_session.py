@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from leeward.client.conversation import refusal
+from leeward.client.conversation import answered
 from leeward.client.options import TurnOptions, arrivals_of, arrived, awaited_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonError, NoAnswer, quoted
@@ -43,14 +43,12 @@ class AsyncSession:
         try:
             async with asyncio.timeout(deadline), self._turn:
                 sent = True
-                reply, descriptors = await self._connection.turn("execute", fields, served)
+                answer = await self._connection.turn("execute", fields, served)
         except TimeoutError:
             late = NoAnswer(f"no answer from {quoted(self._path)} before the deadline")
             late.may_have_run = sent
             raise late from None
-        if reply.ok is None:
-            raise refusal(reply)
-        return arrived(result_of(reply, descriptors), arrivals)
+        return arrived(result_of(*answered(answer)), arrivals)
 
     async def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running job; returns whether one was running."""
@@ -71,9 +69,7 @@ class AsyncSession:
     async def _asked(self, op: str, seconds: float | None) -> Reply:
         try:
             async with asyncio.timeout(seconds):
-                reply, _ = await self._connection.call(op, {"session": self._number})
+                answer = await self._connection.call(op, {"session": self._number})
         except TimeoutError:
             raise NoAnswer(f"no answer from {quoted(self._path)} before the deadline") from None
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply
+        return answered(answer)[0]

@@ -41,9 +41,10 @@ class AsyncWorkdirSandbox:
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
                  overlay: bool = False, compare: bool = False, protect: bool = False,
-                 socket: str | os.PathLike[str] | None = None) -> None:
+                 socket: str | os.PathLike[str] | None = None, retry_busy: bool = True) -> None:
         self._work = WorkdirSandbox(work_dir, mounts, env_vars, timeout, memory, cpu, fetch_policy, egress=egress,
-                                    overlay=overlay, compare=compare, protect=protect, socket=socket)
+                                    overlay=overlay, compare=compare, protect=protect, socket=socket,
+                                    retry_busy=retry_busy)
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "leeward-workdir")  # none before the first call
 
     async def _do(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

@@ -46,6 +46,13 @@ def refusal(reply: Reply) -> Refused:
     return kind(reply.message, reply.retry_after)
 
 
+def answered(answer: Answer) -> Answer:
+    """*answer*; a refusal is raised."""
+    if answer[0].ok is None:
+        raise refusal(answer[0])
+    return answer
+
+
 def checked(read: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
     """The result of *read*, a decoder of an answer, whose PeerError becomes BadReply."""
     try:

@@ -27,12 +27,12 @@ _MOST_SEATS = 256
 
 
 class FreeLinks:
-    """A pool of connections to the daemon. Each call takes an idle one, or makes a new one."""
+    """A pool of connections to the daemon. Each call takes an idle one, or makes a new one; *retry_busy* as for `Link`."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None) -> None:
-        self.socket = client_socket(socket)
+    def __init__(self, socket: str | os.PathLike[str] | None, retry_busy: bool = True) -> None:
+        self.socket, self._retry_busy = client_socket(socket), retry_busy
         self._free: list[Link] = []
-        self._lasting = Link(self.socket)
+        self._lasting = self._new()
         self._one_at_a_time = threading.Lock()
         self._closed = False
         self._lock = threading.Lock()
@@ -52,6 +52,9 @@ class FreeLinks:
         with self.one() as link:
             return _executed(link, fields)
 
+    def _new(self) -> Link:
+        return Link(self.socket, self._retry_busy)
+
     @contextlib.contextmanager
     def lasting(self) -> Iterator[Link]:
         """The connection that stays open until `close`, or until this process ends, and with which what it holds ends."""
@@ -61,7 +64,7 @@ class FreeLinks:
     @contextlib.contextmanager
     def one(self) -> Iterator[Link]:
         with self._lock:
-            link = self._free.pop() if self._free else Link(self.socket)
+            link = self._free.pop() if self._free else self._new()
         try:
             yield link
         finally:

@@ -30,7 +30,7 @@ from contextlib import suppress
 from functools import partial
 
 from leeward.client.connecting import PATIENCE_S, away, connect, started, timeval
-from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, refusal
+from leeward.client.conversation import MAX_DESCRIPTORS, Conversation, answered
 from leeward.client.retry import Retry
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.errors import BadReply, Busy, DaemonAway, DaemonError, NoAnswer, quoted
@@ -73,12 +73,15 @@ if TYPE_CHECKING:
 
 
 class Link:
-    """A connection to the daemon on *path*; connects with the first call, and again when the connection was lost."""
+    """
+    A connection to the daemon on *path*; connects with the first call, and again when the connection was lost. Without
+    *retry_busy* no call is sent again that the daemon refused because it is busy.
+    """
 
     _has_arena = True  # for large requests
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, retry_busy: bool = True) -> None:
+        self.path, self.retry_busy = path, retry_busy
         self._socket: Socket | None = None
         self._conversation = Conversation()
         self._owner = 0
@@ -118,7 +121,7 @@ class Link:
             try:
                 return self._ask(op, fields, deadline, functions)
             except DaemonError as error:
-                attempts = attempts or Retry(retry, idempotent, deadline, retry_busy)
+                attempts = attempts or Retry(retry, idempotent, deadline, retry_busy and self.retry_busy)
                 pause = attempts.pause(error, time.monotonic())
                 if pause is None or not (reconnect or isinstance(error, Busy)):
                     raise
@@ -176,9 +179,7 @@ class Link:
             self._awaited = 0
         if slots is not None and slot is not None:
             slots.free(slot)
-        if reply.ok is None:
-            raise refusal(reply)
-        return reply, descriptors
+        return answered((reply, descriptors))
 
     def _ask_for_slots(self, deadline: float | None) -> None:
         """Ask for an arena. If the daemon gives none, large requests go over the socket."""

@@ -17,7 +17,7 @@ from leeward.base.dataclass import dataclass
 from leeward.client.conversation import checked
 from leeward.client.link import Link
 from leeward.client.retry import Retry
-from leeward.errors import BadReply, DaemonError, RequestRejected
+from leeward.errors import BadReply, DaemonAway, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
@@ -123,6 +123,10 @@ class OpenFolders:
                 dock.sendmsg([b"\0"], [(SOL_SOCKET, SCM_RIGHTS, rights)])
             finally:
                 dock.close()
+        except (BrokenPipeError, ConnectionResetError):
+            gone = DaemonAway("the daemon went away before it took the folders")
+            gone.may_have_run = False
+            raise gone from None
         except OSError as error:
             raise BadReply(f"the daemon's dock takes no descriptors: {error}") from None
         finally:
@@ -175,9 +179,9 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
             try:
                 number = folders.send(*link.call("sandbox_dock", {}))
                 return link.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}, retry=False,
-                                 retry_busy=False, functions=meanwhile)[0]
+                                 retry_busy=False, reconnect=False, functions=meanwhile)[0]
             except DaemonError as error:
-                attempts = attempts or Retry(True, False, None, True)
+                attempts = attempts or Retry(True, False, None, link.retry_busy)
                 pause = attempts.pause(error, time.monotonic())
                 if pause is None:
                     raise

@@ -51,6 +51,7 @@ class Sandbox(OverlayCalls):
 
     Args:
         socket: path of the daemon's socket; as for Client.
+        retry_busy: as for Client: False raises Busy at once.
         mounts: folders of the host that the sandbox shows; at most 16.
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
@@ -86,8 +87,8 @@ class Sandbox(OverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
-                 **options: Unpack[OpenOptions]) -> None:
-        self._links = FreeLinks(socket)
+                 retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
+        self._links = FreeLinks(socket, retry_busy)
         self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare)
         self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
@@ -98,13 +99,14 @@ class Sandbox(OverlayCalls):
         self._applied = {}
 
     @classmethod
-    def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False) -> Sandbox:
+    def attach(cls, sandbox: str, *, socket: str | os.PathLike[str] | None = None, held: bool = False,
+               retry_busy: bool = True) -> Sandbox:
         """
         The sandbox with this id, which another program of the same user has opened; RequestRejected if it isn't an id.
         If *held*, the daemon ends the processes and kernels that this object starts when this program ends, however it
-        ends, or at `detach`.
+        ends, or at `detach`. *retry_busy* as for `Sandbox`.
         """
-        box = cls(socket=socket)
+        box = cls(socket=socket, retry_busy=retry_busy)
         box._id, box._held = sandbox_calls.id_of(sandbox), held
         try:
             box.info()

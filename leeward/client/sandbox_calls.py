@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -42,7 +43,7 @@ TERM = "xterm-256color"
 WRITE = 1 << 20
 
 #: The parameters of `Sandbox` that aren't in OpenOptions.
-FOLDERS = ("socket", "mounts", "workdir", "overlay", "compare")
+FOLDERS = ("socket", "retry_busy", "mounts", "workdir", "overlay", "compare")
 
 OnData = Callable[[bytes], object]
 
@@ -209,10 +210,14 @@ def chunks_of(reply: Reply) -> tuple[list[Chunk], bool]:
 
 
 class ChunkReader:
-    """Reads the answers about one process: *after* is the number of the last chunk, and *at_end* says that no more come."""
+    """
+    Reads the answers about one process: *after* is the number of the last chunk, and *at_end* says that no more come.
+    The reader's own *number* tells the daemon which chunks it needs.
+    """
 
     def __init__(self) -> None:
         self.after, self.at_end = 0, False
+        self.number = 1 + int.from_bytes(os.urandom(6))
         self._begun = {"stdout": b"", "stderr": b""}
 
     def take(self, reply: Reply) -> list[Chunk]:

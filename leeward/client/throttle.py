@@ -29,6 +29,7 @@ class Gate:
         adapts: lower the bound on jobs after a job was refused as busy. If False, only the bound on requests is kept.
 
     Attributes:
+        known: whether the daemon's bounds are known.
         jobs: how many jobs outside of sessions are in flight.
         progress: when the last job was answered by a result, by time.monotonic(); minus infinity before the first.
     """
@@ -41,17 +42,22 @@ class Gate:
         self._was_refused = self._shut = False
         self._held = self.jobs = 0
         self._waiting: deque[tuple[asyncio.Future[None], bool]] = deque()
-        self._known = False
+        self.known = False
         self.progress = float("-inf")
+
+    @property
+    def half(self) -> int:
+        """Half of the requests that the daemon takes over this connection, as far as its bound is known."""
+        return (self._most + _KEPT) // 2
 
     @property
     def needs_bounds(self) -> bool:
         """Whether the daemon should be asked for its bounds."""
-        return not self._known and self._held >= self._most
+        return not self.known and self._held >= self._most
 
     def learn(self, most: int, workers: int) -> None:
         """Set the daemon's bounds: *most* requests of this connection at once, and the number of its *workers*."""
-        self._known = True
+        self.known = True
         self._most = max(most, LEAST) - _KEPT
         self._least = min(workers, self._most)
         self._window = min(2.0 * workers, self._most) if self._adapts else float(self._most)

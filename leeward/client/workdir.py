@@ -94,6 +94,7 @@ class WorkdirSandbox:
         protect: nothing writes what programs on the host run at once, such as `.git/config`, `.mcp.json` or `.envrc`:
             docs/workdir.md.
         socket: path of the daemon's socket; as for Client.
+        retry_busy: as for Client.
 
     Attributes:
         put_away: with `protect`, the paths of what commands have made anyway and programs on the host would run at
@@ -108,7 +109,7 @@ class WorkdirSandbox:
                  env_vars: Mapping[str, str] | None = None, timeout: float = 30.0, memory: int | str = "512M",
                  cpu: float | None = None, fetch_policy: Mapping[str, Any] | None = None, *, egress: str | None = None,
                  overlay: bool = False, compare: bool = False, protect: bool = False,
-                 socket: str | os.PathLike[str] | None = None) -> None:
+                 socket: str | os.PathLike[str] | None = None, retry_busy: bool = True) -> None:
         if overlay and compare:
             raise RequestRejected("overlay=True needs no compare=True: `diff` shows what commands wrote to their copy")
         if overlay and protect:
@@ -119,8 +120,8 @@ class WorkdirSandbox:
         self._env = dict(env_vars or {})
         self._timeout, self._cpu, self._overlay = timeout, cpu, overlay
         mounts = tuple(mounts)
-        self._make = partial(Sandbox, socket=socket, profile="workdir", workdir=self._path, mounts=mounts,
-                             overlay=overlay, memory=memory, egress=egress, policy=fetch_policy, held=True)
+        self._make = partial(Sandbox, socket=socket, retry_busy=retry_busy, profile="workdir", workdir=self._path,
+                             mounts=mounts, overlay=overlay, memory=memory, egress=egress, policy=fetch_policy, held=True)
         self._network = egress is not None
         self.put_away: list[str] = []
         self._guard: FolderGuard | None = None

@@ -82,13 +82,16 @@ class Plans:
             variables=profile.variables,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,
             max_sessions=profile.max,
+            bound=f"`max` of the profile {name!r}" if name == SHELL else f"`max` of [profiles.{name}]",
             loopback=settings.loopback if profile.loopback is None else profile.loopback,
             terminal=settings.terminal if profile.terminal is None else profile.terminal)
 
     def _with_environment(self, settings: Settings, name: str, config: Config) -> Settings:
         asked: Environment | stored.Named | None = config.environments.get(name)
         found = self._found.get(name)
+        bound = f"[environments.{name}]"
         if asked is None or found is None:
+            bound = f"the environment {name!r}"
             asked, found = self._stored.find(name) or (None, None)
         if asked is None or found is None:
             known = ", ".join(dict.fromkeys((*config.environments, *self._stored.names()))) or "none"
@@ -97,7 +100,7 @@ class Plans:
         if isinstance(found, LeewardError):
             raise PoolFailed(f"environment {name!r}: {found}")
         return replace(settings, host=found, python_env=found.env, preload=asked.preload, pool_size=asked.min,
-                       room=asked.max - asked.min, max_sessions=asked.max)
+                       room=asked.max - asked.min, max_sessions=asked.max, bound=f"`max` of {bound}")
 
     @staticmethod
     def _with_egress(settings: Settings, key: PoolKey, config: Config) -> Settings:
@@ -108,7 +111,8 @@ class Plans:
             raise unknown_egress(key.egress, config.egress)
         if not key.environment and key.profile == DEFAULT_PROFILE:
             few = Environment()
-            settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max)
+            settings = replace(settings, pool_size=few.min, room=few.max - few.min, max_sessions=few.max,
+                               bound=f"{few.max} for each policy of egress")
         return replace(settings, egress=policy)
 
 

@@ -256,6 +256,8 @@ class ProcessRead(_ProcessRequest):
     """Take chunks of a process's output."""
 
     after: int = field(fields.whole, "the number of the last chunk that the client has", default=0)
+    reader: int = field(fields.whole, "a number of the reader's own, such as a random one: each gets all chunks from its "
+                        "first request on", default=0)
     wait: float = field(ours.wait, "seconds to wait for the next one, at most 3,600", default=0.0)
 
 

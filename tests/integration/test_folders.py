@@ -332,6 +332,21 @@ def test_an_opener_that_hangs_delays_no_other_sandbox(daemon: LiveDaemon, projec
     assert [b"old\n"] * 2 == said
 
 
+def test_many_wait_for_room_together_with_folders_over_one_client(tmp_path: Path, project: Path) -> None:
+    """Each attempt is refused as busy until others have ended, and has a dock of its own."""
+    async def main() -> list[bytes]:
+        async with leeward.AsyncClient(daemon.socket) as client:
+            async def one() -> bytes:
+                async with leeward.AsyncSandbox(client=client, workdir=project) as box:
+                    return (await box.shell("cat file")).stdout
+
+            return await asyncio.gather(*(one() for _ in range(20)))
+
+    config = written(tmp_path / "config.toml", "pool_size = 2\nmax_sessions = 2\n")
+    with LiveDaemon(tmp_path, "--config", str(config)) as daemon:
+        assert [b"old\n"] * 20 == asyncio.run(main())
+
+
 def test_many_open_folders_at_once(daemon: LiveDaemon, project: Path) -> None:
     """From as many threads as there is room for."""
     said: list[bytes] = []

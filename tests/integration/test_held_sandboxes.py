@@ -166,8 +166,8 @@ def test_counters_and_refusals_say_what_is_open(daemon: LiveDaemon) -> None:
     box = leeward.Sandbox(socket=daemon.socket, profile="shell")
     with pytest.raises(leeward.Busy) as refused:
         box._links._lasting.call("sandbox_open", {"profile": "shell"}, retry_busy=False)
-    assert "0 sessions and 4 sandboxes are open already in the pool 'shell', all that there may be (its `max`)" in str(
-        refused.value)
+    assert ("0 sessions and 4 sandboxes are open already in the pool 'shell', all that there may be (`max` of the"
+            " profile 'shell')") in str(refused.value)
     box._links.close()
     for one in made:
         _ended(one, signal.SIGKILL)

@@ -66,7 +66,7 @@ class Heard:
         assert self.results == list(result.results)
 
 
-@pytest.mark.parametrize("way", ["job", "session", "kernel", "fresh"])
+@pytest.mark.parametrize("way", ["job", "session", "kernel", "branch", "fresh"])
 def test_output_arrives_while_the_job_runs(daemon: LiveDaemon, way: str) -> None:
     event = threading.Event()
     heard = Heard(event.set)
@@ -76,7 +76,7 @@ def test_output_arrives_while_the_job_runs(daemon: LiveDaemon, way: str) -> None
 
     with (daemon.client() as client, client.session() as session, leeward.Sandbox(socket=daemon.socket) as box,
           box.kernel() as kernel):
-        ways: dict[str, Any] = {"job": client, "session": session, "kernel": kernel, "fresh": box}
+        ways: dict[str, Any] = {"job": client, "session": session, "kernel": kernel, "branch": kernel.fork(), "fresh": box}
         execute = ways[way].execute
         heard.check(execute(CODE, functions={"arrived": arrived}, **heard.options()))
         assert b"1\n" == execute("print(1)").stdout

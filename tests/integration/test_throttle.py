@@ -64,7 +64,7 @@ def test_the_daemon_tells_its_bounds(daemon: LiveDaemon) -> None:
     async def main() -> tuple[int, int]:
         async with leeward.AsyncClient(str(daemon.socket)) as client:
             await client.execute("1")
-            connection = client._states[asyncio.get_running_loop()].connection
+            connection = client._states[asyncio.get_running_loop()].connections[0]
             assert isinstance(connection, AsyncConnection)
             before = connection.gate._most
             await asyncio.gather(*(client.execute("1") for _ in range(30)))

@@ -552,12 +552,14 @@ struct lw_process_read {
 	struct lw_bytes sandbox; /* its id */
 	uint64_t process; /* one that was started */
 	uint64_t after; /* the number of the last chunk that the client has */
+	uint64_t reader; /* a number of the reader's own, such as a random one: each gets all chunks from its first request on */
 	double wait; /* seconds to wait for the next one, at most 3,600 */
 };
 static const struct lw_field lw_fields_process_read[] = {
 	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_process_read, sandbox)},
 	{"process", LW_WHOLE, true, offsetof(struct lw_process_read, process)},
 	{"after", LW_WHOLE, false, offsetof(struct lw_process_read, after)},
+	{"reader", LW_WHOLE, false, offsetof(struct lw_process_read, reader)},
 	{"wait", LW_SECONDS, false, offsetof(struct lw_process_read, wait)},
 };
 

@@ -114,7 +114,8 @@ int leeward_process_read(leeward_sandbox *sandbox, int64_t process, int64_t *aft
 		if (lw_check_one(sandbox, "process", process))
 			return LEEWARD_INVALID;
 		failed = lw_ask(sandbox, LW_REQUEST(process_read, LW_ABOUT(sandbox), .process = (uint64_t)process,
-						    .after = (uint64_t)*after, .wait = next_wait(until)), &answer);
+						    .after = (uint64_t)*after, .reader = sandbox->reader,
+						    .wait = next_wait(until)), &answer);
 		if (failed)
 			return failed;
 		if (!LW_READ(&answer.reply.ok, process_read, &output) || !lw_chunks_check(&output.chunks, *after))

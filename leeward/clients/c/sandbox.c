@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "fault.h"
@@ -177,6 +178,8 @@ static leeward_sandbox *make(leeward_handle *handle, const char *id)
 	}
 	sandbox->handle = handle;
 	memcpy(sandbox->id, id, LW_ID);
+	if (getrandom(&sandbox->reader, sizeof(uint32_t), GRND_NONBLOCK) < 0)
+		sandbox->reader = 0;
 	return sandbox;
 }
 

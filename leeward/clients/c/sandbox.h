@@ -26,6 +26,7 @@
 struct leeward_sandbox {
 	leeward_handle *handle;
 	char id[LW_ID + 1];
+	uint64_t reader; /* of output, for the daemon; 0, which many may have, where no random number was to be had */
 };
 
 /* An answer, and the frame that it points into, which the caller frees. */

@@ -143,8 +143,16 @@ export interface Mount {
   compare?: boolean;
 }
 
+/** Which connections a sandbox uses. */
+export interface SharingOptions extends HostOptions {
+  /** Those of a client, with its socket, command and `retryBusy`, beside other sandboxes; what is `held` has its own. */
+  client?: Client;
+  /** Send requests again after the daemon was busy. */
+  retryBusy?: boolean;
+}
+
 /** The limits are those of each `run` and `shell` that sets none. */
-export interface SandboxOptions extends HostOptions, LimitOptions {
+export interface SandboxOptions extends SharingOptions, LimitOptions {
   profile?: string;
   /** The interpreter and its packages, by the name that the daemon's configuration has. */
   environment?: string;
@@ -228,7 +236,7 @@ export interface FolderChange {
 export class Sandbox {
   constructor(options?: SandboxOptions);
   /** If `held`, what it starts ends with this program, or at `detach`. */
-  static attach(id: string, options?: HostOptions & { held?: boolean }): Promise<Sandbox>;
+  static attach(id: string, options?: SharingOptions & { held?: boolean }): Promise<Sandbox>;
   static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
   readonly files: Files;
   /** An operation about this sandbox by its name, with the fields and the answer that docs/wire.md has for it. */

@@ -87,6 +87,7 @@ class Settings:
     rehearse: bool = True
     results: str = "auto"
     max_sessions: int = -1
+    bound: str = "max_sessions"  # what sets that, in refusals
     loopback: bool = False
     terminal: bool = False
     pinned: bool = False

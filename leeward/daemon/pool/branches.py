@@ -71,7 +71,7 @@ class Branch:
         self.pool = Pool(reactor, self, size=settings.pool_size, queue_size=settings.queue_size,
                          queue_delay=settings.queue_delay, quotas=settings.quotas, max_sessions=settings.max_sessions,
                          surplus=surplus, room=confinement.room, first=first, book=book, bounds=bounds,
-                         name=name)
+                         name=name, bound=settings.bound)
         self._awake = Awake(bounds.awake)
 
     def begin(self, plan: ZygotePlan, hatched: StartedZygote) -> None:
@@ -214,7 +214,8 @@ class Branches:
             raise PoolFailed(failure)
         settings = self._plans(key)
         most = max(0, self._slots - settings.pool_size - 1)
-        settings = replace(settings, room=min(settings.room, most))  # `max` is "at most"
+        if most < settings.room:  # `max` is "at most"
+            settings = replace(settings, room=most, bound="pool_workers")
         slots = settings.pool_size + settings.room + 1
         first = self._room_for(key, slots, now)
         try:

@@ -143,13 +143,14 @@ _CUT_S = 1.0
 class Pool:
     """
     *size* workers and a queue in front of them. *max_sessions*: the most sessions and sandboxes together; if it is
-    negative, as many as the workers allow. *name* is in refusals; "" for the daemon's first pool.
+    negative, as many as the workers allow; *bound* is the key that sets it. *name* is in refusals; "" for the daemon's
+    first pool.
     """
 
     def __init__(self, reactor: Reactor, maker: Branch, *, size: int, queue_size: int,
                  queue_delay: float = 0.0, quotas: Quotas | None = None, max_sessions: int = -1,
                  surplus: int = SURPLUS, room: int = 0, first: int = 0, book: Book | None = None,
-                 bounds: SeatBounds = NO_BOUNDS, name: str = "") -> None:
+                 bounds: SeatBounds = NO_BOUNDS, name: str = "", bound: str = "max_sessions") -> None:
         # Without other ledgers in `book` this is the first pool, which has the fast path; the others grow.
         self._reactor = reactor
         self.now = reactor.now
@@ -163,7 +164,7 @@ class Pool:
         self._running = set[Ticket]()
         self._sessions, self._seats = set[PoolSession](), set[Seat]()
         self.most_sessions = sessions_of(max_sessions, size, room)
-        self._name = name
+        self._name, self._bound = name, bound
         self._mending: Timer | None = None
         self._draining = self._cutting = False  # no more jobs are taken; the running ones are being ended
         self._drained: Callable[[], None] | None = None
@@ -354,12 +355,12 @@ class Pool:
         short = max(0, count - own) + (bounds.price - 1) * dear >= bounds.seats
         if count >= most or short:
             self.admission.refused += 1
-            where, key = (f" in the pool {self._name!r}", "its `max`") if self._name else ("", "max_sessions")
+            where = f" in the pool {self._name!r}" if self._name else ""
             if not most:
                 raise BadRequest(f"this daemon has no sessions{where}: of {workforce.size} workers it keeps none"
-                                 f" for them ({key})")
+                                 f" for them ({self._bound})")
             have = f"{self.sessions} sessions and {self.seats} sandboxes are open already{where}, all that"
-            raise Busy(f"{have} there may be ({key})" if count >= most else
+            raise Busy(f"{have} there may be ({self._bound})" if count >= most else
                        f"{have} this daemon has descriptors for (RLIMIT_NOFILE)")
 
     def forget_session(self, session: PoolSession) -> None:

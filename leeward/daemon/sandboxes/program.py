@@ -5,7 +5,8 @@ Theory of operation. A program that is *run* keeps what it writes within its out
 report at the end. One that is *started* has its output read chunk by chunk: what nobody has taken waits in `Chunks`,
 and while that is full its pipes aren't read, so that the process waits in write(2) and nobody else does. Each read and
 each wait of a client is answered once: when there is something to report, when its time has passed, or when the sandbox
-is over. Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is kept: in
+is over. Each reader has every chunk, and the process waits for the slowest, unless that has stopped.
+Output beyond the limit ends the program, or, if it is to go on, is read with pauses, and its end is kept: in
 the report, or as the last chunks.
 
 A limit on processor time is enforced by checks. The next one is made when the program can have used up what is left, if
@@ -29,7 +30,7 @@ from leeward.daemon.run.report import Report
 from leeward.daemon.run.runner_states import after
 from leeward.daemon.run.verdict import Stop, Verdict, bug, ended, stopped
 from leeward.daemon.sandboxes.registry import PROCESS, Life, Moment
-from leeward.daemon.sandboxes.streams import ROOM, STDERR, STDOUT, Chunks, Feed, KeptOutput, OutputChunk
+from leeward.daemon.sandboxes.streams import ROOM, STALE_S, STDERR, STDOUT, Chunks, Feed, KeptOutput, OutputChunk
 from leeward.errors import SHORT, KernelRefusal
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.outcome import EXIT_INTERNAL, JobError, Limit, Outcome, Result
@@ -119,6 +120,7 @@ class LiveProgram:
         self._fault = ""
         self._timer: Timer | None = None
         self._meter: Timer | None = None
+        self._parting: Timer | None = None
         self._before = usage()
         self._spent_before = 0.0
         self._cut = False
@@ -237,16 +239,29 @@ class LiveProgram:
         self._paused = self.chunks.full
         for stream in (1, 2):
             (child.pause if self._paused else child.resume)(stream)
+        self._part_later()
 
-    def read(self, number: int) -> list[OutputChunk]:
-        """The chunks after the number *number*. The chunks up to it are dropped."""
-        self.chunks.forget(number)
+    def _part_later(self) -> None:
+        if self._paused and self._parting is None and self.chunks.readers > 1:
+            self._parting = self._reactor.after(STALE_S, self._part)
+
+    def _part(self) -> None:
+        """Go on without readers that have stopped, if the process waits for room."""
+        self._parting = None
+        if self._paused:
+            self.chunks.part(self._reactor.now() - STALE_S)
+            self._adjust()
+            self._part_later()
+
+    def read(self, reader: int, number: int) -> list[OutputChunk]:
+        """The chunks after the number *number*. Those up to it are dropped when the other readers have them, too."""
+        self.chunks.has(reader, number, self._reactor.now())
         self._adjust()
         return self.chunks.after(number)
 
     def more(self, number: int) -> bool:
         """Whether there is news for a reader that has the chunks up to *number*."""
-        return self.chunks.last > number or Life.OVER is self.life
+        return self.chunks.more(number) or Life.OVER is self.life
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
@@ -341,7 +356,7 @@ class LiveProgram:
     def _finish(self, verdict: Verdict, usage: Usage, how: Exit | None) -> None:
         denied = self.denied() if how is None else how.denied
         self._happen(Moment.ENDED)
-        for timer in (self._timer, self._meter):
+        for timer in (self._timer, self._meter, self._parting):
             if timer is not None:
                 timer.cancel()
         out, err, arena = b"", b"", None

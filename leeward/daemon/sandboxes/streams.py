@@ -30,6 +30,10 @@ MOST_READ = 1 << 20
 #: Bytes that each chunk counts beside its data, so that a process that writes single bytes doesn't take more memory
 #: than its room.
 _EACH = 128
+#: Readers of one process's output that the others wait for.
+MOST_READERS = 16
+#: Seconds that a process waits in its write for a reader that has stopped while others go on; then that one may miss output.
+STALE_S = 10.0
 
 #: The streams, as the wire numbers them.
 STDOUT, STDERR = 1, 2
@@ -46,11 +50,12 @@ class OutputChunk:
 
 
 class Chunks:
-    """A bounded queue of chunks. A reader tells the number of the last one that it has, and those up to it are dropped."""
+    """A bounded queue of chunks. Each reader tells the number of the last one that it has, and what all have is dropped."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
         self._waiting: deque[OutputChunk] = deque()
+        self._readers: dict[int, tuple[int, float]] = {}  # what each has, and when it said so; who said it last is last
         self.last = 0
         self.size = 0
 
@@ -65,10 +70,35 @@ class Chunks:
         self._waiting.append(OutputChunk(self.last, stream, time, data))
         self.size += len(data) + _EACH
 
-    def forget(self, upto: int) -> None:
-        """Drop the chunks up to the number *upto*: the reader has them."""
+    @property
+    def readers(self) -> int:
+        return len(self._readers)
+
+    def has(self, reader: int, number: int, time: float) -> None:
+        """*reader* has the chunks up to *number*. Of too many readers the one that was silent for longest is forgotten."""
+        self._readers.pop(reader, None)
+        self._readers[reader] = number, time
+        if len(self._readers) > MOST_READERS:
+            del self._readers[next(iter(self._readers))]
+        self._forget()
+
+    def part(self, since: float) -> None:
+        """Forget the readers that have asked for nothing *since*, but for the last one."""
+        *others, _ = self._readers or (0,)
+        for reader in others:
+            if self._readers[reader][1] < since:
+                del self._readers[reader]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop the chunks that all readers have."""
+        upto = min((number for number, _ in self._readers.values()), default=0)
         while self._waiting and self._waiting[0].number <= upto:
             self.size -= len(self._waiting.popleft().data) + _EACH
+
+    def more(self, number: int) -> bool:
+        """Whether there are chunks after the number *number*."""
+        return bool(self._waiting) and self.last > number
 
     def after(self, number: int, most: int = MOST_READ) -> list[OutputChunk]:
         """The chunks after the number *number*, up to *most* bytes together; the first of them also if it is larger."""

@@ -403,7 +403,7 @@ class Sandboxes:
 
     def read(self, request: wire.ProcessRead, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
-        program.read(request.after)
+        program.read(request.reader, request.after)
         if program.more(request.after) or not request.wait:
             return self._chunks(request, program)
         self._wait(request, entry, program, request.after, lambda: self._chunks(request, program))
@@ -411,7 +411,7 @@ class Sandboxes:
 
     @staticmethod
     def _chunks(request: wire.ProcessRead, program: LiveProgram) -> Mapping[str, Any]:
-        chunks = program.read(request.after)
+        chunks = program.read(request.reader, request.after)
         last = chunks[-1].number if chunks else max(request.after, program.chunks.last)
         return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
                 "over": Life.OVER is program.life and last >= program.chunks.last}

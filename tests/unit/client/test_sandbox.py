@@ -185,6 +185,40 @@ def test_a_reader_that_stops_slows_its_own_process_alone(stand: Stand, box: leew
     assert Outcome.SIGNALLED is ended.outcome
 
 
+def test_each_reader_has_all_of_the_output(box: leeward.Sandbox) -> None:
+    """However much it is: two at once, one of them another program's object, and none of them takes from the other."""
+    process = box.start("read go; seq 100000", stdin=None)
+    other = leeward.Sandbox.attach(box.id, socket=box._links.socket)
+    readers = [process, other.process(process.number)]
+    found: list[bytes] = []
+    for reader in readers:
+        assert [] == reader.read(0)
+    threads = [threading.Thread(target=lambda reader=reader: found.append(reader.result().stdout)) for reader in readers]
+    for thread in threads:
+        thread.start()
+    process.write("now\n")
+    for thread in threads:
+        thread.join()
+    other.detach()
+
+    assert 2 * ["".join(f"{number}\n" for number in range(1, 100_001)).encode()] == found
+
+
+def test_a_late_reader_waits_and_asks_once(stand: Stand, box: leeward.Sandbox) -> None:
+    """Though it asks from the beginning on, and another reader has taken that."""
+    process = box.start("echo early; read go; echo late", stdin=None)
+    assert "early\n" == "".join(chunk.text for chunk in process.read())
+    assert [] == process.read(0)
+    late, asked = box.process(process.number), list[str]()
+    call = box._links.call
+    box._links.call = lambda op, *args, **more: asked.append(op) or call(op, *args, **more)  # type: ignore[method-assign,func-returns-value]
+    assert [] == late.read(0.2)
+    assert 2 >= len(asked)
+    process.write("go\n")
+
+    assert [(2, "late\n")] == [(chunk.number, chunk.text) for chunk in late]
+
+
 def test_a_background_child_does_not_hold_its_parents_end(box: leeward.Sandbox) -> None:
     """Though it holds stdout."""
     start = time.monotonic()

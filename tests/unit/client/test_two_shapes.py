@@ -23,7 +23,9 @@ ONE_SHAPE = {
     "Session.__exit__": "the same",
     "WorkdirSandbox.put_away": "an attribute in the one, a property in the other",
 }
-OTHER_PARAMETERS = {"Session.__init__": "programs don't call it: a client opens the session, each over its own connection"}
+OTHER_PARAMETERS = {"Sandbox.__init__": "an AsyncClient's connection serves many sandboxes, a Link one call at a time",
+                    "Sandbox.attach": "the same",
+                    "Session.__init__": "programs don't call it: a client opens the session, each over its own connection"}
 #: Calls and classes that the shapes describe in texts of their own, with the reason.
 OTHER_TEXTS = {
     "Client.session": "one returns the session, the other a context",

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from leeward.base.dataclass import names, replace
-from leeward.daemon.config import Config
+from leeward.daemon.config import Config, Environment
 from leeward.daemon.plans import Plans
 from leeward.daemon.pool.begin import Settings
 from leeward.spec.limits import ADJUSTABLE, CEILINGS, MIB, Limits
-from leeward.spec.pool_key import APPROVED
+from leeward.spec.pool_key import APPROVED, PoolKey
 from leeward.spec.profiles import OURS, Profile
 
 FEW = replace(CEILINGS, memory=300 * MIB, processes=40, time=40.0, output=20 * MIB)
@@ -26,6 +26,16 @@ def test_no_built_in_profile_passes_the_operators_ceilings(name: str) -> None:
     """Each may be asked for without a word in the configuration."""
     limits = with_profile(name).limits
     assert [] == [each for each in ADJUSTABLE if getattr(limits, each) > getattr(FEW, each)]
+
+
+def test_the_bound_on_sandboxes_is_the_key_that_sets_it() -> None:
+    config = Config(profiles={"own": Profile()}, environments={"env": Environment()})
+    plans = Plans(lambda: config, Settings())
+
+    assert ["max_sessions", "`max` of [profiles.own]", "`max` of [profiles.agent]", "`max` of the profile 'shell'",
+            "`max` of [environments.env]"] == [
+        plans(key).bound for key in (PoolKey(), PoolKey("own"), PoolKey("agent"), PoolKey("shell"),
+                                     PoolKey("own", "env"))]
 
 
 def test_no_profile_of_the_operators_passes_the_ceilings_by_its_base() -> None:

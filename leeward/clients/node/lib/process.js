@@ -4,6 +4,7 @@
  * process alone.
  */
 
+const { randomInt } = require('node:crypto');
 const { StringDecoder } = require('node:string_decoder');
 
 const { arriving, ARRIVALS } = require('./arrivals.js');
@@ -55,6 +56,7 @@ class Process {
     Object.defineProperty(this, 'sandbox', { value: sandbox });
     this.number = number;
     this.after = 0;
+    Object.defineProperty(this, 'reader', { value: 1 + randomInt(2 ** 47) }); // its own number, by which the daemon knows what it has
     this.atEnd = false;
     this.texts = { stdout: new StringDecoder('utf8'), stderr: new StringDecoder('utf8') };
     this.reading = Promise.resolve();
@@ -89,7 +91,7 @@ class Process {
   async next(timeout) {
     const began = now();
     while (!this.atEnd) {
-      const ok = await this.ask('process_read', { after: this.after, wait: share(timeout, began) });
+      const ok = await this.ask('process_read', { after: this.after, reader: this.reader, wait: share(timeout, began) });
       const found = chunksOf(ok);
       this.atEnd = ok.over;
       if (found.length) {

@@ -14,7 +14,7 @@ const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'held', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'command', 'client', 'retryBusy', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'held', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -23,8 +23,10 @@ const OPTIONS = ['socket', 'command', 'profile', 'environment', 'packages', 'egr
 class Sandbox {
   constructor(options = {}) {
     known('Sandbox', options, OPTIONS);
-    const { socket, command, workdir, overlay = false, compare = false, mounts = [] } = options;
+    const { client, workdir, overlay = false, compare = false, mounts = [] } = options;
     if ((overlay || compare) && workdir === undefined) throw new RequestRejected(`${overlay ? 'overlay' : 'compare'} needs a workdir; a mount has its own`);
+    const { socket, command, retryBusy } = client ? { ...client.host, ...client.calls.options } : options;
+    const own = !client || options.held;
     const all = [...mounts];
     for (const mount of all) {
       known('a mount', mount, ['source', 'target', 'writable', 'overlay', 'compare']);
@@ -35,7 +37,7 @@ class Sandbox {
       if (mount.compare && (mount.overlay || !mount.writable)) throw new RequestRejected(`mount ${mount.target}: compare is for a folder that is written, and not for an overlay`);
     }
     hidden(this, {
-      calls: new Calls({ socket }), host: { command, socket }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
+      own, calls: own ? new Calls({ socket, retryBusy }) : client.calls, host: { command, socket }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
     });
   }
 
@@ -44,15 +46,17 @@ class Sandbox {
    * starts end with this program, or at `detach`.
    */
   static async attach(id, options = {}) {
-    const { socket, command, held = false } = known('attach', options, ['socket', 'command', 'held']);
+    const { held = false, client, ...more } = known('attach', options, ['socket', 'command', 'held', 'client', 'retryBusy']);
     if (!ID.test(id)) throw new RequestRejected(`${JSON.stringify(String(id).slice(0, 80))} is no sandbox's id`);
-    const box = new Sandbox({ socket, command });
+    // What is held ends with its connections.
+    const own = client && held ? { ...client.host, retryBusy: client.calls.options.retryBusy } : more;
+    const box = new Sandbox(client && !held ? { client } : own);
     box.opened = Promise.resolve(id);
     box.holds = held;
     try {
       await box.info();
     } catch (error) {
-      box.calls.close();
+      box.part();
       throw error;
     }
     return box;
@@ -95,7 +99,7 @@ class Sandbox {
     const common = { env: env && pairs(env, 'env'), metadata: metadata && pairs(metadata, 'metadata'), ...kind, idle, lifetime };
     // The command tells the current folder, the home and the variables for the profile `shell`, and installs packages.
     if (this.mounts.length || profile === SHELL || packages.length) {
-      const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), overflow, processes, descriptors, files: size(files, 'files'), timeout };
+      const fields = { ...common, packages: texts(packages, 'packages'), memory: size(memory, 'memory'), output: size(output, 'output'), overflow, processes, descriptors, files: size(files, 'files'), timeout, retry_busy: this.calls.options.retryBusy };
       if (held || this.mounts.some((mount) => mount.compare)) {
         this.companion = this.companion || new host.Companion({ ...this.host, fields: { ...fields, held, ...this.watch }, mounts: this.mounts });
         const { sandbox, made } = await this.companion.ask({ do: 'open' });
@@ -244,7 +248,7 @@ class Sandbox {
     } catch (error) {
       if (!(error instanceof DaemonError)) throw error; // it is over, or will be when it was idle for long enough
     } finally {
-      this.calls.close();
+      this.part();
       if (this.companion) await this.companion.close();
     }
   }
@@ -258,8 +262,13 @@ class Sandbox {
     } else if (this.options.held) {
       await this.ask('sandbox_extend', { detach: true });
     }
-    this.calls.close();
+    this.part();
     return id;
+  }
+
+  /** Close the connections that it has alone. */
+  part() {
+    if (this.own) this.calls.close();
   }
 }
 

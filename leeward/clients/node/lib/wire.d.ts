@@ -406,6 +406,8 @@ export interface Requests {
     process: number | bigint;
     /** the number of the last chunk that the client has */
     after?: number | bigint;
+    /** a number of the reader's own, such as a random one: each gets all chunks from its first request on */
+    reader?: number | bigint;
     /** seconds to wait for the next one, at most 3,600 */
     wait?: number;
   };

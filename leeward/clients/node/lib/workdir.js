@@ -17,7 +17,7 @@ const { fetchArguments } = require('./fetching.js');
 const { known, pairs, size, texts } = require('./fields.js');
 const TOOLS = require('./tools.js');
 
-const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'egress', 'overlay', 'compare', 'protect', 'socket', 'command'];
+const OPTIONS = ['workDir', 'mounts', 'env', 'timeoutMs', 'cpu', 'memoryLimit', 'fetchPolicy', 'egress', 'overlay', 'compare', 'protect', 'socket', 'command', 'retryBusy'];
 const DEFAULT_MS = 30000;
 const DEFAULT_MEMORY = '512M';
 /** Links that lead to links, as Linux counts them. */
@@ -45,7 +45,7 @@ const MOST_WARM = 32768;
 class WorkdirSandbox {
   constructor(options = {}) {
     known('WorkdirSandbox', options, OPTIONS);
-    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, overlay = false, compare = false, protect = false, socket, command } = options;
+    const { workDir, mounts = [], env = {}, timeoutMs = DEFAULT_MS, cpu, memoryLimit = DEFAULT_MEMORY, overlay = false, compare = false, protect = false, socket, command, retryBusy } = options;
     if (overlay && compare) throw new RequestRejected('overlay needs no compare: `diff` shows what commands wrote to their copy');
     if (overlay && protect) throw new RequestRejected('overlay needs no protect: commands write to their copy alone');
     const network = networkOf(options);
@@ -55,7 +55,7 @@ class WorkdirSandbox {
     for (const mount of mounts) if (typeof mount.source === 'string') there(mount.source, false);
     const memory = size(memoryLimit, 'memoryLimit');
     const make = () => {
-      const box = new Sandbox({ socket, command, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory, held: true, ...network });
+      const box = new Sandbox({ socket, command, retryBusy, profile: 'workdir', workdir: folder, mounts: [...mounts], overlay, memory, held: true, ...network });
       box.watch = { ...(overlay ? {} : { state: compare ? 'read' : 'lazy' }), ...(protect ? { guard: true } : {}) };
       return box;
     };

@@ -5,13 +5,17 @@ const test = require('node:test');
 const assert = require('node:assert/strict');
 const { Calls, Retry } = require('../lib/calls.js');
 const { encode } = require('../lib/msgpack.js');
-const { Client } = require('../index.js');
+const { Client, Sandbox } = require('../index.js');
 const errors = require('../lib/errors.js');
 const { PLAIN, rogue, rogueFor, folder, thrown } = require('./support.js');
 const path = require('node:path');
 
 const PONG = { version: '0.1.0', wire: 1 };
 
+const INFO = (sandbox) => ({
+  sandbox, profile: 'python', environment: '', egress: '', metadata: {}, age: 1.5, idle: 1.5, unused: 1.5, left: 1.5, held: false, processes: 0, calls: 0,
+  memory_limit: 1, memory_peak: 1, memory: 1, cpu_time: 0.5, oom_kills: 0, forks_refused: 0, denied: {},
+});
 const busy = (after) => new errors.Busy('full', { retry_after: after });
 
 test('busy is tried again with jitter, never before the time that the daemon names', () => {
@@ -69,6 +73,39 @@ test('without patience the refusal is thrown, with what the daemon said', async 
   const error = await thrown(client.execute('1'));
   assert.ok(error instanceof errors.Busy && error instanceof errors.Refused && error instanceof errors.DaemonError);
   assert.deepEqual([error.name, error.kind, error.message, error.retryAfter, error.mayHaveRun], ['Busy', 'busy', 'full', 7, false]);
+  client.close();
+});
+
+test('a sandbox has the patience that it is told, and that of its client', async (t) => {
+  let asked = 0;
+  const socket = await rogueFor(t, 'sandbox_open', ({ id }, send) => {
+    asked += 1;
+    send({ id, error: { kind: 'busy', message: 'full', retry_after: 0.001 } });
+  });
+  const client = new Client({ socket, retryBusy: false });
+  for (const options of [{ socket, retryBusy: false }, { client }, { client, held: true }]) {
+    const box = new Sandbox(options);
+    assert.equal((await thrown(box.id())).name, 'Busy');
+    await box.close();
+  }
+  assert.equal(asked, 3);
+  client.close();
+});
+
+test('sandboxes share the connections of a client, and leave them open', async (t) => {
+  const seen = new Set();
+  const socket = await rogueFor(t, 'sandbox_info', ({ id, sandbox }, send, connection) => {
+    seen.add(connection);
+    send({ id, ok: INFO(sandbox) });
+  });
+  const client = new Client({ socket });
+  const boxes = await Promise.all(['a', 'b', 'c'].map((one) => Sandbox.attach(one.repeat(26), { client })));
+  for (const box of boxes) assert.equal((await box.info()).sandbox, await box.detach());
+  assert.equal(seen.size, 1);
+  assert.equal((await client.ping()).wire, 1);
+  const held = await Sandbox.attach('d'.repeat(26), { client, held: true });
+  assert.equal(seen.size, 2);
+  await held.detach();
   client.close();
 });
 

@@ -190,6 +190,16 @@ test('a slow reader slows the process alone, and loses nothing', async (t) => {
   assert.equal((await loud.wait()).exitCode, 0);
 });
 
+test('each reader has all of the output', async (t) => {
+  const box = open(t);
+  const process = await box.start(['sh', '-c', 'read go; seq 100000'], { stdin: null });
+  const readers = [process, await box.process(process.number)];
+  for (const reader of readers) assert.deepEqual(await reader.read({ timeout: 0 }), []);
+  await process.write('now\n');
+  const [one, other] = await Promise.all(readers.map((reader) => reader.result()));
+  assert.deepEqual([one.stdout.length, one.stdoutText], [588895, other.stdoutText]);
+});
+
 test('standard input in pieces, and its end', async (t) => {
   const box = open(t);
   const count = await box.start(['wc', '-c'], { stdin: null });

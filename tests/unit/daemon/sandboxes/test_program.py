@@ -12,19 +12,31 @@ from leeward.daemon.loop.reactor import Timer
 from leeward.daemon.run.launch import Exit
 from leeward.daemon.run.report import Report
 from leeward.daemon.sandboxes.program import LiveProgram, Order
-from leeward.daemon.sandboxes.streams import ROOM, STDERR, STDOUT
+from leeward.daemon.sandboxes.streams import ROOM, STALE_S, STDERR, STDOUT
 from leeward.isolation.cgroup.entry import Usage
 from leeward.spec.outcome import Limit
 
 
 class Clock:
-    """A reactor, as far as it is used."""
+    """A reactor, as far as it is used; `pass_time` calls what is due."""
+
+    def __init__(self) -> None:
+        self._now, self._timers = 0.0, list[Timer]()
 
     def now(self) -> float:
-        return 0.0
+        return self._now
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += seconds
+        due = [timer for timer in self._timers if timer.when <= self._now and timer.call is not None]
+        self._timers = [timer for timer in self._timers if timer not in due]
+        for timer in due:
+            assert timer.call is not None
+            timer.call()
 
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
-        return Timer(seconds, call)
+        self._timers.append(Timer(self._now + seconds, call))
+        return self._timers[-1]
 
     at = after
 
@@ -77,18 +89,65 @@ def started(output: int | None = None, *, cuts: bool = True, kept: bool = False)
 def test_a_program_that_writes_more_than_is_read_waits() -> None:
     """Until somebody reads."""
     program, child = started()
+    fill(program, child)
+    assert {1, 2} == child.paused
+    program.read(0, program.chunks.last)
+    assert not child.paused
+
+
+def fill(program: LiveProgram, child: Child) -> None:
     while not child.paused:
         program.output(STDOUT, b"x" * 4096)
-    assert {1, 2} == child.paused
-    program.read(program.chunks.last)
+
+
+def test_a_program_waits_for_the_slowest_of_its_readers() -> None:
+    program, child = started()
+    for reader in (1, 2):
+        assert [] == program.read(reader, 0)
+    fill(program, child)
+    last = program.chunks.last
+    program.read(1, last)
+    assert child.paused
+    program.read(2, last - 1)
     assert not child.paused
+
+
+def test_a_reader_that_has_stopped_holds_the_others_up_for_a_while_alone() -> None:
+    """The program goes on then, also when it filled its room for a second time; alone a reader is waited for without end."""
+    program, child = started()
+    clock: Any = program._reactor
+    for _ in range(2):
+        for reader in (1, 2):
+            program.read(reader, program.chunks.last)
+        fill(program, child)
+        program.read(1, program.chunks.last)
+        clock.pass_time(STALE_S - 1)
+        program.read(1, program.chunks.last)
+        assert child.paused
+        clock.pass_time(STALE_S)
+        assert not child.paused
+    fill(program, child)
+    clock.pass_time(100 * STALE_S)
+    assert child.paused
+
+
+def test_a_reader_that_comes_late_waits_for_what_is_to_come() -> None:
+    """What it asks for from the beginning on isn't there any more: that is no news."""
+    program, _ = started()
+    program.output(STDOUT, b"early")
+    program.read(1, 1)
+
+    assert not program.more(0)
+    assert [] == program.read(2, 0)
+    program.output(STDOUT, b"late")
+    assert program.more(0)
+    assert [b"late"] == [chunk.data for chunk in program.read(2, 0)]
 
 
 def test_a_killed_program_is_read_to_its_end_without_a_reader() -> None:
     """What it writes until the kill has hit it makes it wait no more, or its end would be told to nobody. It isn't kept."""
     program, child = started()
-    while not child.paused:
-        program.output(STDOUT, b"x" * 4096)
+    fill(program, child)
     program.kill()
     assert (set(), 1) == (child.paused, child.killed)
     for _ in range(100):
@@ -101,7 +160,7 @@ def test_output_of_a_killed_program_can_be_read_afterwards() -> None:
     program, _ = started()
     program.kill()
     program.output(STDOUT, b"last words")
-    assert [b"last words"] == [chunk.data for chunk in program.read(0)]
+    assert [b"last words"] == [chunk.data for chunk in program.read(0, 0)]
 
 
 def test_a_kill_after_the_end_reaches_the_descendants_that_are_left() -> None:
@@ -148,9 +207,9 @@ def test_a_limit_that_a_program_tells_of_is_named(text: str, limit: Limit | None
 
 def _written(program: LiveProgram) -> bytes:
     found = bytearray()
-    while chunks := program.read(program.chunks._waiting[0].number - 1 if program.chunks._waiting else 0):
+    while chunks := program.read(0, program.chunks._waiting[0].number - 1 if program.chunks._waiting else 0):
         found += b"".join(chunk.data for chunk in chunks)
-        program.read(chunks[-1].number)
+        program.read(0, chunks[-1].number)
     return bytes(found)
 
 
