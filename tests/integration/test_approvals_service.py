@@ -221,6 +221,14 @@ def test_a_profile_that_can_hide_nothing_is_refused(service: ServedApprovals, pr
         service.open(project, profile="workdir")
 
 
+def test_a_hidden_name_that_is_no_text_is_refused(service: ServedApprovals, project: Path) -> None:
+    """With what helps, as of `leeward agent`."""
+    with open(os.fsencode(project) + b"/\xff.env", "w") as file:
+        file.write("SECRET")
+    with pytest.raises(BadRequest, match="has to be hidden, and can't be, because its name isn't UTF-8: rename it"):
+        service.open(project)
+
+
 def test_what_the_users_settings_exclude_is_hidden(service: ServedApprovals, project: Path) -> None:
     """The project's own settings may exclude more; what these show counts only once the user has accepted it."""
     settings = service.folder / ".config/leeward/agents.toml"
