@@ -43,6 +43,12 @@ def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:
     assert (137, Outcome.SIGNALLED) == (ended.exit_code, ended.outcome)
 
 
+def test_a_line_may_begin_with_a_hyphen(box: leeward.Sandbox) -> None:
+    """It isn't an option of the shell's."""
+    assert [(127, "/bin/sh: 1: -c: not found\n"), (127, "/bin/sh: 1: -e: not found\n")] == [
+        (done.exit_code, done.stderr_text) for done in (box.shell("-c 'echo x'"), box.start("-e").result())]
+
+
 def test_the_environment_is_the_sandboxs(daemon: LiveDaemon) -> None:
     """With what the client added, and nothing of the daemon's."""
     with leeward.Sandbox(socket=daemon.socket, env={"A": "1", "B": "1"}) as box:
