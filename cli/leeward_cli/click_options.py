@@ -89,7 +89,8 @@ def _show(error: click.ClickException) -> None:
     said = io.StringIO()
     if (isinstance(error, click.NoSuchOption) and error.ctx is not None and not error.possibilities
             and any("-- " in piece for piece in error.ctx.command.collect_usage_pieces(error.ctx))):
-        error.message += " What follows -- isn't an option of this command."
+        error = click.NoSuchOption(error.option_name, f"{error.message} What follows -- isn't an option of this command.",
+                                   ctx=error.ctx)
     error.show(said)
     with contextlib.suppress(OSError):  # standard error is closed, or full
         click.echo(escape(encoded(said.getvalue())), err=True, nl=False)

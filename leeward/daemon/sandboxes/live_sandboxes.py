@@ -56,13 +56,13 @@ SandboxEntry: TypeAlias = RegistryEntry[Held]
 class LiveSandboxes:
     """
     Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
-    *reserve* the bytes that stay free in file systems to which sandboxes can write. `seated` is called with the number
+    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write. `seated` is called with the number
     of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
-                 book: EventBook | None = None, reserve: Callable[[], int] = lambda: 0) -> None:
+                 book: EventBook | None = None, reserve: Callable[[int], int] = lambda _user: 0) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now

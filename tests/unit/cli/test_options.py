@@ -200,5 +200,5 @@ def test_an_option_that_there_is_not(given: str, hint: str) -> None:
 
 
 def test_an_option_of_the_program_follows_two_hyphens() -> None:
-    with pytest.raises(UsageError, match="^exec has no option '-c'; the program's own follow --$"):
+    with pytest.raises(UsageError, match=r"^exec has no option '-c'; the program's own follow --$"):
         parse("exec", ["--profile", "shell", "sh", "-c", "true"])

@@ -99,7 +99,8 @@ def test_mistakes_are_named(stand: Stand, box: str) -> None:
     for argv, said in ((("shell", box, "ls"), b"must follow --: leeward shell"),
                        (("sandbox", "attach", box, "ls"), b"must follow --: leeward sandbox attach"),
                        (("shell", "sh", "-c", "true"), b"'-c'. What follows -- isn't an option of this command."),
-                       (("agent", "start", "sh", "-c", "true"), b"'-c'. What follows -- isn't"), (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
+                       (("agent", "start", "sh", "-c", "true"), b"'-c'. What follows -- isn't"),
+                       (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
                        (("shell", "--memory", "64M", box), b"not beside an ID")):
         status, _, err = run(stand, *argv)
         assert (2, True) == (status, said in err), err
