@@ -201,11 +201,16 @@ def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: 
         seen = box.shell("cat .env sub/.env changed.env; cat tracked.env .env.example; echo $HOME")
         assert f"KEY=\nKEY=\n{service.folder}\n" == seen.stdout_text
         subprocess.run([*GIT, "checkout", "-q", "changed.env"], cwd=project, check=True)
+        os.link(project / ".env", project / "settings")  # of that name git knows nothing
     finally:
         service.link.close_sandbox(box.detach())
     box = service.open(project)
     try:
-        for line in ("git status", "git diff --exit-code", "echo x >> file; git add -A", "git commit -qm two",
+        refused = box.shell("cat settings; git add -A")
+        assert (128, "") == (refused.exit_code, refused.stdout_text)
+        assert "'settings'" in refused.stderr_text
+        for line in ("echo settings >> .git/info/exclude", "git status", "git diff --exit-code", "echo x >> file; git add -A",
+                     "git commit -qm two",
                      "echo NEW= >> .env.example; git commit -qam three", "echo y >> file; git stash -q",
                      "git stash pop -q", "git show --stat HEAD~1 HEAD"):
             done = box.shell(line)
