@@ -16,7 +16,7 @@ import posixpath
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Step, Table, fails, returns
+from leeward._native.steps import Call, Cell, Step, Table, fails, returns
 from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
@@ -25,6 +25,8 @@ DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
+#: And a link to the files of its own network namespace, in which /proc/self has them.
+NET = f"{MADE}/net"
 
 
 def steps(view: View, scratch_bytes: int) -> list[Step]:
@@ -56,12 +58,15 @@ def _proc(view: View) -> list[Step]:
     """
     if not (view.proc or view.proc_live):
         return [native.mount_step("proc", "/proc", {"subset": "pid"}, _PROC)]
+    net = Cell("net")
     return [
         native.mount_step("proc", "/proc", {}, _PROC),
         # MADE's files have the attributes of the template's root: read-only, nosuid, nodev.
         *(native.bind_step(f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
         *(native.bind_step(f"/proc/{name}", f"/proc/{name}") for name in view.proc_live),
         *(native.remount_step(f"/proc/{name}", _PROC | MountAttr.RDONLY) for name in view.proc_live),
+        # A link upon a link, both to self/net: mount(2) would follow them.
+        native.copy_step(net, NET, alone=True), native.move_step(net, "/proc/net"), returns(Call.CLOSE, net),
         native.reconfigure_step("/proc", {"subset": "pid"}, _PROC),
     ]
 

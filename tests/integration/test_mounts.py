@@ -71,6 +71,7 @@ def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
             ("/proc", frozenset({"rw", *PROC})),
             *((text.target, frozenset(READ_ONLY)) for text in box.engine.spec.view.proc),
             *((f"/proc/{name}", frozenset({"ro", *PROC})) for name in box.engine.spec.view.proc_live),
+            ("/proc/net", frozenset(READ_ONLY)),
             own[0], *own]  # the first lies on the whole that they are parts of
 
 
