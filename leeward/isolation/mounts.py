@@ -25,8 +25,8 @@ DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
-#: And a link to the files of its own network namespace, in which /proc/self has them.
-NET = f"{MADE}/net"
+#: And links to files of processes, as the kernel's /proc has them.
+PROC_LINKS = {"net": "self/net", "mounts": "self/mounts"}
 
 
 def steps(view: View, scratch_bytes: int) -> list[Step]:
@@ -48,6 +48,13 @@ def proof(view: View) -> list[Step]:
     return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
 
 
+def _proc_link(name: str) -> list[Step]:
+    """A link upon the kernel's own, which leads to the same: mount(2) would follow both."""
+    link = Cell(name)
+    return [native.copy_step(link, f"{MADE}/{name}", alone=True), native.move_step(link, f"/proc/{name}"),
+            returns(Call.CLOSE, link)]
+
+
 def _proc(view: View) -> list[Step]:
     """
     A /proc with processes, the files of *view*, and nothing else.
@@ -58,15 +65,13 @@ def _proc(view: View) -> list[Step]:
     """
     if not (view.proc or view.proc_live):
         return [native.mount_step("proc", "/proc", {"subset": "pid"}, _PROC)]
-    net = Cell("net")
     return [
         native.mount_step("proc", "/proc", {}, _PROC),
         # MADE's files have the attributes of the template's root: read-only, nosuid, nodev.
         *(native.bind_step(f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
         *(native.bind_step(f"/proc/{name}", f"/proc/{name}") for name in view.proc_live),
         *(native.remount_step(f"/proc/{name}", _PROC | MountAttr.RDONLY) for name in view.proc_live),
-        # A link upon a link, both to self/net: mount(2) would follow them.
-        native.copy_step(net, NET, alone=True), native.move_step(net, "/proc/net"), returns(Call.CLOSE, net),
+        *(step for name in PROC_LINKS for step in _proc_link(name)),
         native.reconfigure_step("/proc", {"subset": "pid"}, _PROC),
     ]
 
