@@ -42,6 +42,7 @@ DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
     "bad utf8": (WAYS, "the compiler has another text where it reads bytes than where it reads a file"),
     "unknown encoding": (WAYS, "as bad utf8"),
     "null byte": (WAYS, "as bad utf8"),
+    "import error": (("code", "file", "stdin"), "the command adds a line on how to have the module"),
     "flags": (WAYS, "no .pyc files are written"),
     "atexit": (_LASTING, "the process lives on"),
     "nondaemon thread": (_LASTING, "the job doesn't wait for threads; they run on"),
