@@ -87,6 +87,10 @@ def run_group(group: click.Group, argv: Sequence[str]) -> int:
 def _show(error: click.ClickException) -> None:
     """Show a mistake in the command line as click does, without what a terminal would interpret."""
     said = io.StringIO()
+    if (isinstance(error, click.NoSuchOption) and error.ctx is not None and not error.possibilities
+            and any("-- " in piece for piece in error.ctx.command.collect_usage_pieces(error.ctx))):
+        error = click.NoSuchOption(error.option_name, f"{error.message} What follows -- isn't an option of this command.",
+                                   ctx=error.ctx)
     error.show(said)
     with contextlib.suppress(OSError):  # standard error is closed, or full
         click.echo(escape(encoded(said.getvalue())), err=True, nl=False)

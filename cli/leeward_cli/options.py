@@ -265,7 +265,7 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
         name, equals, value = word.partition("=")
         option = known.get(name) or off.get(name)
         if option is None:
-            raise UsageError(_unknown(command, name, [*known, *off]))
+            raise UsageError(_unknown(command, name, [*known, *off], bool(words)))
         if option.name in values and not option.many:
             if not command.startswith("daemon"):
                 raise UsageError(f"{name} is given twice")
@@ -286,8 +286,8 @@ def parse(command: str, argv: Sequence[str]) -> Parsed:
     return Parsed(options, values, words, after)
 
 
-def _unknown(command: str, name: str, known: list[str]) -> str:
-    """The message about an option that isn't known, with the one that was meant."""
+def _unknown(command: str, name: str, known: list[str], behind: bool) -> str:
+    """The message about an option that isn't known, *behind* another word or not, with the one that was meant."""
     import difflib  # here, since it is needed only for the error
 
     if command.startswith("daemon"):
@@ -298,4 +298,5 @@ def _unknown(command: str, name: str, known: list[str]) -> str:
         if new is not None:
             return f"{name} is called --{no}{new.replace('_', '-')} now"
     meant = difflib.get_close_matches(name, known, 1)
-    return f"{command} has no option {quoted(name)}{f'; did you mean {meant[0]}?' if meant else ''}"
+    hint = f"; did you mean {meant[0]}?" if meant else "; the program's own follow --" if behind else ""
+    return f"{command} has no option {quoted(name)}{hint}"

@@ -67,7 +67,8 @@ def split_words(words: Sequence[str], line: Sequence[str]) -> tuple[str | None, 
     command = list(line[line.index("--") + 1:]) if "--" in line else []
     before = list(words[:len(words) - len(command)])
     if len(before) > 1:
-        raise click.UsageError(f"a command must follow --: leeward shell {before[0]} -- {' '.join(before[1:])}")
+        command_path = click.get_current_context().command_path
+        raise click.UsageError(f"a command must follow --: {command_path} {before[0]} -- {' '.join(before[1:])}")
     return (before[0] if before else None), command
 
 

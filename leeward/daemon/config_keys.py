@@ -317,6 +317,8 @@ QUOTA_KEYS: dict[str, Key] = {
     "rate": Key(seconds(0, 1e6), "jobs a second, further ones are refused; 0 is no bound", True),
     "connections": Key(whole(0, 65536), "connections at once; 0 is up to max_connections", True),
     "sandboxes": Key(whole(0, 65536), "live sandboxes at once, more are refused; 0 is up to max_sessions", True),
+    "folder_reserve": Key(size(0), "bytes that stay free of their sandboxes' writable folders; 0 is the key of that name"
+                                   " above, which counts where it is more", True),
 }
 
 ENVIRONMENT_KEYS: dict[str, Key] = {

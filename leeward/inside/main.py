@@ -76,6 +76,7 @@ def prepare() -> None:
     global _main
     _main = program.set_up()
     tracebacks.hide_frames(program.ours)
+    tracebacks.print_here()
     # The thread object caches the zygote's thread id on the host.
     threading.main_thread()._native_id = _PID  # type: ignore[attr-defined]
 

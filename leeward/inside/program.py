@@ -7,6 +7,7 @@ import builtins
 import errno
 import io
 import os
+import re
 import runpy
 import sys
 import threading
@@ -38,6 +39,33 @@ class End:
     error: tuple[str, str, str] | None = None
     limit: str | None = None
 
+
+class _LaterFile:
+    """
+    The main module's __file__ for code without one that asks whether it is the main module: written when `multiprocessing`
+    looks for it, whose children by spawn or forkserver import the main file again.
+    """
+
+    _ASKS = re.compile(rb"""__name__\s*==\s*['"]__main__['"]|['"]__main__['"]\s*==\s*__name__""")
+
+    source: bytes | str = b""  # of the job that runs
+
+    def __get__(self, main: types.ModuleType | None, _kind: type | None = None) -> str:
+        source = self.source.encode("utf-8", "surrogatepass") if isinstance(self.source, str) else self.source
+        if main is None or self._ASKS.search(source) is None:
+            raise AttributeError("module '__main__' has no attribute '__file__'")
+        path = f"/tmp/.leeward-main-{hash(source) & (1 << 64) - 1:x}.py"
+        try:
+            with open(path, "wb") as file:
+                file.write(source)
+        except OSError:
+            raise AttributeError("module '__main__' has no attribute '__file__'") from None
+        return path
+
+
+_later_file = _LaterFile()
+#: The type of main modules, which calls itself as that of others.
+_Main: type[types.ModuleType] = type("module", (types.ModuleType,), {"__file__": _later_file, "__module__": "builtins"})
 
 #: The end of most jobs.
 IN_ORDER = End(0)
@@ -105,6 +133,7 @@ def _end_of(run: Callable[[], None]) -> End:
 
 
 def _execute(source: bytes, name: str, main: types.ModuleType, runs: Runs | None = None) -> None:
+    _later_file.source = source
     if runs is None:
         exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)  # what leeward is for; the locks are on
     else:
@@ -142,7 +171,7 @@ def take_environment(env: Mapping[str, str]) -> None:
 
 
 def _fresh_main() -> types.ModuleType:
-    main = types.ModuleType("__main__")
+    main = _Main("__main__")
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main
     return main
@@ -161,7 +190,7 @@ def _lay_main(main: types.ModuleType, source: bytes | str, name: str) -> None:
             file.write(source if isinstance(source, bytes) else source.encode("utf-8", "surrogatepass"))
     except (OSError, ValueError):
         return  # a file of the job has this name, or no file can have it: no script is written
-    main.__file__ = path
+    main.__dict__.update(__file__=path, __cached__=None)
 
 
 def _exit_code(leaving: SystemExit) -> int:

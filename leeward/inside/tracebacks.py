@@ -6,6 +6,7 @@ import io
 import linecache
 import re
 import sys
+import threading
 import traceback
 import types
 from collections import OrderedDict
@@ -16,8 +17,9 @@ from typing import Any
 #: Bytes of source that a session keeps for tracebacks and `inspect`; each job counts some more for its list of lines.
 _KEPT_BYTES, _ENTRY_BYTES = 8 << 20, 512
 
-#: Before 3.12 only the interpreter's own printer, in C, knows suggestions; and it can't show lines of a job's code.
-_SUGGESTS = sys.version_info >= (3, 12)
+#: Before 3.12 only the interpreter's own printer, in C, knows suggestions. Before 3.13 it can't show lines of a job's code,
+#: and marks other letters in syntax errors.
+_SUGGESTS, _PRINTS_HERE = sys.version_info >= (3, 12), sys.version_info >= (3, 13)
 _SUGGESTION = re.compile(r"^(.*)(\. Did you mean: '.*'\?)$", re.MULTILINE)
 _MISNAMED = (NameError, AttributeError)
 
@@ -71,25 +73,77 @@ def add_line(error: SyntaxError) -> None:
 
 def text_of(error: BaseException) -> str:
     """The traceback of *error* as the interpreter prints it."""
+    is_alone = error.__context__ is None and error.__cause__ is None
+    if isinstance(error, SyntaxError) and is_alone and error.__traceback__ is None and not _PRINTS_HERE:
+        return _said_in_c(error) or "".join(traceback.format_exception(error))
     shown = "".join(traceback.format_exception(error))
-    return shown if _SUGGESTS else _with_suggestions(shown, error)
-
-
-def _with_suggestions(shown: str, error: BaseException) -> str:
-    if not isinstance(error, _MISNAMED) and error.__context__ is None and error.__cause__ is None:
+    if _SUGGESTS or (is_alone and not isinstance(error, _MISNAMED)):
         return shown
-    said, before = io.StringIO(), sys.stderr
-    sys.stderr = said
-    try:
-        sys.__excepthook__(type(error), error, error.__traceback__)
-    except BaseException:  # the job has replaced the function
-        return shown
-    finally:
-        sys.stderr = before
-    for found in _SUGGESTION.finditer(said.getvalue()):
+    for found in _SUGGESTION.finditer(_said_in_c(error)):
         before_it, line, after_it = shown.partition(found[1] + "\n")
         shown = before_it + (found[0] + "\n" if line else "") + after_it
     return shown
+
+
+class _OwnThreads(io.StringIO):
+    """Takes what this thread writes to *others*, the standard error of all threads."""
+
+    def __init__(self, others: Any) -> None:
+        super().__init__()
+        self._others, self._own = others, threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return super().write(text) if threading.get_ident() == self._own else self._others.write(text)
+
+
+_said = threading.Lock()
+
+
+def _said_in_c(error: BaseException) -> str:
+    """What the interpreter's own printer says of *error*; "" if it can't."""
+    if not _said.acquire(timeout=1.0):  # in a child that was forked while another thread had it
+        return ""
+    before = sys.stderr
+    sys.stderr = said = _OwnThreads(before)
+    try:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    except BaseException:  # the job has replaced the function
+        return ""
+    finally:
+        sys.stderr = before
+        _said.release()
+    return said.getvalue()
+
+
+def print_here() -> None:
+    """In the zygote, once: have exceptions of threads, and those that nobody can catch, printed with a job's own lines."""
+    if not _PRINTS_HERE:
+        threading.excepthook = threading.__excepthook__ = _thread_failed
+        sys.unraisablehook = sys.__unraisablehook__ = _ignored
+
+
+def _thread_failed(args: threading.ExceptHookArgs) -> None:
+    """As the interpreter's own; threading.excepthook."""
+    file = sys.stderr if sys.stderr is not None else getattr(args.thread, "_stderr", None)
+    if args.exc_type is SystemExit or file is None or args.exc_value is None:
+        return
+    name = threading.get_ident() if args.thread is None else args.thread.name
+    file.write(f"Exception in thread {name}:\n{text_of(args.exc_value)}")
+    file.flush()
+
+
+def _ignored(args: Any) -> None:
+    """As the interpreter's own; sys.unraisablehook."""
+    if sys.stderr is None:
+        return
+    try:
+        about = "" if args.object is None else f" {args.object!r}"
+    except Exception:  # of a job's own __repr__
+        about = " <object repr() failed>"
+    said = args.err_msg or ("Exception ignored in" if about else "")
+    shown = "".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback, chain=False))
+    sys.stderr.write((f"{said}:{about}\n" if said else "") + shown)
+    sys.stderr.flush()
 
 
 def own_frames(tb: types.TracebackType | None, ours: Sequence[dict[str, Any]],
@@ -122,6 +176,33 @@ def hide_frames(ours: Sequence[dict[str, Any]]) -> None:
     inspect = sys.modules.get("inspect")
     if inspect is not None:
         inspect.getouterframes = _outer(inspect.getouterframes, ours)  # type: ignore[attr-defined]  # a module has any
+        inspect.getfile = _named(inspect.getfile)  # type: ignore[attr-defined]
+
+
+def _named(getfile: Callable[[object], str]) -> Callable[[object], str]:
+    """`inspect.getfile` that knows the code of a main module without a file, and of its classes."""
+    @wraps(getfile)
+    def named(object: object) -> str:
+        try:
+            return getfile(object)
+        except (TypeError, OSError):
+            name = _source_of(object)
+            if name is None:
+                raise
+            return name
+    return named
+
+
+def _source_of(thing: object) -> str | None:
+    """The name in `linecache` of a job's code that is the main module, or has the class *thing* of it; the newest one."""
+    if thing is not sys.modules.get("__main__") and not (isinstance(thing, type) and thing.__module__ == "__main__"):
+        return None
+    wanted = re.compile(rf"\s*class\s+{re.escape(thing.__name__)}\b" if isinstance(thing, type) else "")
+    for name in reversed(linecache.cache):
+        entry = linecache.cache[name]
+        if name[:1] == "<" and len(entry) > 1 and entry[1] is None and any(map(wanted.match, entry[2])):
+            return name
+    return None
 
 
 def _walker(walk: Callable[..., Any], ours: Sequence[dict[str, Any]]) -> Callable[..., Any]:

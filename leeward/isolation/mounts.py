@@ -16,7 +16,7 @@ import posixpath
 from leeward._native import mounts as native
 from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone
-from leeward._native.steps import Call, Step, Table, fails, returns
+from leeward._native.steps import Call, Cell, Step, Table, fails, returns
 from leeward.spec.sandbox import Scratch, View
 
 _SCRATCH = MountAttr.NOSUID | MountAttr.NODEV
@@ -25,6 +25,8 @@ DEVPTS = MountAttr.NOSUID | MountAttr.NOEXEC
 
 #: The folder of the template with files that replace files of /proc: a runner binds them into its own /proc.
 MADE = "/.proc"
+#: And links to files of processes, as the kernel's /proc has them.
+PROC_LINKS = {"net": "self/net", "mounts": "self/mounts"}
 
 
 def steps(view: View, scratch_bytes: int) -> list[Step]:
@@ -46,6 +48,13 @@ def proof(view: View) -> list[Step]:
     return [fails(Call.OPENAT, native.AT_FDCWD, "/proc/version", os.O_RDONLY | os.O_CLOEXEC, 0, errnos=(errno.ENOENT,))]
 
 
+def _proc_link(name: str) -> list[Step]:
+    """A link upon the kernel's own, which leads to the same: mount(2) would follow both."""
+    link = Cell(name)
+    return [native.copy_step(link, f"{MADE}/{name}", alone=True), native.move_step(link, f"/proc/{name}"),
+            returns(Call.CLOSE, link)]
+
+
 def _proc(view: View) -> list[Step]:
     """
     A /proc with processes, the files of *view*, and nothing else.
@@ -62,6 +71,7 @@ def _proc(view: View) -> list[Step]:
         *(native.bind_step(f"{MADE}/{posixpath.basename(text.target)}", text.target) for text in view.proc),
         *(native.bind_step(f"/proc/{name}", f"/proc/{name}") for name in view.proc_live),
         *(native.remount_step(f"/proc/{name}", _PROC | MountAttr.RDONLY) for name in view.proc_live),
+        *(step for name in PROC_LINKS for step in _proc_link(name)),
         native.reconfigure_step("/proc", {"subset": "pid"}, _PROC),
     ]
 

@@ -38,7 +38,7 @@ from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, 
 from leeward.base.dataclass import dataclass, replace
 from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
-from leeward.isolation.mounts import MADE
+from leeward.isolation.mounts import MADE, PROC_LINKS
 from leeward.spec.machine import FOLDERS, SIZED
 from leeward.spec.sandbox import MOST_BUNDLE, TRUST, Bind, Text, View, has_trust
 
@@ -169,6 +169,9 @@ def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
     yield from write_steps((*view.texts, *made, _SEALED_TEXT))
     yield from link_steps(view)
+    if view.proc or view.proc_live:
+        for name, to in PROC_LINKS.items():
+            yield from _link(f"{MADE}/{name}", to)
     yield from folder_steps(("/proc", "/dev/pts", *FOLDERS, *view.scratch.targets))
 
 

@@ -201,11 +201,16 @@ def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: 
         seen = box.shell("cat .env sub/.env changed.env; cat tracked.env .env.example; echo $HOME")
         assert f"KEY=\nKEY=\n{service.folder}\n" == seen.stdout_text
         subprocess.run([*GIT, "checkout", "-q", "changed.env"], cwd=project, check=True)
+        os.link(project / ".env", project / "settings")  # of that name git knows nothing
     finally:
         service.link.close_sandbox(box.detach())
     box = service.open(project)
     try:
-        for line in ("git status", "git diff --exit-code", "echo x >> file; git add -A", "git commit -qm two",
+        refused = box.shell("cat settings; git add -A")
+        assert (128, "") == (refused.exit_code, refused.stdout_text)
+        assert "'settings'" in refused.stderr_text
+        for line in ("echo settings >> .git/info/exclude", "git status", "git diff --exit-code", "echo x >> file; git add -A",
+                     "git commit -qm two",
                      "echo NEW= >> .env.example; git commit -qam three", "echo y >> file; git stash -q",
                      "git stash pop -q", "git show --stat HEAD~1 HEAD"):
             done = box.shell(line)
@@ -219,6 +224,14 @@ def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: 
 def test_a_profile_that_can_hide_nothing_is_refused(service: ServedApprovals, project: Path) -> None:
     with pytest.raises(BadRequest, match="can't hide files such as"):
         service.open(project, profile="workdir")
+
+
+def test_a_hidden_name_that_is_no_text_is_refused(service: ServedApprovals, project: Path) -> None:
+    """With what helps, as of `leeward agent`."""
+    with open(os.fsencode(project) + b"/\xff.env", "w") as file:
+        file.write("SECRET")
+    with pytest.raises(BadRequest, match="has to be hidden, and can't be, because its name isn't UTF-8: rename it"):
+        service.open(project)
 
 
 def test_what_the_users_settings_exclude_is_hidden(service: ServedApprovals, project: Path) -> None:

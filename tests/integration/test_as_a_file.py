@@ -22,7 +22,8 @@ Run = Callable[[bytes], Ended]
 
 WAYS = ("execute", "session", "kernel", "box", "code", "file", "stdin")
 
-_NAME = re.compile(rb"<string>|<stdin>|<job \d+>|[\w/.-]*prog\.py")
+_NAME = re.compile(rb"<string>|<stdin>|<job \d+>|[\w/.-]*prog\.py|/tmp/\.leeward-main-[0-9a-f]+\.py")
+_ADDRESS = re.compile(rb"0x[0-9a-f]{6,}")
 _SECONDS = re.compile(rb"(Ran \d+ tests? in )[\d.]+s")
 
 #: Ways by which the code has no file. That of `--file` is laid beside the job under its name.
@@ -34,20 +35,14 @@ _LASTING = ("session", "kernel")
 DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
     "argv0": (("execute", "session", "kernel", "box", "code"), "-c, as of `python3 -c`: there is no file"),
     "file": (_NO_FILE, "no __file__, as with `python3 -c`"),
-    "spawn": (_NO_FILE, "the child imports the main file, and there is none: give the code a name"),
-    "forkserver": (_NO_FILE, "as spawn"),
-    "main names": (WAYS, "no __cached__, which is None of a script, and no __file__ without a file"),
-    "getsource class": (_NO_FILE, "inspect looks for a class in its module's __file__"),
-    "getsource module": (_NO_FILE, "as a class"),
+    "main names": (_NO_FILE, "no __file__ and __cached__, as with `python3 -c`"),
     "doctest": (_NO_FILE, "it names the module's __file__"),
     "exec compile": (("execute", "box", "code"), "the job's code and that of `exec` are both called <string>"),
-    "thread exception": (_NO_FILE, "printed in C, which looks for lines in files alone"),
     "bom traceback": (WAYS, "C prints the mark as a part of the line, `traceback` doesn't"),
     "bad utf8": (WAYS, "the compiler has another text where it reads bytes than where it reads a file"),
     "unknown encoding": (WAYS, "as bad utf8"),
     "null byte": (WAYS, "as bad utf8"),
-    "indent error": (WAYS, "C marks one letter, `traceback` all of the word"),
-    "tab error": (WAYS, "the compiler knows the column of bytes, and none of a file"),
+    "import error": (("code", "file", "stdin"), "the command adds a line on how to have the module"),
     "flags": (WAYS, "no .pyc files are written"),
     "atexit": (_LASTING, "the process lives on"),
     "nondaemon thread": (_LASTING, "the job doesn't wait for threads; they run on"),
@@ -59,7 +54,7 @@ DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
 
 def _plain(ended: Ended) -> Ended:
     out, err, code = ended
-    return _NAME.sub(b"FILE", out), _SECONDS.sub(rb"\1", _NAME.sub(b"FILE", err)), code
+    return _NAME.sub(b"FILE", out), _ADDRESS.sub(b"0x", _SECONDS.sub(rb"\1", _NAME.sub(b"FILE", err))), code
 
 
 def _result(result: leeward.Result) -> Ended:
@@ -110,6 +105,24 @@ def run(request: pytest.FixtureRequest, daemon: LiveDaemon, tmp_path: Path) -> I
             "box": lambda source: _result(box.execute(source)), "code": lambda source: command(os.fsdecode(source)),
             "file": from_file, "stdin": lambda source: command("-", input=source)}
         yield ways[request.param]
+
+
+LOOKS = b"""
+import os, __main__, multiprocessing as m
+print(hasattr(__main__, '__file__'), '__file__' in globals(), os.listdir('/workspace'), __main__, type(__main__).__name__)
+"""
+
+
+def test_code_has_a_file_for_children_alone(daemon: LiveDaemon) -> None:
+    """If it tells whether it is the main module: without that a child would run all of it again."""
+    plain = b"print(m.get_context('spawn').Pool(1).map(abs, [-1]))"
+    with daemon.client() as client:
+        assert (b"False False [] <module '__main__'> module\n[1]\n", b"", 0) == _result(client.execute(LOOKS + plain))
+        out = client.execute(LOOKS + b"if __name__ == '__main__':\n __file__ = 'mine'\n print(__main__.__file__)").stdout
+        assert re.fullmatch(rb"True False \[\] <module '__main__' from '/tmp/\.leeward-main-\w+\.py'> module\nmine\n", out)
+        with client.session() as made:
+            assert b"0\n" == made.execute(b"x = 1\n" + PROGRAMS["spawn"]).stdout.splitlines(keepends=True)[-1]
+            assert b"in a child __mp_main__\n0\n" == made.execute(PROGRAMS["forkserver"]).stdout
 
 
 @pytest.mark.thorough

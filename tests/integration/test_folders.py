@@ -51,9 +51,10 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
     assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
 
 
-def test_what_can_write_to_a_full_file_system_ends(project: Path, tmp_path: Path) -> None:
-    """Full is what has less than `folder_reserve` free. What can't write there, or to a copy, goes on."""
-    config = written(tmp_path / "config.toml", 'folder_reserve = "1024T"\n')
+@pytest.mark.parametrize("table", ["", "[users.{}]\n"])
+def test_what_can_write_to_a_full_file_system_ends(project: Path, tmp_path: Path, table: str) -> None:
+    """Full is what has less than `folder_reserve` free, or a user's own. What can't write there, or to a copy, goes on."""
+    config = written(tmp_path / "config.toml", table.format(os.geteuid()) + 'folder_reserve = "1024T"\n')
     with LiveDaemon(tmp_path, "--config", str(config)) as daemon:
         for options in ({}, {"overlay": True}):
             with leeward.Sandbox(socket=daemon.socket, mounts=[leeward.Mount(project, "/p", **options)]) as box:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import leeward
+from kit import live_daemon
 from kit.live_daemon import PATIENCE, LiveDaemon, command, descendants, environment
 from kit.waiting import poll_until
 
@@ -78,6 +79,33 @@ def test_a_killed_command_leaves_nothing(daemon: LiveDaemon, words: tuple[str, .
     _ended(made, number)
 
     poll_until(lambda: not leeward.Sandbox.list(socket=daemon.socket) and not _sleepers(daemon), WHY)
+
+
+def test_a_killed_commands_changed_copy_stays_for_a_while(daemon: LiveDaemon, tmp_path: Path) -> None:
+    """Without processes, and `leeward diff` and `leeward apply` take it; one without changes ends."""
+    (tmp_path / "work").mkdir()
+    for line in ("echo mine > work/made; ", ""):
+        made = subprocess.Popen(command("shell", "--no-terminal", "--overlay", "--workdir", str(tmp_path), "--", "sh", "-c",
+                                        line + LINE), stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+                                env=environment(daemon.socket), cwd="/usr")
+        assert made.stdout is not None
+        assert b"started\n" == made.stdout.readline()
+        [row] = leeward.Sandbox.list(socket=daemon.socket)
+        assert row["held"]
+        _ended(made, signal.SIGKILL)
+        poll_until(lambda: not _sleepers(daemon), WHY)
+        if not line:
+            poll_until(lambda: not leeward.Sandbox.list(socket=daemon.socket), WHY)
+            continue
+        box = str(row["sandbox"])
+        poll_until(lambda: 0 == leeward.Sandbox.list(socket=daemon.socket)[0]["calls"], WHY)
+        [row] = leeward.Sandbox.list(socket=daemon.socket)
+        assert (box, False, 0) == (row["sandbox"], row["held"], row["processes"])
+        assert 0 < row["idle"] <= 600
+        assert b"work/made" in live_daemon.run(daemon.socket, "diff", box).stdout
+        assert 0 == live_daemon.run(daemon.socket, "apply", box).returncode
+        assert "mine\n" == (tmp_path / "work/made").read_text()
+        leeward.Sandbox.attach(box, socket=daemon.socket).close()
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)

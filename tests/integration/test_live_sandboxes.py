@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ def test_files_stay_and_processes_see_each_other(box: leeward.Sandbox) -> None:
     ended = server.wait(PATIENCE)
     assert ended is not None
     assert (137, Outcome.SIGNALLED) == (ended.exit_code, ended.outcome)
+
+
+def test_a_line_may_begin_with_a_hyphen(box: leeward.Sandbox) -> None:
+    """It isn't an option of the shell's."""
+    assert [(127, "/bin/sh: 1: -c: not found\n"), (127, "/bin/sh: 1: -e: not found\n")] == [
+        (done.exit_code, done.stderr_text) for done in (box.shell("-c 'echo x'"), box.start("-e").result())]
 
 
 def test_the_environment_is_the_sandboxs(daemon: LiveDaemon) -> None:
@@ -209,17 +216,26 @@ def test_the_daemon_ends_and_starts_anew(tmp_path: Path) -> None:
     box.close()
 
 
+def _keeper(daemon: LiveDaemon, box: leeward.Sandbox) -> int:
+    """The keeper of *box*, in which a program runs after this."""
+    before = set(descendants(daemon.process.pid))
+    box.start(["sleep", "1000"])
+    sleepers: list[int] = []
+    while not sleepers:
+        sleepers = [pid for pid in set(descendants(daemon.process.pid)) - before if b"sleep\0" in _command(pid)]
+    return int(_stat(sleepers[0])[1])
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the name."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def test_a_keeper_that_dies_ends_its_sandbox_alone(daemon: LiveDaemon) -> None:
     """Which says so; the next one works."""
     with leeward.Sandbox(socket=daemon.socket) as other, leeward.Sandbox(socket=daemon.socket) as box:
         other.run(["true"])
-        before = set(descendants(daemon.process.pid))
-        box.start(["sleep", "1000"])
-        sleepers: list[int] = []
-        while not sleepers:
-            sleepers = [pid for pid in set(descendants(daemon.process.pid)) - before if b"sleep\0" in _command(pid)]
-        keeper = int(Path(f"/proc/{sleepers[0]}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(keeper, signal.SIGKILL)
+        os.kill(_keeper(daemon, box), signal.SIGKILL)
         while any(box.id == row["sandbox"] for row in leeward.Sandbox.list(socket=daemon.socket)):
             pass
         with pytest.raises(leeward.SandboxOver) as caught:
@@ -228,6 +244,23 @@ def test_a_keeper_that_dies_ends_its_sandbox_alone(daemon: LiveDaemon) -> None:
         assert b"x\n" == other.run(["echo", "x"]).stdout
     with leeward.Sandbox(socket=daemon.socket) as again:
         assert b"x\n" == again.run(["echo", "x"]).stdout
+    daemon.idle()
+
+
+def test_a_file_call_ends_with_its_sandbox(daemon: LiveDaemon) -> None:
+    """Not as one whose process alone has ended."""
+    with leeward.Sandbox(socket=daemon.socket) as box, ThreadPoolExecutor(1) as pool:
+        keeper = _keeper(daemon, box)
+        before = set(descendants(keeper))
+        box.files.write("evil", b"a" * 40 + b"!")
+        [helper] = set(descendants(keeper)) - before
+        begun = int(_stat(helper)[11])  # of processor time
+        call = pool.submit(box.files.grep, "(a+)+$", path="evil", timeout=60.0)
+        poll_until(lambda: int(_stat(helper)[11]) > begun + 10, "the call runs")
+        os.kill(keeper, signal.SIGKILL)
+        with pytest.raises(leeward.SandboxOver) as caught:
+            call.result(PATIENCE)
+        assert "lost" == caught.value.reason
     daemon.idle()
 
 

@@ -21,6 +21,7 @@ from leeward._native.mounts import MountAttr
 from leeward._native.spawn import Clone, clone
 from leeward._native.steps import Table
 from leeward.isolation import interpreter
+from leeward.isolation.mounts import PROC_LINKS
 from leeward.isolation.template import Template
 from leeward.spec.sandbox import Bind, Scratch, View
 
@@ -71,6 +72,7 @@ def intended(box: Box) -> list[tuple[str, frozenset[str]]]:
             ("/proc", frozenset({"rw", *PROC})),
             *((text.target, frozenset(READ_ONLY)) for text in box.engine.spec.view.proc),
             *((f"/proc/{name}", frozenset({"ro", *PROC})) for name in box.engine.spec.view.proc_live),
+            *((f"/proc/{name}", frozenset(READ_ONLY)) for name in PROC_LINKS),
             own[0], *own]  # the first lies on the whole that they are parts of
 
 

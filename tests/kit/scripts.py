@@ -142,6 +142,23 @@ class A:
 print(inspect.getsource(A))
 print(inspect.getsource(A.m))
 """,
+    "getsource dataclass": b"""\
+import dataclasses, inspect
+class Other: pass
+@dataclasses.dataclass
+class A:
+    x: int = 1
+class B(A): y = 2
+print(inspect.getsource(A), inspect.getsource(B), inspect.getsourcelines(Other))
+""",
+    "getsource of none": b"""\
+import inspect
+for thing in (type('C', (), {}), int, inspect.ismodule, __import__('sys')):
+    try:
+        print(inspect.getsource(thing)[:12])
+    except (OSError, TypeError) as e:
+        print(type(e).__name__)
+""",
     "getsource module": b"""\
 import inspect, sys
 print(inspect.getsource(sys.modules['__main__'])[:20])
@@ -336,6 +353,31 @@ def f(): 1/0
 t = threading.Thread(target=f, name='T')
 t.start()
 t.join()
+""",
+    "thread name error": b"""\
+import threading
+def f(): valeu
+value = 1
+t = threading.Thread(target=f, name='T')
+t.start()
+t.join()
+""",
+    "thread exit": b"""\
+import sys, threading
+t = threading.Thread(target=sys.exit, args=(3,))
+t.start()
+t.join()
+print(threading.excepthook is threading.__excepthook__)
+""",
+    "unraisable": b"""\
+class A:
+    def __del__(self):
+        1/0
+class B:
+    def __del__(self):
+        raise KeyError('k') from ValueError('v')
+a, b = A(), B()
+del a, b
 """,
     "excepthook": b"""\
 import sys
@@ -539,6 +581,25 @@ import multiprocessing as m
 def f(): print('in a child', __name__)
 if __name__ == '__main__':
     child = m.get_context('spawn').Process(target=f)
+    child.start()
+    child.join()
+    print(child.exitcode)
+""",
+    "spawn pool": b"""\
+import multiprocessing as m
+from concurrent.futures import ProcessPoolExecutor
+class A:
+    def __init__(self, x): self.x = x
+def f(a): return A(a.x * 2)
+if __name__ == '__main__':
+    with m.get_context('spawn').Pool(1) as p: print([each.x for each in p.map(f, [A(1), A(2)])])
+    with ProcessPoolExecutor(1, m.get_context('forkserver')) as p: print(p.submit(f, A(3)).result().x)
+""",
+    "spawn error": b"""\
+import multiprocessing as m
+def f(): raise ValueError('in the child')
+if __name__ == '__main__':
+    child = m.get_context('spawn').Process(target=f, name='C')
     child.start()
     child.join()
     print(child.exitcode)

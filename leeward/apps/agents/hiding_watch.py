@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from leeward.apps.agents.hiding import FileRules
-from leeward.apps.agents.project_tree import hiding_plan
+from leeward.apps.agents.project_tree import check_text, hiding_plan
 from leeward.client.sandbox import Sandbox
 from leeward.errors import Busy, RequestRejected, SandboxOver
 
@@ -180,4 +180,5 @@ class HidingWatch:
                 self.covered.add(folder)
                 self._ask([folder])
             else:
+                check_text(paths)  # says what helps
                 raise

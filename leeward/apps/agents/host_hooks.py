@@ -35,7 +35,7 @@ def run_hook(line: str, folder: str, environ: Mapping[str, str], seconds: float)
     # No exception of a signal's handler comes between the child's birth and the assignment of its object.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
-        process = subprocess.Popen(["/bin/sh", "-c", line], cwd=folder, stdin=subprocess.DEVNULL, env=dict(environ),
+        process = subprocess.Popen(["/bin/sh", "-c", "--", line], cwd=folder, stdin=subprocess.DEVNULL, env=dict(environ),
                                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before))
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -25,6 +25,7 @@ from leeward.apps.agents.errors import SettingsError, printable
 from leeward.apps.agents.git_index import tracked_unchanged
 from leeward.apps.agents.hiding import FilePattern, FileRules, unfit
 from leeward.base.dataclass import dataclass
+from leeward.errors import RequestRejected
 from leeward.spec.obeyed.lookup import among
 from leeward.spec.obeyed.search import ObeyedPaths, outermost, repositories_among
 from leeward.spec.obeyed.table import ObeyedRow
@@ -74,6 +75,16 @@ def hiding_plan(project: int, rules: FileRules, shown: str = "", *, running: boo
             raise
         raise SettingsError(shown, "", "can't be looked at, so it isn't known what is to be hidden in it:"
                                        f" {(error.strerror or str(error)).lower()}") from None
+
+
+def check_text(hidden: Iterable[str]) -> None:
+    """Refuse a name to hide that the daemon can't be told, since requests are UTF-8."""
+    for name in hidden:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise RequestRejected(f"{name!a:.200} has to be hidden, and can't be, because its name isn't UTF-8: rename"
+                                  " it, or let files.exclude name a folder above it") from None
 
 
 class _TreeSearch:

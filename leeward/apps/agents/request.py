@@ -18,6 +18,7 @@ from leeward.apps.agents.definition import AgentDefinition, parse_hosts
 from leeward.apps.agents.errors import SettingsError
 from leeward.apps.agents.outside import PROTECTED
 from leeward.apps.agents.programs import AgentProgram
+from leeward.apps.agents.project_tree import check_text
 from leeward.apps.agents.settings import AgentSettings, LibraryFolder
 from leeward.apps.agents.settings_paths import cache_home, config_home, state_home
 from leeward.apps.agents.written import home_path, open_beside, open_real, real_beside, writable_by_agents
@@ -90,7 +91,7 @@ def request_of(definition: AgentDefinition, settings: AgentSettings, options: Ag
     written = written_by(definition, settings, options, project, environ)
     inside = settings.project_at or project
     _check_own(written, environ)
-    _check_text(hidden)
+    check_text(hidden)
     _check_overlaps(definition, settings, options, project, inside, home)
     mounts = [Mount(source or project, inside, writable=not options.overlay, overlay=options.overlay)]
     state = [home_path(path, home) for path in definition.state]
@@ -165,16 +166,6 @@ def _check_own(written: Sequence[str], environ: Mapping[str, str]) -> None:
             if within(each, path) or within(path, each):
                 raise RequestRejected(f"{path!a:.200} has leeward's own settings and records, or lies in them"
                                       f" ({each!a:.200}), and an agent doesn't get those to write")
-
-
-def _check_text(hidden: Sequence[str]) -> None:
-    """Refuse a name to hide that the daemon can't be told, since requests are UTF-8."""
-    for name in hidden:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise RequestRejected(f"{name!a:.200} has to be hidden, and can't be, because its name isn't UTF-8: rename"
-                                  " it, or let files.exclude name a folder above it") from None
 
 
 def _check_overlaps(definition: AgentDefinition, settings: AgentSettings, options: AgentOptions, project: str,

@@ -10,6 +10,7 @@ Frames:    on the bridge's standard output and standard input: a length of four 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -33,6 +34,9 @@ SILENCE_S = 15.0
 
 #: Connections at once, each with one request at a time.
 MOST_CONNECTIONS = 32
+
+_NO_ROOM = (f'{{"status": 503, "body": {{"detail": "a sandbox has {MOST_CONNECTIONS} connections to the service at once;'
+            ' close one"}}\n').encode()
 
 #: Seconds that one call waits for a decision before the client sends the next one.
 _WAIT_S = 20.0
@@ -127,7 +131,8 @@ class Agent:
             raise AskError(413, f"a request has {MOST_FRAME} bytes at most")
         with self._connect() as made, made.makefile("rb") as file:
             try:
-                made.sendall(line)
+                with contextlib.suppress(BrokenPipeError):  # a bridge that has no room says so without reading
+                    made.sendall(line)
                 answer = file.readline()
             except OSError:
                 raise ServiceGone from None
@@ -295,7 +300,8 @@ class Bridge:
             if self._room.acquire(blocking=False):
                 threading.Thread(target=self._serve, args=(made,), daemon=True).start()
             else:
-                made.close()
+                with made, contextlib.suppress(OSError):
+                    made.sendall(_NO_ROOM)
 
     def _serve(self, made: socket.socket) -> None:
         try:

@@ -6,7 +6,8 @@ may be anything.
 
 Theory of operation. The first call starts the process, which is kept. Each call is answered once: by the process, or as
 failed when the process ends during the call or the call's time is up. In the last case the process is given up as well.
-When the sandbox ends no answer comes from here, because its end answers its requests. The process has a time limit of
+When the sandbox ends no answer comes from here, because its end answers its requests. A process ends before the sandbox
+with which it ends, so a call that was lost with it fails after LOST_S alone. The process has a time limit of
 its own for a call, and ends the call itself; the limit here is longer. A call that is withdrawn while it runs goes on,
 and its answer is dropped.
 """
@@ -36,6 +37,8 @@ from leeward.wire.job_frames import FILE_CALLS_BEGIN
 MOST_CALLS, MOST_BYTES = 64, 16 << 20
 #: Seconds beyond a call's own time, after which the process is given up.
 GRACE_S = 2.0
+#: Seconds after the loss of a process until its call fails: the sandbox may be ending.
+LOST_S = 0.5
 
 #: The answer to a call; None where the sandbox is over.
 Answered = Callable[[Mapping[str, Any] | None], None]
@@ -94,6 +97,12 @@ class FileCall:
     def late(self) -> None:
         self._files.late(self)
 
+    def fail_by(self, timer: Timer) -> None:
+        """Have *timer* answer the call, in place of the limit on its time."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = timer
+
     def cancel(self) -> None:
         self._answered = None
         self._files.taken_back(self)
@@ -107,6 +116,7 @@ class LiveFiles:
         self.stage = FilesStage.NONE
         self._waiting: deque[FileCall] = deque()
         self._running: FileCall | None = None
+        self._failing = set[FileCall]()  # lost with a process, a short while ago
         self._process: CallProcess | None = None
         self._starting: KernelProcess | None = None
         self._last = self._turn = self._size = 0
@@ -114,7 +124,7 @@ class LiveFiles:
     @property
     def calls(self) -> int:
         """How many calls have no answer yet."""
-        return len(self._waiting) + (self._running is not None)
+        return len(self._waiting) + (self._running is not None) + len(self._failing)
 
     def _happen(self, event: FilesEvent) -> None:
         self.stage = after("files", FILES, self.stage, event)
@@ -164,24 +174,37 @@ class LiveFiles:
         never = FilesStage.STARTING is self.stage
         self._happen(FilesEvent.LOST)
         self._process = self._starting = None
-        failed = failure(errno.EIO, f"the process that does file calls in the sandbox has ended: {why}")
+        calls, self._running = [self._running] if self._running is not None else [], None
         if never:
-            self._answer_all(failed)
-            return
-        running, self._running = self._running, None
-        in_any_case(*([partial(running.answer, failed)] if running is not None else []), self._again)
+            calls += self._take_waiting()
+        failed = failure(errno.EIO, f"the process that does file calls in the sandbox has ended: {why}")
+        in_any_case(*(partial(self._fail, call, failed) for call in calls), self._again)
 
     def _again(self) -> None:
         if self._waiting and FilesStage.NONE is self.stage:
             try:
                 self._begin()
             except Busy as busy:
-                self._answer_all(failure(errno.EAGAIN, busy.message))
+                failed = failure(errno.EAGAIN, busy.message)
+                in_any_case(*(partial(self._fail, call, failed) for call in self._take_waiting()))
+
+    def _fail(self, call: FileCall, failed: Mapping[str, Any]) -> None:
+        """Answer *call* in LOST_S, unless the sandbox ends before."""
+        self._failing.add(call)
+        call.fail_by(self._reactor.after(LOST_S, partial(self._failed, call, failed)))
+
+    def _failed(self, call: FileCall, failed: Mapping[str, Any]) -> None:
+        self._failing.discard(call)
+        call.answer(failed)
+
+    def _take_waiting(self) -> list[FileCall]:
+        waiting, self._waiting, self._size = [*self._waiting], deque(), 0
+        return waiting
 
     def _answer_all(self, answer: Mapping[str, Any] | None) -> None:
-        running, self._running = self._running, None
-        waiting, self._waiting, self._size = self._waiting, deque(), 0
-        in_any_case(*(partial(call.answer, answer) for call in ([running] if running else []) + list(waiting)))
+        calls = [*self._failing, *([self._running] if self._running else []), *self._take_waiting()]
+        self._failing, self._running = set(), None
+        in_any_case(*(partial(call.answer, answer) for call in calls))
 
     def _pump(self) -> None:
         if self._process is None or self._running is not None or not self._waiting:
@@ -233,8 +256,9 @@ class LiveFiles:
 
     def taken_back(self, call: FileCall) -> None:
         """Called by *call*: it was cancelled. A call that runs is completed, because a partial one would be worse."""
-        if call in self._waiting:
+        if call in self._waiting or call in self._failing:
             self._drop(call)
+            self._failing.discard(call)
             call.answer(None)
 
     def rest(self) -> None:

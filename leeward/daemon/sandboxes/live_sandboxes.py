@@ -18,6 +18,7 @@ from leeward.base.dataclass import dataclass, replace
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor, Timer
 from leeward.daemon.sandboxes.mounting import Mounting, Mounts
+from leeward.daemon.sandboxes.parting import KEPT_S, Parting
 from leeward.daemon.sandboxes.registry import Reason, Registry, RegistryEntry, State
 from leeward.daemon.sandboxes.reserve import Reserve
 from leeward.daemon.sandboxes.sandbox import LiveSandbox
@@ -56,13 +57,13 @@ SandboxEntry: TypeAlias = RegistryEntry[Held]
 class LiveSandboxes:
     """
     Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
-    *reserve* the bytes that stay free in file systems to which sandboxes can write. `seated` is called with the number
-    of each sandbox's runner, its id, and its client's settings for egress.
+    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write. `seated` is called with the
+    number of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
                  wall: Callable[[], float] = time.time, own: Callable[[], Sequence[str]] = tuple,
-                 book: EventBook | None = None, reserve: Callable[[], int] = lambda: 0) -> None:
+                 book: EventBook | None = None, reserve: Callable[[int], int] = lambda _user: 0) -> None:
         self._reactor, self._pool, self._terms, self._wall = reactor, pool, terms, wall
         self._book = book
         self.reactor, self.now = reactor, reactor.now
@@ -266,8 +267,23 @@ class LiveSandboxes:
         self._end(entry.name, Reason.KILLED, gone=gone)
 
     def part(self, name: str) -> None:
-        """End the sandbox *name*: the connection that has opened it is closed."""
-        self._end(name, Reason.PARTED)
+        """End the sandbox *name*, whose connection is closed; where its copies have changes, its processes for now."""
+        entry = self._registry.find(name)
+        held = None if entry is None else entry.sandbox
+        if entry is None or held is None or held.mounts is None or not held.mounts.layers or (
+                State.OPEN is not held.sandbox.state):
+            self._end(name, Reason.PARTED)
+            return
+        held.held = False
+        self.busy(entry)
+        Parting(self._reactor, held.sandbox, held.mounts, partial(self._parted, entry))
+
+    def _parted(self, entry: SandboxEntry, has_changes: bool) -> None:
+        if has_changes:
+            entry.idle = min(entry.idle, KEPT_S)
+            self.free(entry)
+        else:
+            self._end(entry.name, Reason.PARTED)
 
     def give_up(self, name: str, user: int) -> None:
         """Cancel the opening of the sandbox *name*. Does nothing if *user* has no such sandbox any more."""

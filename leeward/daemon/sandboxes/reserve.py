@@ -61,9 +61,12 @@ class FreeSpace:
 
 
 class Reserve:
-    """*least* returns the bytes that have to stay free, 0 for none; *end* gets a sandbox that has to end, and why."""
+    """
+    *least* returns the bytes that have to stay free of a user's sandboxes, 0 for none; *end* gets one that has to end,
+    and why.
+    """
 
-    def __init__(self, reactor: Reactor, least: Callable[[], int], end: Callable[[str, str], None]) -> None:
+    def __init__(self, reactor: Reactor, least: Callable[[int], int], end: Callable[[str, str], None]) -> None:
         self._least, self._end = least, end
         self._asked: dict[tuple[int, int], FreeSpace] = {}  # by user and device
         self._stopped: list[tuple[int, FreeSpace]] = []
@@ -74,7 +77,7 @@ class Reserve:
         Watch the writable folders among *mounts*, which aren't mounted yet, for the sandbox *name*. Busy if these are
         in too many file systems for this user, or there are no descriptors or threads.
         """
-        if not self._least():
+        if not self._least(user):
             return
         for folder, tree, (device, _) in zip(mounts.folders, mounts.trees, mounts.found, strict=True):
             if folder.writable:
@@ -105,9 +108,9 @@ class Reserve:
                 self._stopped.append((key[0], each))
 
     def _look(self) -> bool:
-        least, now = self._least(), time.monotonic()
-        for each in list(self._asked.values()):
-            when, free = each.said
+        now = time.monotonic()
+        for (user, _), each in list(self._asked.items()):
+            least, (when, free) = self._least(user), each.said
             why = ("it doesn't answer" if now - when > LATE_S else
                    f"{free} bytes are free, of {least}" if free < least else "")
             for name in sorted(each.names) if why else ():

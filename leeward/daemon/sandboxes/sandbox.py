@@ -307,7 +307,10 @@ class LiveSandbox:
             raise Busy("file calls are done in the sandbox" if self.files.calls else
                        "an overlay of the sandbox is being changed")
         self.held = True
-        in_any_case(self.files.rest, self._warm.drop, *(process.kill for process in
+        in_any_case(self.files.rest, self.end_processes)
+
+    def end_processes(self) -> None:
+        in_any_case(self._warm.drop, *(process.kill for process in
                                        ([] if self._place is None else list(self._place.processes.values()))))
 
     def release(self) -> None:

@@ -265,7 +265,7 @@ class Sandboxes:
         bounded = isinstance(request, wire.ProcessRun) or request.bounded
         calls.check_limits(request.limits)
         limits = adjusted(sandbox.facts.limits, self._owner.server.config.ceilings, request.limits)
-        argv = request.argv or ("/bin/sh", "-c", request.shell)
+        argv = request.argv or ("/bin/sh", "-c", "--", request.shell)  # a line may begin with a hyphen
         size = request.terminal if isinstance(request, wire.ProcessStart) else None
         return ProgramTerms(
             argv, request.title or request.shell or argv[0], request.cwd or sandbox.facts.cwd, request.env,

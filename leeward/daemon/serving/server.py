@@ -97,7 +97,7 @@ class Server:
         self._lent: dict[int, LentFiles] = {}
         self.most_lent = FILES if shares is None else min(FILES, shares.spare)
         self.desk: LiveSandboxes = LiveSandboxes(reactor, jobs, terms, own=self._own, book=self.watcher.events,
-                         reserve=lambda: self.config.folder_reserve)
+                         reserve=lambda user: max(self.config.folder_reserve, self.quotas.of(user).folder_reserve))
         self.egress = EgressRecord()
         self.asks: AskBook = AskBook(reactor, self.egress)
         self.fetch: Fetch = no_fetch

@@ -96,7 +96,11 @@ def test_a_shell_without_an_id_has_a_sandbox_of_its_own(stand: Stand) -> None:
 
 def test_mistakes_are_named(stand: Stand, box: str) -> None:
     """With exit status 2, or 1 where the daemon refuses."""
-    for argv, said in ((("shell", box, "ls"), b"must follow --"), (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
+    for argv, said in ((("shell", box, "ls"), b"must follow --: leeward shell"),
+                       (("sandbox", "attach", box, "ls"), b"must follow --: leeward sandbox attach"),
+                       (("shell", "sh", "-c", "true"), b"'-c'. What follows -- isn't an option of this command."),
+                       (("agent", "start", "sh", "-c", "true"), b"'-c'. What follows -- isn't"),
+                       (("sandbox", "new", "--env", "A"), b"NAME=VALUE"),
                        (("shell", "--memory", "64M", box), b"not beside an ID")):
         status, _, err = run(stand, *argv)
         assert (2, True) == (status, said in err), err

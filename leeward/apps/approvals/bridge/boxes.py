@@ -21,7 +21,7 @@ from typing import Any
 from leeward.apps.agents.hiding import FileRules, rules_of
 from leeward.apps.agents.hiding_watch import HidingWatch
 from leeward.apps.agents.outside import identities
-from leeward.apps.agents.project_tree import hiding_plan
+from leeward.apps.agents.project_tree import check_text, hiding_plan
 from leeward.apps.agents.settings import load_settings
 from leeward.apps.agents.settings_paths import config_home, state_home
 from leeward.apps.agents.state_files import own_folder
@@ -464,6 +464,7 @@ class HiddenFiles:
     def __init__(self, project: Project, rules: FileRules) -> None:
         self._project, self._rules = project, rules
         self._plan = hiding_plan(project.fd, rules, project.path)
+        check_text(each.path for each in self._plan.hidden)
         self._there = identities(f"/proc/self/fd/{project.fd}", (each.path for each in self._plan.hidden))
         self.options: dict[str, Any] = {
             "own_home": True, "hide": [f"{WORKDIR}/{each.path}" for each in self._plan.hidden],

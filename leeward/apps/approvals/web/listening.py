@@ -333,7 +333,7 @@ class BoundedConnection(_Bounded):
         self.transport, self.uid = transport, peer_uid(transport.get_extra_info("socket"))
         self.since = self.loop.time()
         if not self._has_room():
-            transport.abort()
+            _end_with(transport, b"503 Service Unavailable", "too many connections are open: close some, or ask again later")
             return
         self.take(transport)
         self._deadline = self.loop.call_later(STRANGER_S if is_stranger(self) else HEAD_S, self._late)
@@ -347,7 +347,10 @@ class BoundedConnection(_Bounded):
             [(most, _)] = Counter(one.uid for one in [*strangers, self]).most_common(1)
             oldest = min((one for one in strangers if one.uid == most), key=lambda one: one.since)
             self.connections.discard(oldest)
-            oldest.transport.abort()
+            if isinstance(oldest, BoundedConnection):
+                oldest.end(b"503 Service Unavailable", "another connection of this user's needs the room")
+            else:
+                oldest.transport.abort()
         return True
 
     def _closes_an_idle_one(self) -> bool:
@@ -362,7 +365,17 @@ class BoundedConnection(_Bounded):
 
     def _late(self) -> None:
         # h11_impl sets the cycle at the first request.
-        if is_stranger(self) or getattr(self, "cycle", None) is None:
+        if is_stranger(self):
+            self.end(b"408 Request Timeout", f"a connection of another user has {STRANGER_S:g} seconds to show a session or a"
+                                             " token")
+        elif getattr(self, "cycle", None) is None:
+            self.end(b"408 Request Timeout", f"no whole head of a request has come in {HEAD_S:g} seconds")
+
+    def end(self, status: bytes, why: str) -> None:
+        """Close the connection, with *status* and the sentence *why* if its request has no answer yet."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            _end_with(self.transport, status, why)
+        else:
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -377,6 +390,15 @@ class BoundedConnection(_Bounded):
         if self.is_taken:
             self._deadline.cancel()
         super().connection_lost(exc)
+
+
+def _end_with(transport: Any, status: bytes, why: str) -> None:
+    if transport.get_write_buffer_size():  # a peer that doesn't read
+        transport.abort()
+        return
+    transport.write(b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"
+                    b"\r\n%s\n" % (status, len(why) + 1, why.encode("ascii")))
+    transport.close()
 
 
 def _end_stranger(one: Any) -> None:

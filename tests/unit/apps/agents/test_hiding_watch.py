@@ -137,6 +137,15 @@ def test_an_agent_that_could_see_a_new_hidden_file_is_ended(box: Covers, watchin
     assert str(error) in ends.until()
 
 
+def test_a_name_that_is_no_text_and_has_no_folder_ends_the_agent(watching: Watching, tmp_path: Path) -> None:
+    """Which is told what helps."""
+    ends = Ends()
+    watching({}, (), lambda line: None, ends)
+    with open(os.fsencode(tmp_path) + b"/\xff.env", "w"):
+        pass
+    assert "its name isn't UTF-8: rename it" in ends.until()
+
+
 def test_an_agent_is_not_ended_with_a_sandbox_that_is_over(box: Covers, watching: Watching, tmp_path: Path) -> None:
     ends = Ends()
     box.error = SandboxOver("over", "killed")

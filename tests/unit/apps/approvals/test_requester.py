@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
 
-from leeward.apps.approvals.requester import MOST_FRAME, Agent, AskError, Bridge, ServiceGone
+from leeward.apps.approvals.requester import MOST_CONNECTIONS, MOST_FRAME, Agent, AskError, Bridge, ServiceGone
 
 PATIENCE = 20.0
 
@@ -104,6 +106,21 @@ def test_a_malformed_request_is_refused_inside(served: tuple[PlayedService, str]
 
     assert 413 == caught.value.status
     assert [] == [asked for asked in service.asked if "/api/status" != asked[2]]
+
+
+def test_a_connection_beyond_the_bound_is_told_so(served: tuple[PlayedService, str]) -> None:
+    """Also one that has sent more than a socket holds."""
+    _, path = served
+    with ExitStack() as held:
+        for _ in range(MOST_CONNECTIONS):
+            one = held.enter_context(socket.socket(socket.AF_UNIX))
+            one.connect(path)
+            one.sendall(b"{}\n")
+            assert one.recv(1 << 16).startswith(b'{"status": 400')
+        for body in (None, "x" * (3 << 20)):
+            with pytest.raises(AskError, match="a sandbox has 32 connections to the service at once") as caught:
+                Agent(path).call("GET", "/api/requests", body)
+            assert 503 == caught.value.status
 
 
 def test_without_a_bridge_the_service_is_gone(tmp_path: Path) -> None:

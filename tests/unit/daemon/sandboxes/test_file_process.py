@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from leeward.daemon.loop.reactor import Timer
-from leeward.daemon.sandboxes.file_process import GRACE_S, MOST_BYTES, MOST_CALLS, FilesStage, LiveFiles
+from leeward.daemon.sandboxes.file_process import GRACE_S, LOST_S, MOST_BYTES, MOST_CALLS, FilesStage, LiveFiles
 from leeward.errors import Busy, LeewardError
 from leeward.wire.file_answers import MAX_ANSWER
 from leeward.wire.job_frames import FILE_CALLS_BEGIN
@@ -23,6 +23,12 @@ class Clock:
     def after(self, seconds: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(seconds, call))
         return self.timers[-1]
+
+    def pass_by(self, seconds: float) -> None:
+        for timer in [each for each in self.timers if each.call is not None and each.when <= seconds]:
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()
 
     @property
     def waiting(self) -> int:
@@ -102,11 +108,13 @@ def test_calls_wait_for_the_process_and_for_each_other(files: LiveFiles, process
     assert 1 == process.started
 
 
-def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process) -> None:
+def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process, clock: Clock) -> None:
     """The call has failed, those behind it get another process."""
     first, second = ask(files, 2)
     process.opened(process)
     process.answer(n=99)
+    assert ([], 2) == (first, files.calls)
+    clock.pass_by(LOST_S)
     assert [errno.EIO] == [told["errno"] for told in first if told]
     assert (1, 2, FilesStage.STARTING) == (len(process.ended), process.started, files.stage)
     process.opened(process)
@@ -114,10 +122,11 @@ def test_a_malformed_answer_ends_the_process(files: LiveFiles, process: Process)
     assert [{}] == second
 
 
-def test_a_process_that_never_starts_is_not_tried_for_ever(files: LiveFiles, process: Process) -> None:
+def test_a_process_that_never_starts_is_not_tried_for_ever(files: LiveFiles, process: Process, clock: Clock) -> None:
     """Each of those that wait has failed; the next call tries again."""
     told = ask(files, 3)
     process.lost("killed")
+    clock.pass_by(LOST_S)
     assert [[errno.EIO]] * 3 == [[one["errno"] for one in each if one] for each in told]
     assert (1, FilesStage.NONE) == (process.started, files.stage)
     process.fails = True
@@ -194,6 +203,23 @@ def test_the_end_of_the_sandbox_is_reported_once(files: LiveFiles, process: Proc
     assert (2, 2) == (process.killed, len(process.ended))
 
 
+@pytest.mark.parametrize("starts", [True, False], ids=["another one", "none"])
+def test_calls_lost_with_the_sandbox_are_answered_by_its_end(files: LiveFiles, process: Process, clock: Clock,
+                                                             starts: bool) -> None:
+    """Whose processes end before it: those that wait, too, where no other process can be started."""
+    told = ask(files, 2)
+    process.opened(process)
+    process.fails = not starts
+    process.lost("killed")
+    withdrawn = files.ask(CALL, 1, told[0].append) if starts else None
+    process.lost("killed")
+    if withdrawn is not None:
+        withdrawn.cancel()
+    assert ([[], []], 2) == (told, files.calls)
+    files.close()
+    assert ([[None]] * 2, 0, 0) == (told, files.calls, clock.waiting)
+
+
 def test_waiting_requests_have_a_bound(files: LiveFiles, process: Process) -> None:
     """In number and in bytes."""
     ask(files, MOST_CALLS)
@@ -206,10 +232,11 @@ def test_waiting_requests_have_a_bound(files: LiveFiles, process: Process) -> No
         other.ask(CALL, 1, [].append)
 
 
-def test_a_bug_costs_the_process_and_its_call(files: LiveFiles, process: Process) -> None:
+def test_a_bug_costs_the_process_and_its_call(files: LiveFiles, process: Process, clock: Clock) -> None:
     """For the barrier."""
     told = ask(files)
     process.opened(process)
     files.broken(ValueError("oops"))
+    clock.pass_by(LOST_S)
     assert [errno.EIO] == [one["errno"] for one in told[0] if one]
     assert FilesStage.NONE is files.stage

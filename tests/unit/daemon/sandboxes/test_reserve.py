@@ -27,7 +27,7 @@ class Stand:
         self.free: int | None = 5000
         self.ended = dict[str, str]()
         self.waits, self.asked = threading.Event(), list[int]()
-        self.reserve = Reserve(self.reactor, lambda: LEAST, self._end)
+        self.reserve = Reserve(self.reactor, lambda user: LEAST + user % 1000, self._end)
         monkeypatch.setattr(os, "fstatvfs", self._asked)
 
     def _asked(self, fd: int) -> SimpleNamespace:
@@ -87,6 +87,18 @@ def test_all_that_can_write_to_a_full_file_system_end(stand: Stand) -> None:
     assert dict.fromkeys(("one", "two"), f"990 bytes are free, of {LEAST}") == stand.ended
 
 
+def test_each_user_has_a_reserve(stand: Stand) -> None:
+    """The sandboxes of those who leave more end, and others go on."""
+    stand.watch("guest", writable(), user=1200)
+    stand.watch("owner", writable())
+    stand.free = LEAST + 100
+    stand.until(lambda: bool(stand.ended))
+    asked = len(stand.asked)
+    stand.until(lambda: len(stand.asked) > asked + 2)
+
+    assert {"guest": f"1100 bytes are free, of {LEAST + 200}"} == stand.ended
+
+
 def test_a_file_system_that_does_not_answer_is_full_and_stops_nothing(stand: Stand,
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserve, "LATE_S", 0.2)
@@ -140,7 +152,7 @@ def test_one_user_cannot_take_all_threads(stand: Stand) -> None:
 
 def test_without_a_reserve_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     stand = Stand(monkeypatch)
-    stand.reserve = Reserve(stand.reactor, lambda: 0, stand._end)
+    stand.reserve = Reserve(stand.reactor, lambda user: 0, stand._end)
     stand.watch("one", writable())
 
     assert [] == threads()

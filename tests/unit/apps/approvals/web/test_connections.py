@@ -26,6 +26,16 @@ def is_over(made: socket.socket) -> bool:
         return True
 
 
+def last_words(made: socket.socket) -> bytes:
+    """The status and the sentence with which the service closes a connection."""
+    data = b""
+    while more := made.recv(1 << 16):
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert b"\r\nConnection: close" in head
+    return head.split(b" ")[1] + b" " + body
+
+
 def test_a_connection_beyond_the_bound_is_closed(service: PageService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MOST_CONNECTIONS", 3)
     served = ServedPage(service)
@@ -34,7 +44,7 @@ def test_a_connection_beyond_the_bound_is_closed(service: PageService, monkeypat
         for made in held:
             made.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: 9\r\n\r\n" % served.port)
         with connected(served) as another:
-            assert is_over(another)
+            assert last_words(another).startswith(b"503 too many connections are open")
         for made in held:
             made.close()
     finally:
@@ -95,8 +105,7 @@ def test_a_silent_connection_is_closed(service: PageService, monkeypatch: pytest
     try:
         with connected(served) as silent, connected(served) as slow:
             slow.sendall(b"GET /login HTTP/1.1\r\nHo")
-            assert is_over(silent)
-            assert is_over(slow)
+            assert b"408 no whole head of a request has come in 0.1 seconds\n" == last_words(silent) == last_words(slow)
     finally:
         served.close()
 
@@ -161,6 +170,7 @@ def test_another_user_keeps_nobody_away(served: ServedPage, users: Users, monkey
     assert [b"HTTP/1.1 401"] * 8 == [users.asked(served, os.geteuid()) for _ in range(8)]
     for uid in (4712, None):
         assert [b"HTTP/1.1 200"] * 8 == [users.asked(served, uid, token) for _ in range(8)]
+    assert b"503 another connection of this user's needs the room\n" == last_words(held[0])
     for made in held:
         made.close()
 
@@ -178,7 +188,8 @@ def test_a_stranger_has_a_short_time(served: ServedPage, users: Users, monkeypat
         assert is_answered(known)
         slow.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: 9\r\n\r\n" % served.port)
         web.sendall(upgrade % served.port)
-        for made in (silent, slow, web):
+        assert b"408 a connection of another user has 0.5 seconds to show a session or a token\n" == last_words(silent)
+        for made in (slow, web):  # which have an answer
             while not is_over(made):
                 continue
         known.sendall(b"GET /api/requests HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer %s\r\n\r\n"
