@@ -42,10 +42,10 @@ with socket.socket(socket.AF_UNIX) as made:
 @pytest.fixture(scope="module")
 def apart() -> Iterator[Path]:
     """
-    A folder on a file system that no other test shows: while a socket of leeward's has a second name, nothing of its file
-    system is shown by any daemon.
+    A folder; root's is on a file system of its own. While a socket has a second name no daemon of that user shows anything
+    of its file system, and root's tests run in two lanes.
     """
-    with tempfile.TemporaryDirectory(prefix="lw-own-", dir=None if ROOT else "/dev/shm") as made:
+    with tempfile.TemporaryDirectory(prefix="lw-own-") as made:
         if ROOT:
             subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "none", made], check=True)
         try:
