@@ -26,6 +26,7 @@ from kit import packages
 from kit.agents import AgentHome, agents_daemon
 from kit.box import control
 from kit.live_daemon import LiveDaemon
+from kit.waiting import poll_until
 
 BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
 BY_NAMESPACE = pytest.mark.no_single_lock("the network namespace and the view hold it together")

@@ -178,7 +178,7 @@ def job():
 kept = []
 # What one user's pipes may hold before new ones hold a page or two: fs.pipe-user-pages-soft, 64 MiB.
 return f"{-(-spread(job, 8) // (64 * MIB)) * 64} MiB beyond its limit"
-""", 64 * MIB),  # without its locks a watch charges each of its processes with what it maps of the zygote's memory
+""", 64 * MIB),
     "fills socket buffers": ("""
 def job():
     for _ in range(110):
