@@ -146,8 +146,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
     for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
-                       (".venv-preloadpackages", ("bin", "lib64")), (".venv-agents", ()),
-                       (".venv-agentprograms", ("bin", "lib64"))):
+                       *(() if ONCE else ((".venv-preloadpackages", ("bin", "lib64")),)),  # for one file of those
+                       (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
             shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours),
                             copy_function=_linked)
