@@ -2,6 +2,7 @@
 What all tests share. A skip for a feature that the machine has fails the run: kit/skip_policy.py.
 An escape test says which lock it is about, and is held to it: kit/lock_policy.py.
 An exception of ours that ended at the barrier fails the test: kit/faults.py.
+A test that fails with something open is the only one that fails for it: kit/unclosed.py.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from kit import points
 
 points.build()  # before the first import of leeward's, which the plugins make
 
-pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.ordinary_user", "kit.c_client",
-                  "kit.beside", "kit.fixtures"]
+pytest_plugins = ["kit.quick", "kit.skip_policy", "kit.lock_policy", "kit.faults", "kit.unclosed", "kit.ordinary_user",
+                  "kit.c_client", "kit.beside", "kit.fixtures"]
 
 # Ignored, as in the background of a script, they would stay so in every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -41,9 +41,14 @@ def _begun(before: list[str], *arguments: str, **options: Any) -> tuple[subproce
     read, written = os.pipe()
     # -P: no module may be imported from the current folder.
     command = [*before, sys.executable, "-P", "-m", "leeward_cli", "daemon", "run", f"--ready-fd={written}", *arguments]
-    daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
-                              cwd="/", **options)
-    os.close(written)
+    try:
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(written,),
+                                  cwd="/", **options)
+    except BaseException:
+        os.close(read)
+        raise
+    finally:
+        os.close(written)
     return daemon, read
 
 
@@ -81,22 +86,22 @@ def start(arguments: list[str], socket: str) -> int:
 @contextlib.contextmanager
 def temporary(purpose: str, *options: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """A context with the path of the socket, in a new folder, of a daemon with these *options*, for the command *purpose*."""
-    folder = tempfile.mkdtemp(prefix=f"leeward-{purpose}.", dir="/tmp")  # a socket's path has 107 bytes at most
-    path = f"{folder}/leeward.sock"
-    process, read = _begun([], f"--socket={path}", f"--idle-exit={ALONE_S}", *options, env=env)
-    try:
-        if not _is_ready(read):
-            raise LeewardError(f"{purpose}: its daemon didn't start; `leeward daemon run` says why")
-        yield path
-    finally:
-        os.close(read)
-        process.send_signal(signal.SIGTERM)
+    # In /tmp: a socket's path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix=f"leeward-{purpose}.", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        path = f"{folder}/leeward.sock"
+        process, read = _begun([], f"--socket={path}", f"--idle-exit={ALONE_S}", *options, env=env)
         try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+            if not _is_ready(read):
+                raise LeewardError(f"{purpose}: its daemon didn't start; `leeward daemon run` says why")
+            yield path
+        finally:
+            os.close(read)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def scope() -> list[str]:

@@ -26,6 +26,7 @@ from kit import packages
 from kit.agents import AgentHome, agents_daemon
 from kit.box import control
 from kit.live_daemon import LiveDaemon
+from kit.waiting import poll_until
 
 BY_MOUNTS = pytest.mark.no_single_lock("mounts cover it, which no capability and no system call takes away")
 BY_NAMESPACE = pytest.mark.no_single_lock("the network namespace and the view hold it together")
@@ -458,6 +459,7 @@ def test_c341_cannot_see_others_by_proc(home: AgentHome, daemon: LiveDaemon, tok
     """Neither the host's processes, with their variables, nor the roots of any."""
     attack = "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; cat /proc/*/root" + str(home.path / "private")
     with subprocess.Popen(["sleep", "1000"], env={"TOKEN": token}) as process:
+        poll_until(Path(f"/proc/{process.pid}/environ").read_bytes, "exec closes Popen's pipe before it shows the variables")
         with control():
             assert token in outside(home, f"cat /proc/{process.pid}/environ")
         said = within(home, attack)

@@ -40,8 +40,25 @@ with socket.socket(socket.AF_UNIX) as made:
 
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    with LiveDaemon(tmp_path_factory.mktemp("d"), "--pool-size", "2") as made:
+def apart() -> Iterator[Path]:
+    """
+    A folder; root's is on a file system of its own. While a socket has a second name no daemon of that user shows anything
+    of its file system, and root's tests run in two lanes.
+    """
+    with tempfile.TemporaryDirectory(prefix="lw-own-") as made:
+        if ROOT:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "none", made], check=True)
+        try:
+            yield Path(made)
+        finally:
+            if ROOT:
+                subprocess.run(["umount", made], check=True)
+
+
+@pytest.fixture(scope="module")
+def daemon(apart: Path) -> Iterator[LiveDaemon]:
+    (apart / "d").mkdir()
+    with LiveDaemon(apart / "d", "--pool-size", "2") as made:
         yield made
 
 
@@ -66,8 +83,8 @@ def test_c415_cannot_be_heard_by_the_operators_socket(daemon: LiveDaemon, tmp_pa
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lw-own-") as made:
+def place(apart: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=apart) as made:
         folder = Path(made, "above/held")
         folder.mkdir(parents=True)
         (folder / "file").write_text("x")

@@ -35,7 +35,8 @@ while True:
         print('no', flush=True)
         say(15, b'%s')
 """
-IN_C = BEGIN + "sum(range(10**15))"
+#: Shows that a signal came: no handler runs before the call ends, but the interpreter writes the signal's number.
+IN_C = BEGIN + "import os, signal\nos.set_blocking(1, False)\nsignal.set_wakeup_fd(1)\nsum(range(10**15))"
 
 
 def named() -> str:
@@ -55,12 +56,6 @@ def until_named(name: str) -> None:
         return False
 
     poll_until(there, "a thread's name")
-
-
-def pending(pid: int) -> int:
-    """Bits of the signals that wait for a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("ShdPnd:")[2].split()[0], 16)
 
 
 @pytest.fixture(scope="module", params=reactors.WAYS)
@@ -146,10 +141,9 @@ def test_a_job_in_c_code_is_ended_by_the_second_one(screen: Screen) -> None:
     with screen(IN_C % name) as terminal:
         until_named(name)
         terminal.until("begun")  # shown while the job runs
-        for _ in range(2):
-            terminal.types("\x03")
-            terminal.until(r"\^C")
-            poll_until(lambda: not pending(terminal.process.pid), "a signal that is handled")
+        terminal.types("\x03")
+        terminal.until(r"\x02|\\x02")  # two at once may be one for whoever was busy
+        terminal.types("\x03")
         terminal.until("the job was ended")
 
         assert 130 == terminal.end()

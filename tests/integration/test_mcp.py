@@ -170,9 +170,12 @@ def test_a_call_is_cancelled_and_others_go_on(daemon: LiveDaemon) -> None:
         async with anyio.create_task_group() as group, anyio.create_task_group() as cancelled:
             cancelled.start_soon(partial(client.call, "run_python", code="open('began2', 'w')\nwhile True: pass"))
             await until(lambda: box.files.exists("began2"), "the loop")
-            cancelled.start_soon(partial(client.call, "run_python", code="open('never', 'w')"))
-            group.start_soon(later)
-            await client.session.send_ping()  # answered after those were read
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(partial(client.call, "run_python", code="open('never', 'w')"))
+                group.start_soon(later)
+                await client.session.send_ping()  # those are sent meanwhile
+                waiting.cancel_scope.cancel()
+            await client.session.send_ping()  # the loop ends when that was read, else the other could begin
             cancelled.cancel_scope.cancel()
         assert [("False", False)] == third
 
@@ -200,7 +203,7 @@ def test_calls_are_bounded(daemon: LiveDaemon) -> None:
 
         async def call() -> None:
             # No process more for each: the sandbox has a limit of those.
-            ended.append(await client.call("run_shell", command="echo >>began; read line <go; echo over"))
+            ended.append(await client.call("run_shell", command="exec 3<>go; echo >>began; read line <&3; echo over"))
 
         await client.call("run_shell", command="mkfifo go; touch began")
         box = attached(daemon)

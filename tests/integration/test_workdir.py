@@ -16,6 +16,7 @@ import pytest
 
 import leeward
 from kit.features import is_met
+from kit.growth import anonymous, least_growth
 from kit.live_daemon import LiveDaemon
 from kit.skip_policy import require
 from kit.tool_rows import FILES, ROWS, SHELL, ToolRow
@@ -465,12 +466,11 @@ def test_the_two_objects_have_the_same_calls() -> None:
 
 def test_a_hundred_commands_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
     """Of the daemon and of this process, with their descriptors. What a command needs once it has had before."""
-    def state() -> tuple[int, int, int]:
-        held = 0
-        for pid in (str(daemon.process.pid), "self"):
-            text = Path(f"/proc/{pid}/status").read_text()
-            held += int(text.split("RssAnon:")[1].split()[0])
-        return held, len(os.listdir(f"/proc/{daemon.process.pid}/fd")), len(os.listdir("/proc/self/fd"))
+    def memory() -> int:
+        return anonymous(daemon.process.pid) + anonymous(os.getpid())
+
+    def descriptors() -> tuple[int, int]:
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd")), len(os.listdir("/proc/self/fd"))
 
     def commands(number: int) -> None:
         for _ in range(number):
@@ -478,11 +478,9 @@ def test_a_hundred_commands_in_a_row_leave_memory_flat(daemon: LiveDaemon, work:
             work.write_file("file", bytes(40000))
             work.read_file("file")
 
-    commands(200)  # measured: some 4 MiB come in the first 150, and nothing in the 250 that follow
-    held, *descriptors = state()
-    commands(100)
-    after, *_ = state()
+    commands(150)  # measured: some 4 MiB come in them, and nothing in the 250 that follow
+    held = descriptors()
 
-    assert after - held < 3072
-    poll_until(lambda: all(now <= then for now, then in zip(state()[1:], descriptors, strict=True)),
+    assert least_growth(memory, lambda: commands(50)) < 1 << 20
+    poll_until(lambda: all(now <= then for now, then in zip(descriptors(), held, strict=True)),
                "the daemon's last descriptor of a command that is over")

@@ -7,11 +7,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import leeward
+from kit.growth import anonymous, least_growth
 from kit.javascript_cases import CASES, JS_FILES, SEEN
 from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
@@ -112,22 +112,23 @@ def test_a_node_that_waits_may_be_ended_or_written_to(work: leeward.WorkdirSandb
 
 def test_a_hundred_codes_in_a_row_leave_memory_flat(daemon: LiveDaemon, work: leeward.WorkdirSandbox) -> None:
     """Of the daemon, with its descriptors; and there is one Node that waits, as before."""
-    def state() -> tuple[int, int]:
-        text = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    def memory() -> int:
         one_waits(work)
-        return int(text.split("RssAnon:")[1].split()[0]), len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+        return anonymous(daemon.process.pid)
+
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
 
     def codes(number: int) -> None:
         for each in range(number):
             assert f"{each}\n" == work.exec_js(f"console.log({each})").text
 
-    codes(30)
-    held, descriptors = state()
-    codes(100)
-    after, _ = state()
+    codes(10)
+    one_waits(work)
+    held = descriptors()
 
-    assert after - held < 2048
-    poll_until(lambda: state()[1] <= descriptors, "a process that has just begun has one more")
+    assert least_growth(memory, lambda: codes(40)) < 512 << 10
+    poll_until(lambda: descriptors() <= held, "a process that has just begun has one more")
 
 
 def test_a_small_sandbox_has_none_that_waits(daemon: LiveDaemon) -> None:

@@ -40,6 +40,15 @@ NOT_HIS = ("test_packaging.py", "test_releases.py", "test_flake.py", "test_readm
            "test_races.py", "test_warnings.py", "test_bench.py", "test_soak.py", "test_many_sandboxes.py",
            "test_real_packages.py", "test_preloaded_libraries.py", "test_decoders.py", "test_as_ordinary_user.py")
 
+#: What is above the client and the same for every user, or many random inputs to it: root's run has it. His has it as well
+#: in its long form.
+ONCE = () if os.environ.get("LEEWARD_LONG") else (
+    "test_agent_programs.py", "test_agent_example.py", "test_approved_example.py",
+    "test_approvals_page.py", "test_approvals_races.py", "test_approvals_many.py", "test_as_a_file.py", "test_c_client.py",
+    "test_conformance.py", "test_doc_examples.py", "test_egress_clients.py", "test_frameworks.py", "test_functions.py",
+    "test_kernels_at_random.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_node_client.py",
+    "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_wire_answers.py")
+
 #: The folders of the tests that are his.
 FOLDERS = ("tests/integration", "tests/escapes")
 
@@ -69,8 +78,8 @@ def his(paths: Iterable[Path]) -> list[str]:
     """
     named = sorted({path.relative_to(features.ROOT).as_posix() for path in paths})
     found = [name for folder in FOLDERS for name in named
-             if name.startswith(folder) and not name.endswith(NOT_HIS)]
-    return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in NOT_HIS)]
+             if name.startswith(folder) and not name.endswith((*NOT_HIS, *ONCE))]
+    return found or [*FOLDERS, *(f"--ignore=tests/integration/{name}" for name in (*NOT_HIS, *ONCE))]
 
 
 class Run:
@@ -137,8 +146,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
     for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
-                       (".venv-preloadpackages", ("bin", "lib64")), (".venv-agents", ()),
-                       (".venv-agentprograms", ("bin", "lib64"))):
+                       *(() if ONCE else ((".venv-preloadpackages", ("bin", "lib64")),)),  # for one file of those
+                       (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
             shutil.copytree(features.ROOT / name, folder / name, ignore=shutil.ignore_patterns(*ours),
                             copy_function=_linked)

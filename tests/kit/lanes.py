@@ -33,7 +33,7 @@ from kit.ordinary_user import LANE
 #: What needs nothing beyond .venv: the beginning of the second lane.
 EARLY = ("tests/unit", "tests/simulation", "tests/integration/test_decoders.py")
 
-#: The rest of it. The kernels come last: three of them at once want the processors for minutes.
+#: The rest of it. The kernels come last: two at once want the processors for a minute.
 SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "sanitizers", "packaging", "releases", "flake", "site", "readme", "warnings", "races", "frameworks",
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit import lanes
-from kit.beside import FOLDERS, NOT_HIS, his
+from kit.beside import FOLDERS, NOT_HIS, ONCE, his
 from kit.features import ROOT
 
 
@@ -37,7 +37,8 @@ def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
     one, other = his([*first, *common]), his([*second, *kernels, *common])
     assert not set(one) & set(other)
     assert sorted([*one, *other]) == sorted(
-        path.relative_to(ROOT).as_posix() for path in every if path.name not in NOT_HIS)
+        path.relative_to(ROOT).as_posix() for path in every if path.name not in (*NOT_HIS, *ONCE))
+    assert [] == [name for name in (*NOT_HIS, *ONCE) if not (ROOT / "tests/integration" / name).exists()]
     assert set(FOLDERS) <= set(his(common))
     assert one == [*(name for name in one if "integration" in name), *(name for name in one if "escapes" in name)]
 

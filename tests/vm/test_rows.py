@@ -1,5 +1,5 @@
 """
-The core of the matrix, on kernels that aren't this machine's: three guests side by side, and a test for each.
+The core of the matrix, on kernels that aren't this machine's: guests side by side, and a test for each.
 
 The rest is `./dev vm`.
 """

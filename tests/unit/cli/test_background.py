@@ -1,14 +1,15 @@
-"""A daemon in the background: whose cgroups it gets."""
+"""A daemon in the background: whose cgroups it gets, and what is left where it can't be started."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 import pytest
 
 from leeward_cli import background
-from leeward_cli.background import scope
+from leeward_cli.background import scope, temporary
 
 
 @pytest.fixture
@@ -50,3 +51,17 @@ def test_no_process_is_asked_without_systemd(systemd: Path, monkeypatch: pytest.
 
     assert [] == scope()
     assert not Path(f"{systemd}.asked").exists()
+
+
+def test_a_daemon_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its folder nor a descriptor."""
+    def fail(*_words: object, **_options: object) -> None:
+        raise BlockingIOError
+
+    monkeypatch.setattr(background.subprocess, "Popen", fail)
+    purpose, before = secrets.token_hex(4), os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError), temporary(purpose):
+        pytest.fail("it began")
+
+    assert [] == list(Path("/tmp").glob(f"leeward-{purpose}.*"))
+    assert len(before) == len(os.listdir("/proc/self/fd"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -41,18 +42,39 @@ class PlayedService:
             self.say([asked[0], *self.answers.get(route, (404, {"detail": "none"}))])
 
 
+class EndingBridge(Bridge):
+    """Whose threads end before the process does."""
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # `end` shuts the listener down
+            super()._accept()
+
+    def end(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[PlayedService, str]]:
-    inward, outward = os.pipe(), os.pipe()
+    inward, outward, before = os.pipe(), os.pipe(), set(threading.enumerate())
+    sources = os.fdopen(inward[0], "rb"), os.fdopen(outward[0], "rb")
+    sinks = os.fdopen(outward[1], "wb"), os.fdopen(inward[1], "wb")
     path = str(tmp_path / "s")
-    bridge = Bridge(path, os.fdopen(inward[0], "rb"), os.fdopen(outward[1], "wb"))
-    service = PlayedService(os.fdopen(outward[0], "rb"), os.fdopen(inward[1], "wb"))
+    bridge, service = EndingBridge(path, sources[0], sinks[0]), PlayedService(sources[1], sinks[1])
     running = threading.Thread(target=bridge.run, daemon=True)
     running.start()
     yield service, path
     service.say([0, 0.0])  # its time is over
     running.join(PATIENCE)
     assert not running.is_alive()
+    bridge.end()
+    for sink in sinks:
+        sink.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    for source in sources:
+        source.close()
 
 
 def test_a_request_for_permission_is_answered(served: tuple[PlayedService, str]) -> None:
