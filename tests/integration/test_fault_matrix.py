@@ -4,7 +4,7 @@ Each operation while each kind of process is killed or stopped: 15 operations, 8
 An operation is answered once, with what is right or with one typed error, within a bound. Then the daemon serves the
 same operation, and has no more processes, mounts, groups, descriptors and files than before, and no zombie.
 
-Short, each operation, kind and fault at least once; LEEWARD_LONG has the whole matrix.
+Short, each operation, kind and fault at least once; LEEWARD_LONG has the whole matrix, one operation of it by -k.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class Stand:
         port: of a web server.
         shards: loops that serve.
         daemon: the one that runs now.
+        before: what there was of everything before the first fault.
     """
+
+    before: Counter[str]
 
     def __init__(self, folder: Path, port: int, shards: int) -> None:
         self._folder, self.port = folder, port
@@ -400,29 +403,41 @@ def rows() -> list[tuple[str, str, str]]:
             for operation, (fault, target) in zip(itertools.cycle(OPERATIONS), faults, strict=False)]
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["one loop", "shards"])
+def cases() -> list[Any]:
+    """The rows by operation, each with the number of loops of its daemon: of one loop there are no shards."""
+    found: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for operation, target, fault in rows():
+        found.setdefault((1 + ("shard" == target), operation), []).append((target, fault))
+    return [pytest.param(loops, operation, mine, id=f"{operation}-{'shards' if loops > 1 else 'one loop'}")
+            for (loops, operation), mine in sorted(found.items(), key=lambda case: case[0][0])]
+
+
+@pytest.fixture(scope="module")
 def stand(request: pytest.FixtureRequest, host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    """With what there is of everything once each operation was served."""
     made = Stand(tmp_path_factory.mktemp("matrix"), host.http, request.param)
+    for case in cases():
+        if made.shards == case.values[0]:
+            serves(made, case.values[1])
+    made.before = made.census()
     yield made
     made.close()
 
 
 @pytest.mark.needs("extra-web")
-@pytest.mark.timeout(3600 if LONG else 300)
-def test_each_operation_is_answered_once_whatever_process_fails(stand: Stand) -> None:
-    chooser = random.Random(30)
-    mine = [row for row in rows() if ("shard" == row[1]) == (stand.shards > 1)]
-    for operation in dict.fromkeys(row[0] for row in mine):
-        serves(stand, operation)
-    before = stand.census()
-    for operation, target, fault in mine:
+@pytest.mark.timeout(900 if LONG else 120)
+@pytest.mark.parametrize(("stand", "operation", "mine"), cases(), indirect=["stand"])
+def test_an_operation_is_answered_once_whatever_process_fails(stand: Stand, operation: str,
+                                                              mine: list[tuple[str, str]]) -> None:
+    chooser = random.Random(f"{operation} {stand.shards}")
+    for target, fault in mine:
         begun = time.monotonic()
         try:
             play(stand, operation, target, fault, chooser.uniform(0.0, LATEST_S))
             serves(stand, operation)
-            poll_until(lambda: not more(stand.census(), before), "it is as before")
+            poll_until(lambda: not more(stand.census(), stand.before), "it is as before")
         except BaseException as error:
-            error.add_note(f"{operation}, {target}, {fault}: {more(stand.census(), before)}; {stand.processes()}")
+            error.add_note(f"{operation}, {target}, {fault}: {more(stand.census(), stand.before)}; {stand.processes()}")
             error.add_note(f"{stand.daemon.log[-5:]}")
             raise
         print(f"{operation}, {target}, {fault}: {time.monotonic() - begun:.1f} s")
