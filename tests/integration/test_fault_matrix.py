@@ -350,8 +350,8 @@ class Answer:
             assert is_right(value) or (isinstance(value, Result) and value.outcome in ENDED), value
 
 
-def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -> None:
-    """One row of the matrix."""
+def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -> int:
+    """One row of the matrix; returns how many processes were hit."""
     begin, is_right = OPERATIONS[operation]
     with ExitStack() as ends:
         ends.enter_context(contextlib.suppress(DaemonError))  # what a daemon took with it can't be closed any more
@@ -376,6 +376,7 @@ def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -
         if "kill" == fault:
             assert [] == wait(ANSWER_S)
     stand.daemon.idle()  # a job that is sent to one of them before the daemon knows of its end is lost with it
+    return len(hit)
 
 
 def send(pidfds: list[int], number: signal.Signals) -> None:
@@ -433,14 +434,14 @@ def test_an_operation_is_answered_once_whatever_process_fails(stand: Stand, oper
     for target, fault in mine:
         begun = time.monotonic()
         try:
-            play(stand, operation, target, fault, chooser.uniform(0.0, LATEST_S))
+            hit = play(stand, operation, target, fault, chooser.uniform(0.0, LATEST_S))
             serves(stand, operation)
             poll_until(lambda: not more(stand.census(), stand.before), "it is as before")
         except BaseException as error:
             error.add_note(f"{operation}, {target}, {fault}: {more(stand.census(), stand.before)}; {stand.processes()}")
             error.add_note(f"{stand.daemon.log[-5:]}")
             raise
-        print(f"{operation}, {target}, {fault}: {time.monotonic() - begun:.1f} s")
+        print(f"{operation}, {target}, {fault}: {hit} processes, {time.monotonic() - begun:.1f} s")
 
 
 def more(now: Counter[str], before: Counter[str]) -> dict[str, int]:
