@@ -314,6 +314,8 @@ OPERATIONS: dict[str, tuple[Callable[[Stand], contextlib.AbstractContextManager[
 }
 
 TARGETS = ("daemon", "zygote", "keeper", "init", "process", "opener", "broker", "shard")
+#: What starts those that come with the first need of them.
+STARTED_BY = {"opener": "diff", "broker": "fetch"}
 #: With these all that is below them ends.
 DIE_WITH_IT = ("keeper", "init", "process")
 FAULTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -353,6 +355,8 @@ class Answer:
 def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -> int:
     """One row of the matrix; returns how many processes were hit."""
     begin, is_right = OPERATIONS[operation]
+    if target in STARTED_BY and target not in stand.processes():
+        serves(stand, STARTED_BY[target])
     with ExitStack() as ends:
         ends.enter_context(contextlib.suppress(DaemonError))  # what a daemon took with it can't be closed any more
         act = ends.enter_context(begin(stand))
@@ -360,6 +364,7 @@ def play(stand: Stand, operation: str, target: str, fault: str, moment: float) -
         answer.over.wait(moment)
         hit = []
         pids = stand.processes().get(target, [])
+        assert pids or target in ("init", "process")  # an operation may be over, and the next one's not there yet
         below = [each for pid in pids for each in descendants(pid)] if target in DIE_WITH_IT else []
         wait = ends.enter_context(watched([*pids, *below]))
         for pid in pids:
