@@ -97,7 +97,8 @@ def test_egress_reaches_what_its_policy_names(daemon: LiveDaemon, host: Servers)
 def test_approvals_write_what_was_approved(service: ServedApprovals, project: Path) -> None:
     with where_there_are_overlays():
         box = service.open(project)
-        assert "pending\n" == box.run(["python3", "-c", ASK], timeout=200).stdout_text
+        got = box.run(["python3", "-c", ASK], timeout=200)
+        assert "pending\n" == got.stdout_text, got.stderr_text
         assert box.shell("echo new >file").ok
         for row in service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]:
             service.decide(row["id"])
