@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from leeward.client import autostart
 from leeward.errors import DaemonAway, LeewardError, quoted
 from leeward.spec.paths import client_socket
 from leeward_cli import install
@@ -367,6 +366,6 @@ def daemon_uninstall(user: bool | None, root: str) -> None:
     removed = install.uninstall(place)
     for path in removed:
         click.echo(path)
-    if removed and place.live and install.clients_start_one():
-        click.echo(f"leeward: clients of yours start a daemon by themselves from now on, one that ends after"
-                   f" {autostart.IDLE_S // 60} minutes without a request; {autostart.VARIABLE}=0 prevents that", err=True)
+    starts = install.still_starts(place) if removed and place.live else ""
+    if starts:
+        click.echo(f"leeward: {starts}", err=True)

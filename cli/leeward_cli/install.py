@@ -25,6 +25,8 @@ from leeward_cli.units import MARK, SERVICE, SOCKET, SYSTEM_SOCKET, Installation
 
 SYSTEM_FOLDER = "etc/systemd/system"
 USER_FOLDER = ".config/systemd/user"
+#: It is there if systemd is the host's first process: sd_booted(3).
+_BOOTED = "/run/systemd/system"
 
 
 class Place:
@@ -114,24 +116,30 @@ def install(place: Place, group: str = "") -> list[Path]:
                 link.parent.mkdir(exist_ok=True)
                 link.unlink(missing_ok=True)
                 link.symlink_to(f"../{link.name}")
-    except OSError as error:
-        uninstall(place)
+    except (OSError, Unsupported) as error:
+        with contextlib.suppress(Unsupported):
+            uninstall(place)
+        if isinstance(error, Unsupported):
+            raise
         raise BadRequest(f"{error.filename}: {(error.strerror or str(error)).lower()}") from None
-    except Unsupported:
-        uninstall(place)
-        raise
     return written
 
 
 def uninstall(place: Place) -> list[Path]:
-    """Stop and disable the units, and remove the files that `install` has written. Returns the removed paths."""
+    """
+    Stop and disable the units, and remove the files that `install` has written; return the removed paths. Unsupported, once
+    they are removed, if systemd runs and couldn't be told to stop the units.
+    """
     paths = [place.folder / name for name in (SERVICE, SOCKET)]
     for path in paths:
         _check_ours(path)
     there = [path for path in paths if path.exists()]
+    have = ""
     if there and place.live:
-        with contextlib.suppress(Unsupported):
-            place.manager("disable", "--now", *(path.name for path in there), check=False)
+        try:
+            place.manager("disable", "--now", *(path.name for path in there))
+        except Unsupported as error:
+            have = error.have
     for wants in _wanted(place):
         wants.unlink(missing_ok=True)
         _remove_empty(wants.parent, place.folder.parent)
@@ -148,14 +156,25 @@ def uninstall(place: Place) -> list[Path]:
         with contextlib.suppress(Unsupported):
             place.manager("daemon-reload", check=False)
             place.manager("reset-failed", SERVICE, SOCKET, check=False)
+    if have and os.path.isdir(_BOOTED):
+        raise Unsupported("systemd", have=have, need="systemd to stop the service", cure=(
+            "the units are removed, but what runs of them goes on, and is started again if it fails, until"
+            f" `systemctl {'--user ' * place.user}stop {SOCKET} {SERVICE}`"))
     return there
 
 
-def clients_start_one() -> bool:
+def still_starts(place: Place) -> str:
+    """What starts a daemon once the units of *place* are removed: another unit of that name, or clients; "" for nothing."""
+    unit = autostart.unit(not place.user)
+    if unit:
+        return f"{unit}, which `leeward daemon install` didn't write, has the socket now: systemd starts it if it is enabled"
     try:
-        return autostart.may_start(client_socket(None))
+        if not autostart.may_start(client_socket(None)):
+            return ""
     except BadRequest:  # of a configuration, with which no client runs
-        return False
+        return ""
+    return (f"clients of yours start a daemon by themselves from now on, one that ends after {autostart.IDLE_S // 60}"
+            f" minutes without a request; {autostart.VARIABLE}=0 prevents that")
 
 
 def _wanted(place: Place) -> list[Path]:

@@ -44,13 +44,15 @@ _UNITS = ("leeward.socket", "leeward.service")
 def may_start(path: str) -> bool:
     uid = os.geteuid()
     return (isinstance(path, OwnSocket) and os.environ.get(VARIABLE) != "0" and uid == os.getuid()
-            and bool(sys.executable) and not getattr(sys, "frozen", False) and not _has_service(uid))
+            and bool(sys.executable) and not getattr(sys, "frozen", False) and not unit(uid == 0))
 
 
-def _has_service(uid: int) -> bool:
-    """Whether a unit of systemd has the default socket of this user."""
-    folders = _SYSTEM_UNITS if uid == 0 else (*_USER_UNITS, os.path.expanduser("~/.config/systemd/user"))
-    return any(os.path.lexists(os.path.join(folder, unit)) for folder in folders for unit in _UNITS)
+def unit(system: bool) -> str:
+    """The path of a unit of systemd's that has the default socket of root (*system*) or of this user; "" for none."""
+    own = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    folders = _SYSTEM_UNITS if system else (*_USER_UNITS, os.path.join(own, "systemd/user"))
+    paths = (os.path.join(folder, name) for folder in folders for name in _UNITS)
+    return next(filter(os.path.lexists, paths), "")
 
 
 def start(path: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -116,6 +117,24 @@ def test_a_named_sandbox_stays_without_what_a_killed_command_ran_in_it(daemon: L
         _ended(_started(daemon, command("shell", "--no-terminal", box.id, "--", "sh", "-c", LINE)), number)
         poll_until(lambda: 1 == box.info()["processes"], WHY)
         assert not _sleepers(daemon)
+
+
+@pytest.mark.needs("extra-mcp")
+def test_a_killed_server_of_tools_leaves_nothing(daemon: LiveDaemon) -> None:
+    """While one of its tools runs a program."""
+    made = subprocess.Popen(command("mcp"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(daemon.socket),
+                            cwd="/usr")
+    assert made.stdin is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    for row in ({"id": 1, "method": "initialize", "params": hello}, {"method": "notifications/initialized"},
+                {"id": 2, "method": "tools/call", "params": {"name": "run_shell", "arguments": {"command": LINE}}}):
+        made.stdin.write(json.dumps({"jsonrpc": "2.0", **row}).encode() + b"\n")
+    made.stdin.flush()
+    poll_until(lambda: _sleepers(daemon), "the program of the tool")
+
+    _ended(made, signal.SIGKILL)
+
+    poll_until(lambda: not leeward.Sandbox.list(socket=daemon.socket) and not _sleepers(daemon), WHY)
 
 
 PROGRAM = """

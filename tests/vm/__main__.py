@@ -76,7 +76,7 @@ def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]
     parser.add_argument("--core", action="store_true", help="the few tests that CI runs there")
     parser.add_argument("--record", action="store_true", help="keep what was found, and write docs/kernel.md's table")
     parser.add_argument("--append", default="", metavar="WORDS", help="to the kernel's command line: lsm=lockdown")
-    parser.add_argument("--seconds", type=float, default=1200.0, help="of each guest, at most")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="of each guest, at most")
     parser.add_argument("--fetch", nargs="*", choices=KERNELS, metavar="KERNEL")
     parser.add_argument("--check", action="store_true", help="list the recorded runs that a release can't rely on")
     asked = parser.parse_args(ours)

@@ -57,10 +57,11 @@ CORE = (
 )
 
 SHORT = (
-    "tests/vm/test_layers.py", "tests/vm/test_switches.py", "tests/vm/test_service.py",
+    "tests/vm/test_layers.py", "tests/vm/test_product.py", "tests/vm/test_switches.py", "tests/vm/test_service.py",
     "tests/integration/test_host.py::test_switches_of_the_whole_kernel", _CGROUP,
     "tests/integration/test_mounts.py", "tests/integration/test_namespaces.py", "tests/integration/test_privileges.py",
     "tests/integration/test_landlock.py", "tests/integration/test_seccomp.py",
+    "tests/integration/test_supervisor_watches.py", "tests/integration/test_watching_programs.py::test_names_are_told",
     "tests/integration/test_daemon_life.py::test_start_and_stop",
 )
 

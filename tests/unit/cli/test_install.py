@@ -131,28 +131,58 @@ def test_by_the_command_line(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert f"{service}\n{service.with_name(SOCKET)}\n" == capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("variable", "units", "said"), [("1", [], True), ("0", [], False), ("1", [SOCKET], False)])
-def test_an_uninstall_says_that_clients_start_a_daemon(variable: str, units: list[str], said: bool, tmp_path: Path,
-                                                       monkeypatch: pytest.MonkeyPatch,
-                                                       capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless they don't: by their variable, or since another's unit has the socket. Nothing removed, nothing said."""
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """The place of a user's own units, below the test's folder, with a service manager that does all it is told."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LEEWARD_SOCKET", raising=False)
-    monkeypatch.setenv("LEEWARD_AUTOSTART", variable)
+    monkeypatch.delenv("LEEWARD_AUTOSTART", raising=False)
     monkeypatch.setattr(Place, "manager", lambda place, *words, check=True: None)
-    others = tmp_path / "others"
-    others.mkdir()
-    for name in units:
-        (others / name).touch()
     for name in ("_SYSTEM_UNITS", "_USER_UNITS"):
-        monkeypatch.setattr(autostart, name, (str(others),))
-    install(Place(user=True))
+        monkeypatch.setattr(autostart, name, (str(tmp_path / "others"),))
+    (tmp_path / "others").mkdir()
+    return Place(user=True)
+
+
+@pytest.mark.parametrize(("variable", "units", "said"), [
+    ("1", [], "clients of yours start a daemon by themselves"), ("0", [], ""),
+    ("1", [SOCKET], f"others/{SOCKET}, which `leeward daemon install` didn't write, has the socket now"),
+    ("0", [SERVICE], f"others/{SERVICE}, which"),
+])
+def test_an_uninstall_says_what_still_starts_a_daemon(variable: str, units: list[str], said: str, own: Place,
+                                                      tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """Clients, unless they don't by their variable, or a unit of another's. Nothing removed, nothing said."""
+    monkeypatch.setenv("LEEWARD_AUTOSTART", variable)
+    for name in units:
+        (tmp_path / "others" / name).touch()
+    install(own)
     for removed in (True, False):
         assert 0 == app(["daemon", "uninstall", "--user"])
         out, err = capsys.readouterr()
         assert removed == (SERVICE in out)
-        assert (said and removed) == ("start a daemon by themselves" in err)
+        assert (said in err) if said and removed else ("" == err)
+
+
+def test_an_uninstall_says_that_systemd_could_not_be_told_to_stop(own: Place, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch,
+                                                                  capfd: pytest.CaptureFixture[str]) -> None:
+    """The files go, and the status isn't 0, as what runs goes on; where systemd doesn't run nothing does."""
+    def refuses(place: Place, *words: str, check: bool = True) -> None:
+        if check:
+            raise Unsupported("systemd", have=f"a failure of `{words[0]}`: no bus", need="one")
+
+    for booted in (tmp_path, tmp_path / "nothing"):
+        monkeypatch.setattr(Place, "manager", lambda place, *words, check=True: None)
+        install(own)
+        monkeypatch.setattr(Place, "manager", refuses)
+        monkeypatch.setattr(module, "_BOOTED", str(booted))
+        status = app(["daemon", "uninstall", "--user"])
+        assert not own.folder.exists()
+        err = capfd.readouterr().err
+        assert (booted == tmp_path, booted == tmp_path) == (status > 0, "`disable`: no bus" in err)
+        assert (booted == tmp_path) == ("until `systemctl --user stop leeward.socket leeward.service`" in err)
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])

@@ -22,6 +22,7 @@ def _no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("_SYSTEM_UNITS", "_USER_UNITS"):
         monkeypatch.setattr(autostart, name, (str(tmp_path / "units"),))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("LEEWARD_AUTOSTART", raising=False)
 
 
@@ -36,12 +37,16 @@ def test_only_on_the_own_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not autostart.may_start(OwnSocket("/x"))
 
 
-def test_not_where_a_service_has_the_socket(tmp_path: Path) -> None:
-    """One that is installed, whether or not it runs now."""
-    (tmp_path / "units").mkdir()
-    (tmp_path / "units/leeward.socket").symlink_to("/nowhere")
+@pytest.mark.parametrize("own", [False, True])
+def test_not_where_a_service_has_the_socket(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is installed, whether or not it runs now; an ordinary user's own, too, wherever his settings are."""
+    folder = tmp_path / ("settings/systemd/user" if own else "units")
+    folder.mkdir(parents=True)
+    (folder / "leeward.socket").symlink_to("/nowhere")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
 
-    assert not autostart.may_start(OwnSocket("/x"))
+    assert str(folder / "leeward.socket") == autostart.unit(system=not own)
+    assert own or not autostart.may_start(OwnSocket("/x"))
 
 
 @pytest.mark.parametrize("op", ["ping", "status", "shutdown"])
