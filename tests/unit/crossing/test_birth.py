@@ -11,6 +11,7 @@ import pytest
 from leeward._native.steps import Call
 from leeward.crossing import birth
 from leeward.isolation import landlock
+from leeward.isolation.mounts import PROC_LINKS
 from leeward.isolation.plan import WorkerPlan
 from leeward.spec.sandbox import Bind, Scratch, Text, View
 from leeward.wire import control
@@ -93,14 +94,16 @@ def test_what_a_keeper_holds_for_landlock_is_closed_before_the_last_lock(plan):
 
 
 def test_each_mount_takes_one_call(plan):
-    """By mount(2): nothing is mounted by descriptors, of which each makes a mount namespace for a moment."""
+    """By mount(2). By descriptors a mount namespace is made for a moment: links need it, which mount(2) follows."""
     view = replace(VIEW, scratch=Scratch(("/workspace", "/tmp", "/dev/shm")), proc=(Text("/proc/meminfo", b"x"),),
                    proc_live=("uptime",), terminals=4)
     made = birth.of(replace(plan, view=view, landlock=landlock.plan(view, 1)))
     steps = [step for layer, step in zip(made.layers, made.table.steps, strict=True) if "mounts" == layer]
     calls = [step.call for step in steps]
 
-    assert {Call.MOUNT, Call.MKDIRAT, Call.FCHMODAT, Call.CHDIR} == set(calls)
+    by_descriptors = (Call.OPEN_TREE, Call.MOVE_MOUNT, Call.CLOSE)
+    assert {Call.MOUNT, Call.MKDIRAT, Call.FCHMODAT, Call.CHDIR, *by_descriptors} == set(calls)
+    assert [len(PROC_LINKS)] * 3 == [calls.count(call) for call in by_descriptors]
     # three file systems, of which /proc is changed once more; two files of /proc, one of them changed; three folders
     assert 10 == calls.count(Call.MOUNT)
 
