@@ -70,7 +70,7 @@ class Ways:
 def ways(plan: WorkerPlan) -> Ways:
     """Lay out all that a keeper of *plan* needs; Unsupported if the host lacks a file or folder that *plan* binds."""
     made = birth.of(plan)
-    others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
+    others = [beside.way(plan, kind) for kind in Kind if kind is not Kind.PORTER] if plan.enterable else []
     carry = [porter.way(plan)] if plan.enterable else []
     kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
                 beside=[*(way for way, _ in others), *carry], once=made.once)

@@ -233,7 +233,7 @@ class LiveRunner:
         message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
-                                data=0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0),
+                                data=0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0),
                                 descriptors=rlimits.reachable(runner.descriptors), files=self._files)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
