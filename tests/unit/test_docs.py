@@ -46,6 +46,16 @@ def test_the_map_leads_to_every_page():
     assert "docs/index.md" in {path for path, _ in links("README.md")}
 
 
+def test_the_first_version_is_told_by_what_it_can_do():
+    """Nobody has used what was mended or changed before it."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## .+$", text, re.MULTILINE)
+
+    if versions == ["## 0.1.0, unreleased"]:
+        assert text.count("\n") <= 60
+        assert not re.search(r"^### (Security|Removed|Changed|Fixed)$", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda page: page.name)
 def test_a_decision_says_what_holds_in_half_a_page(page: Path):
     """docs/decisions/index.md says how one is written."""
