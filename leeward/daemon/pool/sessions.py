@@ -15,8 +15,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
+from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
@@ -42,17 +43,6 @@ class Cancellable(Protocol):
     """A job, or a wait for a worker, that its client may give up."""
 
     def cancel(self) -> None: ...
-
-
-@runtime_checkable
-class Endable(Cancellable, Protocol):
-    """A job that its client may end, and have the result of."""
-
-    def interrupt(self) -> bool:
-        """Raise KeyboardInterrupt in the job. Returns whether the job runs."""
-
-    def kill(self) -> bool:
-        """End the job. Returns whether the job runs."""
 
 
 class SessionState(enum.Enum):
