@@ -67,6 +67,25 @@ def test_a_decision_says_what_holds_in_half_a_page(page: Path):
     assert f"| [{page.name[:4]}]({page.name}) | {lines[0][8:]} |" in (page.parent / "index.md").read_text()
 
 
+#: A file of the tree by its last folders, as pages and comments name it.
+FILE = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|[ch]))\b")
+
+
+@pytest.mark.thorough
+def test_every_file_that_is_named_is_there():
+    """By pages, and by the comments and docstrings of the product: names of files change."""
+    files = [str(path.relative_to(ROOT)) for folder in ("bench", "cli", "docs", "examples", "leeward", "packaging", "tests")
+             for path in (ROOT / folder).rglob("*.*")]
+    ends = {path[start.end():] for path in files for start in re.finditer("^|/", path)}
+    rooms = {Path(path).parent.name for path in files if path.startswith(("leeward/", "cli/"))} - {"src"}
+    said = [(path, name) for path in files if path.endswith((".md", ".py", ".c", ".h")) and "/sdk/" not in path
+            and not path.startswith(("docs/measurements", "tests/")) for name in FILE.findall((ROOT / path).read_text())
+            if Path(name).parent.name in rooms]
+
+    assert [] == [(path, name) for path, name in said if name not in ends]
+    assert len(said) > 100
+
+
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))
 def test_every_test_file_that_a_page_names_exists(page: str):
     named = set(re.findall(r"tests/[a-z_/]+\.py", (ROOT / page).read_text()))

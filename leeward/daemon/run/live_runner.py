@@ -320,7 +320,7 @@ class LiveRunner:
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
-        """Start a process that does calls: run/calls.py; otherwise as `kernel`."""
+        """Start a process that does calls: run/called_process.py; otherwise as `kernel`."""
         def ready(runner: Runner) -> None:
             try:
                 process = CallProcess(self._reactor, runner, made, begins, most, lost)

@@ -286,7 +286,7 @@ class LiveSandbox:
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> Cancellable:
-        """Have a porter do *order*; see run/live.py. LeewardError if it can't be started."""
+        """Have a porter do *order*; see run/live_runner.py. LeewardError if it can't be started."""
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
