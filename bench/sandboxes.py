@@ -45,7 +45,7 @@ ROOM = {"KiB of the daemon": 8 << 10, "groups": 0, "descriptors": 14 * WORKERS, 
         "places kept by a worker": MOST_KEPT}
 GROUPS = "/sys/fs/cgroup"
 REST_S = 30.0
-#: Seconds after which a sandbox rests: run/live.py.
+#: Seconds after which a sandbox rests: run/live_runner.py.
 SETTLED_S = 2.0
 
 

@@ -241,6 +241,6 @@ def _sandbox(definition: AgentDefinition, socket: str | None) -> Row:
         return True, "sandbox", text
     # If the program has exited by itself, it runs, and only lacks the option. It doesn't run if a limit or a signal
     # ended it, or it couldn't be executed.
-    if Outcome.FINISHED is got.outcome and got.exit_code < 126:
+    if got.outcome is Outcome.FINISHED and got.exit_code < 126:
         return True, "sandbox", f"it runs; --version ends with status {got.exit_code}: {text}"
     return False, "sandbox", f"{text}: {got!r:.200}"

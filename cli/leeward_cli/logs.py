@@ -125,7 +125,7 @@ def explained_name(name: str) -> str:
 def _rule_lines(rules: list[Rule]) -> list[str]:
     rule = rules[0]
     tests = ", ".join(" and ".join(test.text for test in each.tests) for each in rules if each.tests)
-    only = "" if Needs.NOTHING is rule.needs else f", {rule.needs.value}"
+    only = "" if rule.needs is Needs.NOTHING else f", {rule.needs.value}"
     return [f"  {rule.action.text}{only}", *([f"    with {tests}"] if tests else []), f"    {rule.reason}"]
 
 

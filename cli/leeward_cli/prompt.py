@@ -80,7 +80,7 @@ class Prompt:
             return None
         for fd, data in ((1, result.stdout), (2, result.stderr)):
             write(fd, bytes(data) if self._raw or not os.isatty(fd) else escape(data))
-        if Outcome.FINISHED is not result.outcome and Outcome.RAISED is not result.outcome:
+        if result.outcome is not Outcome.FINISHED and result.outcome is not Outcome.RAISED:
             complain(f"the code was ended: {result.outcome}")
         return result
 

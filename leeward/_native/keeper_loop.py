@@ -94,7 +94,7 @@ class Kept:
     def begin_early(self, birth: int, ready: bytes, renew: Callable[[], object]) -> None:
         """
         Have runners for which a request waits take the steps between the last lock and the job in C. The job's pipes
-        must have been set by then: see `job.Pipes`.
+        must have been set by then: see `job_pipes.Pipes`.
 
         Args:
             birth: the channel by which a runner reports that it is ready.
@@ -115,7 +115,7 @@ def keep(channel: int, ruleset: int, kept: Kept) -> Born | None:
 
     CPython's functions around a fork (PyOS_BeforeFork, PyOS_AfterFork_Child) aren't called. They handle threads that
     the child lacks, and the locks that such threads may hold; the keeper has only one thread, which is outside of the
-    interpreter while it is in this call. `inside.fresh` runs the hooks of os.register_at_fork. docs/decisions/0010
+    interpreter while it is in this call. `inside.reseeding` runs the hooks of os.register_at_fork. docs/decisions/0010
     """
     kept.how.ruleset = ruleset
     ret = lib.lw_keep(channel, kept.how, kept.paths, kept.born)

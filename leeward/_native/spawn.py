@@ -1,5 +1,5 @@
 """
-Makes keepers, by a zygote with one thread. Runners, each an init and a job, are made by `_native.keeper`.
+Makes keepers, by a zygote with one thread. Runners, each an init and a job, are made by `_native.keeper_loop`.
 
 Source:    clone(2), pidfd_open(2), set_tid_address(2), get_robust_list(2); Linux 5.7 for CLONE_INTO_CGROUP
 """

@@ -201,11 +201,11 @@ class WorkdirSandbox:
                                                   ends_children=not background))
         finally:
             self._put_away()
-        if Outcome.TIMED_OUT is got.outcome:
+        if got.outcome is Outcome.TIMED_OUT:
             raise Timeout(got)
         if got.exit_code == 127 and argv[0] not in self.available_tools():
             raise CommandNotFound(argv[0])
-        if Outcome.INTERNAL is got.outcome:
+        if got.outcome is Outcome.INTERNAL:
             raise WorkdirRuntimeError(f"the command was lost: {got.error.message if got.error else 'without a reason'}")
         return got
 

@@ -63,7 +63,7 @@ class Timeout(WorkdirError):
 
     def __init__(self, result: Result) -> None:
         self.limit, self.result = result.limit or Limit.TIME, result
-        what, cure = ("processor time", "cpu=") if Limit.CPU is self.limit else ("time", "timeout=")
+        what, cure = ("processor time", "cpu=") if self.limit is Limit.CPU else ("time", "timeout=")
         super().__init__(f"the command reached its limit of {what}, after {result.duration:.3g} s; {cure} of the"
                          " WorkdirSandbox sets it")
 

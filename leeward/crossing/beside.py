@@ -40,7 +40,7 @@ def way(plan: WorkerPlan, kind: Kind) -> tuple[Way, birth.Birth]:
     steps = [(layer, step) for layer, _ in birth.layers() for step in made[layer](plan, kind)]
     table = Table(step for _, step in steps)
     names = [layer for layer, _ in steps]
-    ends = [_JOB, _REPLY, _OUT, _ERR, _BIRTH] if Kind.INTERPRETER is kind else [IN, _OUT, _ERR, _BIRTH]
+    ends = [_JOB, _REPLY, _OUT, _ERR, _BIRTH] if kind is Kind.INTERPRETER else [IN, _OUT, _ERR, _BIRTH]
     rules = [RULESET] if plan.landlock.abi else []
     return (Way(table, [*ends, *rules], [control.LAYERS.index(name) for name in names]),
             birth.Birth(table, names, control.encode(control.Ready({}))))
@@ -48,20 +48,20 @@ def way(plan: WorkerPlan, kind: Kind) -> tuple[Way, birth.Birth]:
 
 def _descriptors(plan: WorkerPlan, kind: Kind) -> list[Step]:
     rules = [RULESET] if plan.landlock.abi else []
-    wanted = [None, _OUT, _ERR, _JOB, _REPLY, _BIRTH] if Kind.INTERPRETER is kind else [IN, _OUT, _ERR, _BIRTH]
+    wanted = [None, _OUT, _ERR, _JOB, _REPLY, _BIRTH] if kind is Kind.INTERPRETER else [IN, _OUT, _ERR, _BIRTH]
     return descriptors.steps([*wanted, *rules], birth.INHERITED)
 
 
 def _seccomp(plan: WorkerPlan, kind: Kind) -> list[Step]:
     """Install the job's filter. For a process on a terminal the filter also has the rows that a terminal needs."""
-    program = plan.terminal_seccomp if Kind.TERMINAL is kind else plan.seccomp
+    program = plan.terminal_seccomp if kind is Kind.TERMINAL else plan.seccomp
     return birth.listener_steps(plan, _birth_of(kind), program=program)
 
 
 def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
     return [
         *privileges.proof(),
-        *(seccomp.proof() if Kind.INTERPRETER is kind else seccomp.quiet_proof()),
+        *(seccomp.proof() if kind is Kind.INTERPRETER else seccomp.quiet_proof()),
         fails(Call.MKDIRAT, _AT_FDCWD, "/here", 0o777, errnos=(errno.EROFS, errno.EACCES)),
         *mounts.proof(plan.view),
         *(landlock.proof() if plan.landlock.abi else []),
@@ -71,18 +71,18 @@ def _proof(plan: WorkerPlan, kind: Kind) -> list[Step]:
 
 
 def _birth_of(kind: Kind) -> int:
-    return birth.BIRTH if Kind.INTERPRETER is kind else _PROGRAMS_BIRTH
+    return birth.BIRTH if kind is Kind.INTERPRETER else _PROGRAMS_BIRTH
 
 
 #: The steps by layer, in the order of `birth.ORDER`.
 LAYERS: dict[str, Layer] = {
     "descriptors": _descriptors,
-    "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=Kind.TERMINAL is kind),
+    "namespaces": lambda plan, kind: namespaces.beside_steps(terminal=kind is Kind.TERMINAL),
     # the mounts are there; a program's folder is part of its command
-    "mounts": lambda plan, kind: [returns(Call.CHDIR, plan.view.scratch.targets[0])] if Kind.INTERPRETER is kind else [],
+    "mounts": lambda plan, kind: [returns(Call.CHDIR, plan.view.scratch.targets[0])] if kind is Kind.INTERPRETER else [],
     "entrances": lambda plan, kind: [],  # the first process has sent the entrances
     "rlimits": lambda plan, kind: rlimits.steps(plan.rlimits),
-    "signals": lambda plan, kind: handlers.steps() if Kind.INTERPRETER is kind else [],  # an execve resets them
+    "signals": lambda plan, kind: handlers.steps() if kind is Kind.INTERPRETER else [],  # an execve resets them
     "privileges": lambda plan, kind: [*privileges.steps(), *privileges.powerless_proof()],
     "landlock": lambda plan, kind: landlock.again_steps(plan.landlock, _birth_of(kind) + 1),
     "rules' paths": lambda plan, kind: [],  # closed with all others

@@ -4,7 +4,7 @@ The keeper of one worker: owns the worker's user and network namespaces and moun
 Runs in: its own process, cloned by the zygote; one thread; never sees a job's code. Ends: when the daemon's end of its
 control channel closes. Its runners die with it (PR_SET_PDEATHSIG of their inits).
 
-Once the template is built the keeper runs no bytecode any more: `_native.keeper` serves, in C. A keeper isn't pid 1 of
+Once the template is built the keeper runs no bytecode any more: `_native.keeper_loop` serves, in C. A keeper isn't pid 1 of
 a pid namespace: OpenSSL detects a fork by getpid(), so two processes that are both pid 1 would draw the same random
 bytes.
 """
@@ -70,7 +70,7 @@ class Ways:
 def ways(plan: WorkerPlan) -> Ways:
     """Lay out all that a keeper of *plan* needs; Unsupported if the host lacks a file or folder that *plan* binds."""
     made = birth.of(plan)
-    others = [beside.way(plan, kind) for kind in Kind if Kind.PORTER is not kind] if plan.enterable else []
+    others = [beside.way(plan, kind) for kind in Kind if kind is not Kind.PORTER] if plan.enterable else []
     carry = [porter.way(plan)] if plan.enterable else []
     kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
                 beside=[*(way for way, _ in others), *carry], once=made.once)

@@ -63,7 +63,7 @@ def own_caches() -> Iterator[None]:
 def signals() -> None:
     """Reset signals, which a daemon started by nohup or in the background inherits ignored or blocked."""
     for number in signal.valid_signals() - _LEFT:
-        if signal.SIG_IGN is signal.getsignal(number):
+        if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -37,7 +37,7 @@ RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be
 #: left, there are no sandboxes.
 ENTRANCES, ROOMY = 5, 64
-#: What an idle live sandbox holds (run/live.py): the channel, two pidfds, sockstat, the job pipe and the listener. And
+#: What an idle live sandbox holds (run/live_runner.py): the channel, two pidfds, sockstat, the job pipe and the listener. And
 #: what its processes need while they run: a pidfd, pipes and a group each.
 RESTING, PROCESSES = 6, 4
 #: Sandboxes that may have all their descriptors at once, if there isn't room for all.

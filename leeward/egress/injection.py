@@ -77,7 +77,7 @@ _BASIC = b"basic "
 class Known:
     placeholder: bytes  # the text that the sandbox has in place of the value
     value: bytes  # the secret itself, which the host gets
-    places: tuple[str, ...]  # where in a request the placeholder is replaced; of `spec.egress.PLACES`
+    places: tuple[str, ...]  # where in a request the placeholder is replaced; of `spec.egress_policy.PLACES`
 
 
 class Searched:

@@ -29,7 +29,7 @@ def reply(end: program.End, wanted: workspace_files.Wanted, showing: Showing | N
     """The reply of a job: a frame with its results, and the collected files in the frame or after it."""
     brought, left_out, full = workspace_files.collect(*wanted)
     results, value, more = ([], None, []) if showing is None else showing.end()
-    if program.IN_ORDER is end and not (brought or left_out or full or more or results or value is not None):
+    if end is program.IN_ORDER and not (brought or left_out or full or more or results or value is not None):
         return [wire.NOTHING_FRAME]
     return wire.reply_pieces(end.exit_code, end.error, "files" if full else end.limit, brought,
                              _bounded(left_out + more) if more else left_out, results, value)

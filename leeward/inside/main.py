@@ -154,7 +154,7 @@ def _serve(pipes: Pipes, take: Callable[[], bytes | None], me: int, job_fd: int,
             doorway.shut()
         if code is not None:
             end, wanted = program.wind_up(program.run_code(code, main)), workspace_files.NOTHING
-            if program.IN_ORDER is end:
+            if end is program.IN_ORDER:
                 pipes.finish()
         elif body == wire.SESSION:
             session.serve(main, _read, job_fd, reply_fd, doorway)
@@ -256,7 +256,7 @@ def rehearse(lay: Lay) -> None:
         body = pipes.take()
         code = None if body is None else wire.code_of(body)
         assert code is not None
-        if program.IN_ORDER is program.rehearse(code, main):
+        if program.rehearse(code, main) is program.IN_ORDER:
             pipes.finish()
 
 

@@ -4,7 +4,7 @@ Libraries that start threads when they are imported, and how that is prevented.
 A zygote must have one thread, since a clone lacks the others but may wait for them. So its environment has variables by
 which libraries start no threads. Jobs have these variables, too: a job has one processor, and needs no pool of
 threads. A thread that no variable prevents, and that only waits for work until the first call needs it, is ended after
-the import (crossing/threads.py).
+the import (crossing/left_threads.py).
 """
 
 from __future__ import annotations

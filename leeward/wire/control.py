@@ -300,5 +300,5 @@ def _fixed(data: bytes) -> Message:
             return Exited(number, None if value < 0 else value, spent_us / 1e6, tasks)
         case _Tag.UNSTARTED:
             stage = Stage(into)
-            return Unstarted(number, stage, LAYERS[attach] if Stage.STEP is stage else "", value, tasks)
+            return Unstarted(number, stage, LAYERS[attach] if stage is Stage.STEP else "", value, tasks)
     raise ValueError(f"kind {kind}")

@@ -7,7 +7,7 @@ Trust:     the broker trusts the daemon. The daemon doesn't trust the broker, wh
            its messages are checked field by field and bounded, and their texts are only displayed.
 
     daemon -> broker   Begin, once, and first
-    daemon -> broker   Stand    [listeners, in the order of isolation.egress.steps]
+    daemon -> broker   Stand    [listeners, in the order of isolation.egress_route.steps]
     daemon -> broker   Sealed   [where the values of secrets can be read, in their order]
     daemon -> broker   Leased | Over | Gone
     daemon -> broker   FetchOrder    [where the response's body goes, and the request's body if it has one]
@@ -77,7 +77,7 @@ class Leased:
     place: int
     lease: int  # never used again
     key: bytes  # by which its names get their addresses; the same one gives the same ones
-    policy: dict[str, object]  # as `spec.egress.parse_policy` reads it
+    policy: dict[str, object]  # as `spec.egress_policy.parse_policy` reads it
     seal: int = 0  # the place of a `Sealed`; 0 for none
     fetch: dict[str, object] = field(default_factory=dict)  # the policy of its fetches, if that is a different one
     signer: bytes = b""  # the key of its authority, PEM; only with a *seal*

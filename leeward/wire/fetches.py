@@ -45,7 +45,7 @@ body = binary_of(MAX_BODY)
 
 
 def policy(value: object, what: str) -> dict[str, Any]:
-    """The check of a policy's size. `spec.egress` and `egress.short_form` check its meaning."""
+    """The check of a policy's size. `spec.egress_policy` and `egress.short_form` check its meaning."""
     found: dict[str, Any] = entries(value, dict, what, _MAX_POLICY)
     if len(brief(found, _MAX_POLICY_TEXT + 1)) > _MAX_POLICY_TEXT:
         raise BadRequest(f"{what} has more than about {_MAX_POLICY_TEXT} characters")

@@ -1,6 +1,6 @@
 """
 Frozen dataclasses to plain values and back, by their type hints: the trusted side of the control channels. Bytes from a
-client or a job are checked field by field, by `wire.requests` and `wire.job`.
+client or a job are checked field by field, by `wire.requests` and `wire.job_frames`.
 """
 
 from __future__ import annotations

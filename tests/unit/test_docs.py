@@ -46,6 +46,16 @@ def test_the_map_leads_to_every_page():
     assert "docs/index.md" in {path for path, _ in links("README.md")}
 
 
+def test_the_first_version_is_told_by_what_it_can_do():
+    """Nobody has used what was mended or changed before it."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## .+$", text, re.MULTILINE)
+
+    if versions == ["## 0.1.0, unreleased"]:
+        assert text.count("\n") <= 60
+        assert not re.search(r"^### (Security|Removed|Changed|Fixed)$", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/0*.md")), ids=lambda page: page.name)
 def test_a_decision_says_what_holds_in_half_a_page(page: Path):
     """docs/decisions/index.md says how one is written."""
@@ -55,6 +65,25 @@ def test_a_decision_says_what_holds_in_half_a_page(page: Path):
     assert len(lines) <= 40
     assert not re.search(r"^(Status|History):|20[0-9]{2}-[0-9]{2}-[0-9]{2}", page.read_text(), re.MULTILINE)
     assert f"| [{page.name[:4]}]({page.name}) | {lines[0][8:]} |" in (page.parent / "index.md").read_text()
+
+
+#: A file of the tree by its last folders, as pages and comments name it.
+FILE = re.compile(r"(?<![\w/.-])((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|[ch]))\b")
+
+
+@pytest.mark.thorough
+def test_every_file_that_is_named_is_there():
+    """By pages, and by the comments and docstrings of the product: names of files change."""
+    files = [str(path.relative_to(ROOT)) for folder in ("bench", "cli", "docs", "examples", "leeward", "packaging", "tests")
+             for path in (ROOT / folder).rglob("*.*")]
+    ends = {path[start.end():] for path in files for start in re.finditer("^|/", path)}
+    rooms = {Path(path).parent.name for path in files if path.startswith(("leeward/", "cli/"))} - {"src"}
+    said = [(path, name) for path in files if path.endswith((".md", ".py", ".c", ".h")) and "/sdk/" not in path
+            and not path.startswith(("docs/measurements", "tests/")) for name in FILE.findall((ROOT / path).read_text())
+            if Path(name).parent.name in rooms]
+
+    assert [] == [(path, name) for path, name in said if name not in ends]
+    assert len(said) > 100
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")))

@@ -27,6 +27,12 @@ def test_a_package_says_where_it_runs(name: str):
     assert drawing.runs_in(drawing.rooms()[name])
 
 
+def test_the_twelve_rooms():
+    """What `ls leeward` shows: docs/decisions/0173."""
+    assert {path.name for path in (ROOT / "leeward").iterdir() if path.is_dir()} - {"__pycache__"} == {
+        "_native", "apps", "base", "client", "clients", "crossing", "daemon", "egress", "inside", "isolation", "spec", "wire"}
+
+
 def test_a_package_without_the_words_is_found(tmp_path):
     (tmp_path / "__init__.py").write_text('"""\nA room.\n"""\n')
 

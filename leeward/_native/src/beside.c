@@ -86,7 +86,7 @@ static int all(int fd, void *ret, size_t size, off_t offset)
 {
 	ssize_t got;
 
-	while ((got = pread(fd, ret, size, offset)) < 0 && EINTR == errno)
+	while ((got = pread(fd, ret, size, offset)) < 0 && errno == EINTR)
 		;
 	if (got < 0)
 		return -errno;
@@ -122,7 +122,7 @@ int lw_command_read(int fd, struct lw_command *ret)
 	const size_t pointers = ((size_t)head.paths + head.arguments + head.variables + 3) * sizeof(char *);
 	const size_t size = pointers + head.size;
 	char **rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (MAP_FAILED == (void *)rows)
+	if ((void *)rows == MAP_FAILED)
 		return -ENOMEM;
 	struct lw_command command = { .memory = rows, .size = size, .paths = rows,
 				      .arguments = rows + head.paths + 1,
@@ -130,7 +130,7 @@ int lw_command_read(int fd, struct lw_command *ret)
 	char *folder[2] = { NULL, NULL }, *at = (char *)rows + pointers;
 	const char *end = at + head.size;
 
-	if (0 == (err = all(fd, at, head.size, sizeof(head)))) {
+	if ((err = all(fd, at, head.size, sizeof(head))) == 0) {
 		if (!(at = take(folder, 1, at, end)) || !(at = take(command.paths, head.paths, at, end)) ||
 		    !(at = take(command.arguments, head.arguments, at, end)) ||
 		    !(at = take(command.variables, head.variables, at, end)) || at != end)
@@ -201,9 +201,9 @@ static long run(const struct lw_command *command)
 
 	for (char **path = command->paths; *path; path++) {
 		long got = raw(SYS_execve, (long)*path, (long)command->arguments, (long)command->variables, 0, 0);
-		if (-ENOENT != got && -ENOTDIR != got && !(-EACCES == got && path[1]))
+		if (got != -ENOENT && got != -ENOTDIR && !(got == -EACCES && path[1]))
 			return got;
-		if (-EACCES == got || -EACCES != err)
+		if (got == -EACCES || err != -EACCES)
 			err = got;
 	}
 	return err;
@@ -224,7 +224,7 @@ static void process_main(void *argument)
 	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++)
 		raw(SYS_rt_sigaction, ignored[i], (long)&usual, 0, sizeof(usual.mask), 0);
 	birth->fate.inside = (int32_t)raw(SYS_getpid, 0, 0, 0, 0, 0);
-	if (0 == lw_beside_prepare(how, &birth->fate)) {
+	if (lw_beside_prepare(how, &birth->fate) == 0) {
 		int64_t result = 0;
 		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
 		if (birth->fate.done < how->count)
@@ -313,7 +313,7 @@ static void helper_main(void *argument)
 		request.child_tid = (uint64_t)(uintptr_t)birth->thread.tid_address;
 		raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0);
 		got = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
-		if (0 == got)
+		if (got == 0)
 			_longjmp(birth->resume, 1);
 	}
 	if (got < 0)
@@ -330,7 +330,7 @@ static void forget(struct birth *birth)
 	siginfo_t info;
 
 	syscall(SYS_pidfd_send_signal, birth->pidfd, SIGKILL, NULL, 0);
-	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)birth->pidfd, &info, WEXITED) < 0 && EINTR == errno)
+	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)birth->pidfd, &info, WEXITED) < 0 && errno == EINTR)
 		;
 	close(birth->pidfd);
 }
@@ -343,7 +343,7 @@ int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *
 	struct birth *birth = mmap(NULL, sizeof(*birth), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	*ret_fate = (struct lw_fate){ 0 };
-	if (MAP_FAILED == (void *)birth)
+	if ((void *)birth == MAP_FAILED)
 		return fail(ret_fate, LW_AT_CLONE, -ENOMEM);
 	birth->how = how;
 	birth->pidfd = -1;

@@ -60,7 +60,7 @@ int64_t lw_fast_path_patience(const struct lw_loop *loop, int64_t turn_ends_ns)
 		return 0;
 	for (uint32_t at = 0; at < loop->urgent_count; at++) {
 		const struct lw_event *event = &loop->urgent[at];
-		bool counted = LW_EVENT_STARTED != event->kind && !event->session;
+		bool counted = event->kind != LW_EVENT_STARTED && !event->session;
 		double until = 1e9 * event->at + (double)(counted ? path->after_answer_ns : path->after_start_ns);
 
 		ends = until < ends ? until : ends;
@@ -132,14 +132,14 @@ int lw_fast_path_set_templates(struct lw_loop *loop, const struct lw_templates *
 
 static uint32_t *chain_of(const struct lw_fast_path *path, enum lw_chain by, uint64_t number, int stream)
 {
-	uint64_t hash = LW_BY_SESSION == by ? 31 * number + (uint64_t)stream : number; /* runners are numbered in turn */
+	uint64_t hash = by == LW_BY_SESSION ? 31 * number + (uint64_t)stream : number; /* runners are numbered in turn */
 
 	return &path->chains[by][hash & (path->count - 1)];
 }
 
 static uint32_t *own_chain(const struct lw_fast_path *path, enum lw_chain by, const struct lw_entry *entry)
 {
-	return chain_of(path, by, LW_BY_SESSION == by ? entry->offer.session : entry->offer.number, entry->stream);
+	return chain_of(path, by, by == LW_BY_SESSION ? entry->offer.session : entry->offer.number, entry->stream);
 }
 
 static void put_in(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
@@ -152,7 +152,7 @@ static void put_in(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 
 static bool is_in_session(const struct lw_entry *entry)
 {
-	return entry->offer.session && LW_HELD <= entry->state;
+	return entry->offer.session && entry->state >= LW_HELD;
 }
 
 /* Make room for more entries, whose count is a power of two. Their places stay the same. */
@@ -188,15 +188,15 @@ static int grow(struct lw_fast_path *path)
 
 static uint32_t *list_of(const struct lw_entry *entry, struct lw_stream *stream)
 {
-	return LW_RUNNING == entry->state ? &stream->first_running : &stream->first_held;
+	return entry->state == LW_RUNNING ? &stream->first_running : &stream->first_held;
 }
 
 static void take_off_list(struct lw_fast_path *path, const struct lw_entry *entry, uint32_t *first)
 {
 	uint32_t next = entry->next_of_stream, previous = entry->previous_of_stream;
 
-	*(LW_NOWHERE == previous ? first : &path->entries[previous].next_of_stream) = next;
-	if (LW_NOWHERE != next)
+	*(previous == LW_NOWHERE ? first : &path->entries[previous].next_of_stream) = next;
+	if (next != LW_NOWHERE)
 		path->entries[next].previous_of_stream = previous;
 }
 
@@ -204,7 +204,7 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 			enum lw_entry_state state)
 {
 	uint32_t at = (uint32_t)(entry - path->entries), *first;
-	bool is_new = LW_OFFERED == entry->state;
+	bool is_new = entry->state == LW_OFFERED;
 
 	if (!is_new)
 		take_off_list(path, entry, list_of(entry, stream));
@@ -216,7 +216,7 @@ static void put_on_list(struct lw_fast_path *path, struct lw_entry *entry, struc
 	first = list_of(entry, stream);
 	entry->next_of_stream = *first;
 	entry->previous_of_stream = LW_NOWHERE;
-	if (LW_NOWHERE != *first)
+	if (*first != LW_NOWHERE)
 		path->entries[*first].previous_of_stream = at;
 	*first = at;
 }
@@ -225,7 +225,7 @@ static void take_out(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 {
 	uint32_t *link = own_chain(path, by, &path->entries[at]);
 
-	while (*link != at && LW_NOWHERE != *link)
+	while (*link != at && *link != LW_NOWHERE)
 		link = &path->entries[*link].next_in[by];
 	if (*link == at)
 		*link = path->entries[at].next_in[by];
@@ -234,7 +234,7 @@ static void take_out(struct lw_fast_path *path, enum lw_chain by, uint32_t at)
 void lw_entry_run(struct lw_fast_path *path, struct lw_entry *entry, struct lw_stream *stream, uint64_t id,
 		  double started)
 {
-	path->held_count -= LW_HELD == entry->state;
+	path->held_count -= entry->state == LW_HELD;
 	put_on_list(path, entry, stream, LW_RUNNING);
 	entry->id = id;
 	entry->started = started;
@@ -254,7 +254,7 @@ struct lw_entry *lw_entry_held(const struct lw_fast_path *path, const struct lw_
 	for (; LW_NOWHERE != at; at = path->entries[at].next_in[LW_BY_SESSION]) {
 		struct lw_entry *entry = &path->entries[at];
 
-		if (LW_HELD == entry->state && entry->offer.session == session && entry->stream == stream->fd &&
+		if (entry->state == LW_HELD && entry->offer.session == session && entry->stream == stream->fd &&
 		    entry->stream_generation == stream->generation)
 			return entry;
 	}
@@ -272,7 +272,7 @@ static int enter(struct lw_loop *loop, const struct lw_offer *offer, uint32_t *r
 		return -EINVAL;
 	if (room < 0)
 		return -errno;
-	if (LW_NOWHERE == path->vacant && (failed = grow(path)))
+	if (path->vacant == LW_NOWHERE && (failed = grow(path)))
 		return failed;
 	if ((failed = lw_begin(loop, offer->reply, LW_REPLY, 0, NULL)))
 		return failed;
@@ -318,7 +318,7 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 {
 	struct lw_fast_path *path = loop->fast_path;
 	uint32_t at = (uint32_t)(entry - path->entries), from = 0, to = 0;
-	struct lw_slot *slot = LW_OFFERED == entry->state ? NULL : lw_slot_of(loop, entry->stream, entry->stream_generation);
+	struct lw_slot *slot = entry->state == LW_OFFERED ? NULL : lw_slot_of(loop, entry->stream, entry->stream_generation);
 
 	lw_loop_forget(loop, entry->offer.reply);
 	take_out(path, LW_BY_NUMBER, at);
@@ -329,9 +329,9 @@ void lw_entry_vacate(struct lw_loop *loop, struct lw_entry *entry)
 	for (; LW_OFFERED == entry->state && from < path->offered_count; from++)
 		if (path->offered[from] != at)
 			path->offered[to++] = path->offered[from];
-	if (LW_OFFERED == entry->state)
+	if (entry->state == LW_OFFERED)
 		path->offered_count = to;
-	path->held_count -= LW_HELD == entry->state;
+	path->held_count -= entry->state == LW_HELD;
 	entry->state = LW_VACANT;
 	entry->next_vacant = path->vacant;
 	path->vacant = at;
@@ -345,11 +345,11 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 	uint32_t at = path->count ? *chain_of(path, LW_BY_NUMBER, number, -1) : LW_NOWHERE;
 	int running;
 
-	while (LW_NOWHERE != at && path->entries[at].offer.number != number)
+	while (at != LW_NOWHERE && path->entries[at].offer.number != number)
 		at = path->entries[at].next_in[LW_BY_NUMBER];
-	if (LW_NOWHERE == at)
+	if (at == LW_NOWHERE)
 		return -ENOENT;
-	running = LW_RUNNING == path->entries[at].state;
+	running = path->entries[at].state == LW_RUNNING;
 	lw_entry_vacate(loop, &path->entries[at]);
 	return running;
 }
@@ -357,9 +357,9 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 /* Give up the runners of a client that is gone, whose jobs the owner has to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
-	while (LW_NOWHERE != stream->first_running)
+	while (stream->first_running != LW_NOWHERE)
 		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_running]);
-	while (LW_NOWHERE != stream->first_held)
+	while (stream->first_held != LW_NOWHERE)
 		lw_entry_vacate(loop, &loop->fast_path->entries[stream->first_held]);
 }
 

@@ -45,7 +45,7 @@ static int64_t look(const struct lw_gauge *gauge)
 	if (size <= 0)
 		return size ? -errno : -EBADMSG;
 	text[size] = 0;
-	while (key && (strncmp(line, gauge->key, key) || ' ' != line[key])) {
+	while (key && (strncmp(line, gauge->key, key) || line[key] != ' ')) {
 		line = strchr(line, '\n');
 		if (!line)
 			return -EBADMSG;
@@ -177,7 +177,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 	double ended;
 	ssize_t got;
 
-	if (LW_RUNNING != entry->state) { /* the runner has died without a job, which its keeper reports to the owner */
+	if (entry->state != LW_RUNNING) { /* the runner has died without a job, which its keeper reports to the owner */
 		lw_entry_vacate(loop, entry);
 		return;
 	}
@@ -249,7 +249,7 @@ static bool refuse(struct lw_loop *loop, struct lw_stream *stream, uint64_t id)
 	struct lw_bytes *to = &stream->waiting;
 	size_t head = to->size;
 
-	if (!stream->shed || LW_TURN == path->refused || !may_answer(stream) || lw_reserve(to, LW_MOST_FRAME))
+	if (!stream->shed || path->refused == LW_TURN || !may_answer(stream) || lw_reserve(to, LW_MOST_FRAME))
 		return false;
 	to->size += 4;
 	put_piece(to, &path->refusal_id);
@@ -347,7 +347,7 @@ static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream
 	for (uint32_t at = 0; at < loop->urgent_count; at++) {
 		const struct lw_event *event = &loop->urgent[at];
 
-		if (LW_EVENT_DONE == event->kind && event->fd == stream->fd && event->id == id)
+		if (event->kind == LW_EVENT_DONE && event->fd == stream->fd && event->id == id)
 			return true;
 	}
 	for (uint32_t at = stream->first_running; LW_NOWHERE != at; at = path->entries[at].next_of_stream)
@@ -405,7 +405,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 			return false;
 		}
 		written = write_job(&path->templates, entry, request, &size);
-		if (-EMSGSIZE == written)
+		if (written == -EMSGSIZE)
 			return false;
 		if (written <= 0) { /* the runner has died, which its keeper reports to the owner */
 			lw_entry_vacate(loop, entry);

@@ -76,7 +76,7 @@ static void *take(void *context, size_t size)
 static void give_huge(void *context, void *at, size_t size)
 {
 	(void)context;
-	if ((char *)at < first || (char *)at >= end || LW_MOST_VACANT == vacant_count) {
+	if ((char *)at < first || (char *)at >= end || vacant_count == LW_MOST_VACANT) {
 		own.give(own.context, at, size);
 		return;
 	}
@@ -105,7 +105,7 @@ bool lw_arenas_gather(size_t room)
 	if (!possible())
 		return false;
 	void *const at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (MAP_FAILED == at)
+	if (at == MAP_FAILED)
 		return false;
 	begin(at, room);
 	return true;
@@ -118,7 +118,7 @@ bool lw_arenas_gather_huge(size_t room)
 		return false;
 	char *const at = mmap(NULL, room + LW_HUGE_PAGE, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (MAP_FAILED == (void *)at)
+	if ((void *)at == MAP_FAILED)
 		return false;
 	size_t const before = (LW_HUGE_PAGE - (uintptr_t)at % LW_HUGE_PAGE) % LW_HUGE_PAGE;
 	if (before)

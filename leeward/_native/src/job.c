@@ -63,7 +63,7 @@ static bool all(uint8_t *ret_data, size_t size)
 	while (size) {
 		ssize_t got = read(job.given.job, ret_data, size);
 
-		if (got < 0 && EINTR == errno)
+		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
 			return false;
@@ -147,13 +147,13 @@ bool lw_job_begin(const struct lw_beginning *how)
 
 	if (lw_capabilities_left() || !renewed(how->renew))
 		return false;
-	while ((sent = write(how->birth, how->ready, how->size)) < 0 && EINTR == errno)
+	while ((sent = write(how->birth, how->ready, how->size)) < 0 && errno == EINTR)
 		;
 	if (sent != (ssize_t)how->size) /* a datagram, whole or not at all */
 		return false;
 	close(how->birth);
 	int64_t taken = lw_job_take();
 	if (taken < 0)
-		_exit(-EPIPE == taken ? 0 : 1);
+		_exit(taken == -EPIPE ? 0 : 1);
 	return true;
 }

@@ -80,10 +80,10 @@ static unsigned expected(const struct lw_keeper_message *order)
 {
 	const unsigned entry = (order->into & LW_INTO ? 1U : 0U) + order->attach;
 
-	if (LW_ARM == order->kind && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED)))
+	if (order->kind == LW_ARM && !(order->into & ~(LW_INTO | LW_HURRIED | LW_PROVED)))
 		return 1U + entry;
 	const unsigned what = order->into & (LW_TERMINAL | LW_INTERPRETER | LW_PORTER);
-	if (LW_START == order->kind && !(what & (what - 1)))
+	if (order->kind == LW_START && !(what & (what - 1)))
 		return LW_NAMESPACES + (order->into & LW_RULESET ? 1U : 0U) + START_ENDS + entry;
 	return 0;
 }
@@ -97,22 +97,22 @@ static int receive(int channel, struct lw_keeper_message *ret, int *ret_fds, uns
 				 .msg_controllen = sizeof(control) };
 	ssize_t got;
 
-	while ((got = recvmsg(channel, &header, MSG_CMSG_CLOEXEC)) < 0 && EINTR == errno)
+	while ((got = recvmsg(channel, &header, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
 		;
 	*ret_count = 0;
 	if (got < 0)
-		return ECONNRESET == errno ? 0 : -errno;
+		return errno == ECONNRESET ? 0 : -errno;
 	for (struct cmsghdr *at = CMSG_FIRSTHDR(&header); at; at = CMSG_NXTHDR(&header, at))
-		if (SOL_SOCKET == at->cmsg_level && SCM_RIGHTS == at->cmsg_type) {
+		if (at->cmsg_level == SOL_SOCKET && at->cmsg_type == SCM_RIGHTS) {
 			*ret_count = (unsigned)((at->cmsg_len - CMSG_LEN(0)) / sizeof(int));
 			memcpy(ret_fds, CMSG_DATA(at), *ret_count * sizeof(int));
 		}
-	if (0 == got) {
+	if (got == 0) {
 		close_all(ret_fds, *ret_count);
 		return 0;
 	}
 	if (got != sizeof(*ret) || header.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ||
-	    LW_KEEPER_MARK != ret->mark || !*ret_count || *ret_count != expected(ret)) {
+	    ret->mark != LW_KEEPER_MARK || !*ret_count || *ret_count != expected(ret)) {
 		close_all(ret_fds, *ret_count);
 		return -EPROTO;
 	}
@@ -128,7 +128,7 @@ static int say(int channel, struct lw_keeper_message message, const int *fds, un
 	message.mark = LW_KEEPER_MARK;
 	lw_message(&header, &piece, control, (const uint8_t *)&message, sizeof(message), fds, count);
 	while (sendmsg(channel, &header, MSG_NOSIGNAL) < 0)
-		if (EINTR != errno)
+		if (errno != EINTR)
 			return -errno;
 	return 0;
 }
@@ -165,9 +165,9 @@ static int open_pipes(struct ends *ret)
 			close_pipes(ret, i);
 			return err;
 		}
-		ret[i] = JOB == i ? (struct ends){ .ours = pair[1], .theirs = pair[0] }
+		ret[i] = i == JOB ? (struct ends){ .ours = pair[1], .theirs = pair[0] }
 				  : (struct ends){ .ours = pair[0], .theirs = pair[1] };
-		fcntl(ret[i].ours, F_SETFL, (JOB == i ? O_WRONLY : O_RDONLY) | O_NONBLOCK);
+		fcntl(ret[i].ours, F_SETFL, (i == JOB ? O_WRONLY : O_RDONLY) | O_NONBLOCK);
 	}
 	return 0;
 }
@@ -236,7 +236,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	this_one.attach_count = order->attach;
 	struct lw_init *init = lw_init_new();
 	int pid = init ? lw_spawn_runner(init, &this_one, &pidfd) : -ENOMEM;
-	if (0 == pid) {
+	if (pid == 0) {
 		for (int i = 0; i < PIPES; i++)
 			*way->ends[i] = pipes[i].theirs;
 		*way->ends[PIPES] = fds[0]; /* birth */
@@ -262,7 +262,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 static int unstarted(const struct keeper *keeper, const struct lw_keeper_message *order, const struct lw_way *way,
 		     const struct lw_fate *fate)
 {
-	const bool step = LW_AT_STEP == fate->stage && way->layers && fate->done < way->count;
+	const bool step = fate->stage == LW_AT_STEP && way->layers && fate->done < way->count;
 
 	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_UNSTARTED, .into = (uint8_t)fate->stage,
 			.attach = step ? way->layers[fate->done] : 0, .value = (int32_t)fate->result,
@@ -313,13 +313,13 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 	if (order->into & LW_RULESET && way->ends[given + 1])
 		*way->ends[given + 1] = fds[LW_NAMESPACES];
 	const int pid = lw_spawn_beside(&how, &fate, &pidfd);
-	if (0 == pid) {
+	if (pid == 0) {
 		*ret_born = (struct lw_born){ .hurried = !!(order->into & LW_HURRIED),
 						.beside = order->into & (LW_INTERPRETER | LW_PORTER) };
-		if (0 == lw_beside_prepare(&how, &fate))
+		if (lw_beside_prepare(&how, &fate) == 0)
 			walk(way, false, ret_born);
 		else
-			*(LW_AT_AFFINITY == fate.stage ? &ret_born->affinity_error : &ret_born->join_error) = (int)fate.result;
+			*(fate.stage == LW_AT_AFFINITY ? &ret_born->affinity_error : &ret_born->join_error) = (int)fate.result;
 		return 1;
 	}
 	if (!copy)
@@ -346,11 +346,11 @@ static int reap_process(struct keeper *keeper, nfds_t at)
 	siginfo_t info = { 0 };
 	long err;
 
-	while (-EINTR == (err = raw(SYS_waitid, 3 /* P_PIDFD */, keeper->poll[at].fd, (long)&info, WEXITED, (long)&used)))
+	while ((err = raw(SYS_waitid, 3 /* P_PIDFD */, keeper->poll[at].fd, (long)&info, WEXITED, (long)&used)) == -EINTR)
 		;
 	forget(keeper, at);
-	const int status = err < 0 ? -1 : CLD_EXITED == info.si_code ? (info.si_status & 0xff) << 8
-			 : info.si_status | (CLD_DUMPED == info.si_code ? 0x80 : 0);
+	const int status = err < 0 ? -1 : info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8
+			 : info.si_status | (info.si_code == CLD_DUMPED ? 0x80 : 0);
 	/* The kernel's maximum began with the keeper's resident set, because the process ran on the keeper's memory. */
 	getrusage(RUSAGE_SELF, &own);
 	const long peak = used.ru_maxrss > own.ru_maxrss ? used.ru_maxrss : 0;
@@ -366,7 +366,7 @@ static int reap(struct keeper *keeper, nfds_t at)
 
 	if (!gone.init)
 		return reap_process(keeper, at);
-	while (waitpid(gone.pid, NULL, 0) < 0 && EINTR == errno)
+	while (waitpid(gone.pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	forget(keeper, at);
 	if (lw_init_status(gone.init, &status) < 0)
@@ -388,7 +388,7 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 	keeper.poll[0] = (struct pollfd){ .fd = channel, .events = POLLIN };
 	while (ret >= 0) {
 		if (poll(keeper.poll, keeper.count, -1) < 0) {
-			ret = EINTR == errno ? 0 : -errno;
+			ret = errno == EINTR ? 0 : -errno;
 			continue;
 		}
 		/* Backwards, because reap moves the last entry into the gap. */
@@ -403,11 +403,11 @@ int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways,
 		unsigned count;
 		if ((ret = receive(channel, &order, fds, &count)) <= 0)
 			break;
-		ret = LW_ARM == order.kind ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
+		ret = order.kind == LW_ARM ? arm(&keeper, how, &ways[LW_FIRST], &order, fds, ret_born)
 					   : start(&keeper, ways, &order, fds, ret_born);
-		if (1 == ret)
+		if (ret == 1)
 			return 1;
 		close_all(fds, count);
 	}
-	return -EPIPE == ret ? 0 : ret;
+	return ret == -EPIPE ? 0 : ret;
 }

@@ -46,12 +46,12 @@ struct lw_slot *lw_slot_of(struct lw_loop *loop, int fd, uint32_t generation)
 	if (fd < 0 || fd >= loop->slot_count)
 		return NULL;
 	slot = &loop->slots[fd];
-	return LW_FREE != slot->kind && slot->generation == generation ? slot : NULL;
+	return slot->kind != LW_FREE && slot->generation == generation ? slot : NULL;
 }
 
 static struct lw_slot *used(struct lw_loop *loop, int fd)
 {
-	if (fd < 0 || fd >= loop->slot_count || LW_FREE == loop->slots[fd].kind)
+	if (fd < 0 || fd >= loop->slot_count || loop->slots[fd].kind == LW_FREE)
 		return NULL;
 	return &loop->slots[fd];
 }
@@ -60,7 +60,7 @@ struct lw_stream *lw_stream_of(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = used(loop, fd);
 
-	return slot && LW_STREAM == slot->kind ? slot->stream : NULL;
+	return slot && slot->kind == LW_STREAM ? slot->stream : NULL;
 }
 
 void lw_tell(struct lw_loop *loop, uint32_t kind, int fd, int64_t value, const uint8_t *data)
@@ -125,7 +125,7 @@ int lw_loop_open(uint32_t io, struct lw_loop **ret_loop)
 
 	if (!loop)
 		return -ENOMEM;
-	loop->way = LW_IO_URING == io ? &lw_uring_way : &lw_epoll_way;
+	loop->way = io == LW_IO_URING ? &lw_uring_way : &lw_epoll_way;
 	failed = lw_fast_path_open(loop);
 	if (!failed)
 		failed = loop->way->open(loop);
@@ -142,7 +142,7 @@ void lw_loop_close(struct lw_loop *loop)
 {
 	loop->way->close(loop); /* first: the ring may still read what streams hold */
 	for (int fd = 0; fd < loop->slot_count; fd++)
-		if (LW_STREAM == loop->slots[fd].kind)
+		if (loop->slots[fd].kind == LW_STREAM)
 			lw_stream_free(loop->slots[fd].stream);
 	lw_fast_path_close(loop);
 	free(loop->slots);
@@ -157,7 +157,7 @@ int lw_begin(struct lw_loop *loop, int fd, enum lw_kind kind, uint32_t events, s
 	if (failed)
 		return failed;
 	slot = &loop->slots[fd];
-	if (LW_FREE != slot->kind)
+	if (slot->kind != LW_FREE)
 		return -EEXIST;
 	loop->generation = (loop->generation + 1) & 0xffffff;
 	*slot = (struct lw_slot){ .kind = (uint8_t)kind, .events = events, .generation = loop->generation, .stream = stream };
@@ -179,7 +179,7 @@ int lw_loop_change(struct lw_loop *loop, int fd, uint32_t events)
 {
 	struct lw_slot *slot = used(loop, fd);
 
-	if (!slot || LW_WATCH != slot->kind)
+	if (!slot || slot->kind != LW_WATCH)
 		return -ENOENT;
 	slot->events = events;
 	return loop->way->change(loop, fd);
@@ -193,7 +193,7 @@ int lw_loop_forget(struct lw_loop *loop, int fd)
 
 	if (!slot)
 		return -ENOENT;
-	stream = LW_STREAM == slot->kind ? slot->stream : NULL;
+	stream = slot->kind == LW_STREAM ? slot->stream : NULL;
 	if (stream)
 		lw_fast_path_lost(loop, stream);
 	loop->way->remove(loop, fd); /* keeps the stream's memory until a send in progress has ended */
@@ -356,7 +356,7 @@ int lw_loop_turn(struct lw_loop *loop, int64_t patience_ns, struct lw_event *ret
 	}
 	waits(loop, 0);
 	lw_fast_path_tell_refused(loop);
-	if (failed < 0 && -EINTR != failed)
+	if (failed < 0 && failed != -EINTR)
 		return failed;
 	memcpy(ret_events, loop->urgent, loop->urgent_count * sizeof(*ret_events));
 	memcpy(ret_events + loop->urgent_count, loop->others, loop->other_count * sizeof(*ret_events));

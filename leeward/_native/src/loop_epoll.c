@@ -44,7 +44,7 @@ static int open_way(struct lw_loop *loop)
 	/* Pages are allocated only when a receive fills them. */
 	way->chunks = mmap(NULL, (size_t)LW_CHUNKS * LW_CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
 			   0);
-	if (way->epoll < 0 || MAP_FAILED == way->chunks) {
+	if (way->epoll < 0 || way->chunks == MAP_FAILED) {
 		int error = errno;
 
 		if (way->epoll >= 0)
@@ -76,8 +76,8 @@ static int add(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = &loop->slots[fd];
 
-	if (LW_STREAM != slot->kind)
-		return control(loop, EPOLL_CTL_ADD, fd, LW_WATCH == slot->kind ? slot->events : EPOLLIN);
+	if (slot->kind != LW_STREAM)
+		return control(loop, EPOLL_CTL_ADD, fd, slot->kind == LW_WATCH ? slot->events : EPOLLIN);
 	slot->stream->events = wanted(slot->stream);
 	return control(loop, EPOLL_CTL_ADD, fd, slot->stream->events);
 }
@@ -92,7 +92,7 @@ static void take_away(struct lw_loop *loop, int fd)
 	struct lw_slot *slot = &loop->slots[fd];
 
 	control(loop, EPOLL_CTL_DEL, fd, 0);
-	if (LW_STREAM == slot->kind)
+	if (slot->kind == LW_STREAM)
 		lw_stream_free(slot->stream);
 }
 
@@ -116,7 +116,7 @@ static int64_t send_now(struct lw_loop *loop, struct lw_stream *stream, const ui
 
 	lw_message(&message, &piece, beside, data, size, fds, fd_count);
 	sent = sendmsg(stream->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (sent < 0 && EAGAIN == errno) {
+	if (sent < 0 && errno == EAGAIN) {
 		stream->wants_room = true;
 		stream_changed(loop, stream);
 		return -EAGAIN;
@@ -138,7 +138,7 @@ static void flush(struct lw_loop *loop, struct lw_stream *stream)
 		stream->sent += (size_t)sent;
 	}
 	/* After an error the rest is dropped; receiving will report the broken connection. */
-	if (stream->sent == stream->waiting.size || (sent < 0 && EAGAIN != errno && EINTR != errno)) {
+	if (stream->sent == stream->waiting.size || (sent < 0 && errno != EAGAIN && errno != EINTR)) {
 		stream->sent = stream->waiting.size = 0;
 		if (stream->waiting.room > LW_CHUNK)
 			lw_drop(&stream->waiting);
@@ -152,17 +152,17 @@ static void receive(struct lw_loop *loop, struct lw_stream *stream)
 	uint8_t *chunk = way->chunks + (size_t)way->chunks_used * LW_CHUNK;
 	int64_t got;
 
-	if (LW_CHUNKS == way->chunks_used)
+	if (way->chunks_used == LW_CHUNKS)
 		return; /* the next turn reports them again */
 	got = lw_receive(stream, chunk);
 	if (got <= 0) {
-		if (-EAGAIN != got && -EINTR != got)
+		if (got != -EAGAIN && got != -EINTR)
 			lw_tell(loop, LW_EVENT_DATA, stream->fd, got, NULL);
 		return;
 	}
 	lw_fed(loop, stream, chunk, (size_t)got);
 	way->chunks_used++; /* LW_EVENT_DATA or LW_EVENT_STARTED points into it */
-	loop->pressing |= LW_CHUNKS == way->chunks_used; /* nothing can be received until the turn is over */
+	loop->pressing |= way->chunks_used == LW_CHUNKS; /* nothing can be received until the turn is over */
 }
 
 static void serve_stream(struct lw_loop *loop, struct lw_stream *stream, uint32_t events)
@@ -189,9 +189,9 @@ static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
 	while (*count < LW_ACCEPTS) {
 		int sock = accept4(fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (sock < 0 && ECONNABORTED == errno)
+		if (sock < 0 && errno == ECONNABORTED)
 			continue;
-		if (sock < 0 && (EAGAIN == errno || EINTR == errno))
+		if (sock < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, sock < 0 ? -errno : sock, NULL);
 		if (sock < 0) { /* the owner calls lw_loop_accept again later */
@@ -221,11 +221,11 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 
 		if (!slot)
 			continue;
-		if (LW_WATCH == slot->kind)
+		if (slot->kind == LW_WATCH)
 			lw_tell(loop, LW_EVENT_READY, fd, ready[at].events, NULL);
-		else if (LW_REPLY == slot->kind)
+		else if (slot->kind == LW_REPLY)
 			lw_fast_path_replied(loop, slot->entry);
-		else if (LW_ACCEPT == slot->kind)
+		else if (slot->kind == LW_ACCEPT)
 			accept_some(loop, fd, &accepted);
 		else
 			serve_stream(loop, slot->stream, ready[at].events);

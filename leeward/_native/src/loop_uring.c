@@ -150,7 +150,7 @@ static int set_up_buffers(struct lw_uring *way)
 	void *memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int failed;
 
-	if (MAP_FAILED == memory)
+	if (memory == MAP_FAILED)
 		return -ENOMEM;
 	group.ring_addr = (uint64_t)(uintptr_t)memory;
 	failed = io_uring_register_buf_ring(&way->ring, &group, 0);
@@ -177,7 +177,7 @@ static int open_way(struct lw_loop *loop)
 	failed = set_up(way);
 	if (!failed && (failed = set_up_buffers(way))) {
 		io_uring_queue_exit(&way->ring);
-		failed = -EINVAL == failed ? -ENOSYS : failed; /* Linux before 5.19 */
+		failed = failed == -EINVAL ? -ENOSYS : failed; /* Linux before 5.19 */
 	}
 	if (failed) {
 		free(way);
@@ -313,14 +313,14 @@ static void ask(struct lw_loop *loop, int fd, struct lw_slot *slot)
 	struct io_uring_sqe *entry = next_entry_of(loop, fd);
 
 	slot->armed = true;
-	if (LW_ACCEPT == slot->kind) {
+	if (slot->kind == LW_ACCEPT) {
 		/* One at a time: a multishot accept takes all waiting connections, and so many descriptors, before the
 		 * owner has decided about the first one. */
 		io_uring_prep_accept(entry, fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		io_uring_sqe_set_data64(entry, tag_of(LW_RING_ACCEPT, fd, slot->generation));
 		return;
 	}
-	io_uring_prep_poll_add(entry, fd, LW_WATCH == slot->kind ? slot->events : POLLIN);
+	io_uring_prep_poll_add(entry, fd, slot->kind == LW_WATCH ? slot->events : POLLIN);
 	io_uring_sqe_set_data64(entry, tag_of(LW_RING_POLL, fd, slot->generation));
 }
 
@@ -352,7 +352,7 @@ static int add(struct lw_loop *loop, int fd)
 {
 	struct lw_slot *slot = &loop->slots[fd];
 
-	if (LW_STREAM == slot->kind)
+	if (slot->kind == LW_STREAM)
 		return stream_changed(loop, slot->stream);
 	ask(loop, fd, slot);
 	return 0;
@@ -368,9 +368,9 @@ static void take_away(struct lw_loop *loop, int fd)
 
 	if (slot->asked == way->enters)
 		hand_in(way);
-	if (LW_STREAM != slot->kind) {
+	if (slot->kind != LW_STREAM) {
 		if (slot->armed)
-			cancel(way, LW_ACCEPT == slot->kind ? LW_RING_ACCEPT : LW_RING_POLL, fd, slot->generation);
+			cancel(way, slot->kind == LW_ACCEPT ? LW_RING_ACCEPT : LW_RING_POLL, fd, slot->generation);
 		return;
 	}
 	if (stream->receiving)
@@ -419,7 +419,7 @@ static void received(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 		return;
 	}
 	stream->receiving = false;
-	if (-ENOBUFS == done->res || -ECANCELED == done->res || -EINTR == done->res || -EAGAIN == done->res) {
+	if (done->res == -ENOBUFS || done->res == -ECANCELED || done->res == -EINTR || done->res == -EAGAIN) {
 		again(way, fd, slot->generation);
 		return;
 	}
@@ -442,10 +442,10 @@ static void looked(struct lw_loop *loop, struct lw_slot *slot, int fd)
 	struct lw_uring *way = loop->kernel;
 	struct lw_stream *stream = slot->stream;
 	uint8_t *chunk = way->guarded + (size_t)way->guarded_used * LW_CHUNK;
-	int64_t got = LW_CHUNKS == way->guarded_used ? -EAGAIN : lw_receive(stream, chunk);
+	int64_t got = way->guarded_used == LW_CHUNKS ? -EAGAIN : lw_receive(stream, chunk);
 
 	stream->receiving = false;
-	if (got <= 0 && -EAGAIN != got && -EINTR != got) {
+	if (got <= 0 && got != -EAGAIN && got != -EINTR) {
 		lw_tell(loop, LW_EVENT_DATA, fd, got, NULL);
 		return;
 	}
@@ -454,7 +454,7 @@ static void looked(struct lw_loop *loop, struct lw_slot *slot, int fd)
 		return;
 	lw_fed(loop, stream, chunk, (size_t)got);
 	way->guarded_used++;
-	loop->pressing |= LW_CHUNKS == way->guarded_used;
+	loop->pressing |= way->guarded_used == LW_CHUNKS;
 }
 
 static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const struct io_uring_cqe *done)
@@ -465,14 +465,14 @@ static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 		return;
 	}
 	slot->armed = done->flags & IORING_CQE_F_MORE;
-	if (done->res < 0 && -ECONNABORTED != done->res && -EINTR != done->res && -ECANCELED != done->res) {
+	if (done->res < 0 && done->res != -ECONNABORTED && done->res != -EINTR && done->res != -ECANCELED) {
 		if (slot->armed)
 			take_away(loop, fd);
 		slot->kind = LW_FREE; /* the owner calls lw_loop_accept again later */
 	} else if (!slot->armed) {
 		ask(loop, fd, slot);
 	}
-	if (done->res >= 0 || LW_FREE == slot->kind)
+	if (done->res >= 0 || slot->kind == LW_FREE)
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, done->res, NULL);
 }
 
@@ -488,7 +488,7 @@ static void serve(struct lw_loop *loop, const struct io_uring_cqe *done)
 		if (!slot)
 			break;
 		slot->armed = false;
-		if (LW_REPLY == slot->kind)
+		if (slot->kind == LW_REPLY)
 			lw_fast_path_replied(loop, slot->entry);
 		else
 			lw_tell(loop, LW_EVENT_READY, fd, done->res < 0 ? EPOLLERR : done->res, NULL);
@@ -529,7 +529,7 @@ static void cancel_all(struct lw_uring *way)
 	int failed = io_uring_register_sync_cancel(&way->ring, &all);
 
 	way->cancelled = true;
-	way->emptied = failed >= 0 || -ENOENT == failed;
+	way->emptied = failed >= 0 || failed == -ENOENT;
 }
 
 /* Whether this is the completion of an operation without effect: epoll takes over polls, and lose_sends handles sends. */
@@ -537,7 +537,7 @@ static bool did_nothing(const struct io_uring_cqe *done)
 {
 	enum lw_ring_operation operation = (enum lw_ring_operation)(done->user_data >> 56);
 
-	return done->res < 0 && (LW_RING_SEND == operation || (LW_RING_POLL == operation && -ECANCELED == done->res));
+	return done->res < 0 && (operation == LW_RING_SEND || (operation == LW_RING_POLL && done->res == -ECANCELED));
 }
 
 /* Process completions, as many as one turn can report. Returns whether there were any. */
@@ -548,7 +548,7 @@ static bool serve_the_rest(struct lw_loop *loop)
 	unsigned head, count = 0;
 
 	io_uring_for_each_cqe(&way->ring, head, done) {
-		if (LW_TURN == count || LW_CHUNKS == way->told_count)
+		if (count == LW_TURN || way->told_count == LW_CHUNKS)
 			break;
 		if (!did_nothing(done))
 			serve(loop, done);
@@ -576,7 +576,7 @@ static bool lose_sends(struct lw_loop *loop)
 	struct lw_uring *way = loop->kernel;
 
 	for (struct lw_stream *stream = way->emptied ? way->dead : NULL; stream; stream = stream->next_dead) {
-		if (LW_TURN <= loop->other_count)
+		if (loop->other_count >= LW_TURN)
 			return false;
 		if (stream->flying)
 			lose_send(loop, stream);
@@ -584,9 +584,9 @@ static bool lose_sends(struct lw_loop *loop)
 	for (int fd = 0; fd < loop->slot_count; fd++) {
 		struct lw_slot *slot = &loop->slots[fd];
 
-		if (LW_STREAM != slot->kind || !(slot->stream->flying || (slot->stream->receiving && !way->emptied)))
+		if (slot->kind != LW_STREAM || !(slot->stream->flying || (slot->stream->receiving && !way->emptied)))
 			continue;
-		if (LW_TURN <= loop->other_count)
+		if (loop->other_count >= LW_TURN)
 			return false;
 		shutdown(fd, SHUT_RDWR);
 		slot->stream->receiving = false;
@@ -612,10 +612,10 @@ static int go_by_epoll(struct lw_loop *loop)
 	for (int fd = 0; !failed && fd < loop->slot_count; fd++) {
 		struct lw_slot *slot = &loop->slots[fd];
 
-		if (LW_FREE == slot->kind)
+		if (slot->kind == LW_FREE)
 			continue;
 		slot->armed = false;
-		if (LW_STREAM == slot->kind)
+		if (slot->kind == LW_STREAM)
 			slot->stream->receiving = slot->stream->minding = false;
 		failed = lw_epoll_way.add(loop, fd);
 	}
@@ -644,7 +644,7 @@ static void ask_again(struct lw_loop *loop)
 		const struct lw_again *each = &way->again[at];
 		struct lw_slot *slot = lw_slot_of(loop, each->fd, each->generation);
 
-		if (slot && LW_STREAM == slot->kind)
+		if (slot && slot->kind == LW_STREAM)
 			stream_changed(loop, slot->stream);
 		else if (slot && !slot->armed)
 			ask(loop, each->fd, slot);
@@ -666,19 +666,19 @@ static int go_on(struct lw_loop *loop, int64_t patience_ns)
 	way->enters++;
 	failed = io_uring_submit_and_wait_timeout(&way->ring, &done, 1, patience_ns < 0 ? NULL : &patience, NULL);
 	lw_woke(loop);
-	way->refusals = -EAGAIN == failed || -EBUSY == failed ? way->refusals + 1 : 0;
-	if ((failed < 0 && -ETIME != failed && -EINTR != failed && !way->refusals) || LW_RING_TRIES < way->refusals)
+	way->refusals = failed == -EAGAIN || failed == -EBUSY ? way->refusals + 1 : 0;
+	if ((failed < 0 && failed != -ETIME && failed != -EINTR && !way->refusals) || way->refusals > LW_RING_TRIES)
 		fail(way, failed);
-	if (failed < 0 && -ETIME != failed && !way->refusals)
-		return -EINTR == failed ? failed : 0;
+	if (failed < 0 && failed != -ETIME && !way->refusals)
+		return failed == -EINTR ? failed : 0;
 	io_uring_for_each_cqe(&way->ring, head, done) {
-		if (LW_TURN == count || LW_CHUNKS == way->told_count)
+		if (count == LW_TURN || way->told_count == LW_CHUNKS)
 			break; /* the rest is served in the next turn */
 		serve(loop, done);
 		count++;
 	}
 	io_uring_cq_advance(&way->ring, count);
-	loop->pressing |= LW_CHUNKS == way->told_count; /* nothing can be received until the turn is over */
+	loop->pressing |= way->told_count == LW_CHUNKS; /* nothing can be received until the turn is over */
 	return 0;
 }
 

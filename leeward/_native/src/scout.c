@@ -62,7 +62,7 @@ int lw_scout(const struct lw_scout *how)
 
 	if (pid < 0)
 		return pid;
-	if (0 == pid) {
+	if (pid == 0) {
 		for (int i = 0; i < LW_SCOUT_ENDS; i++)
 			if (dup2(how->ends[i], i) < 0)
 				_exit(1);
@@ -75,8 +75,8 @@ int lw_scout(const struct lw_scout *how)
 	struct pollfd over = { .fd = pidfd, .events = POLLIN };
 	if (poll(&over, 1, DEADLINE_MS) <= 0)
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED) < 0 && EINTR == errno)
+	while (waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED) < 0 && errno == EINTR)
 		;
 	close(pidfd);
-	return CLD_EXITED == info.si_code && 0 == info.si_status ? 1 : -ECHILD;
+	return info.si_code == CLD_EXITED && info.si_status == 0 ? 1 : -ECHILD;
 }

@@ -122,7 +122,7 @@ static void init_main(void *argument)
 		request.cgroup = (uint64_t)how->cgroup;
 	}
 	long job = err < 0 ? err : raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
-	if (0 == job) {
+	if (job == 0) {
 		/* clone3 can't join v1 hierarchies, so the job joins them before anything else. */
 		for (uint32_t i = 0; i < how->attach_count && err >= 0; i++)
 			err = raw(SYS_write, how->attach[i], (long)"0", 1, 0, 0);
@@ -181,7 +181,7 @@ int lw_clone(uint64_t flags, int cgroup, int *ret_pidfd)
 		request.cgroup = (uint64_t)cgroup;
 	}
 	long pid = raw(SYS_clone3, (long)&request, sizeof(request), 0, 0, 0);
-	if (0 == pid)
+	if (pid == 0)
 		syscall(SYS_set_robust_list, thread.robust, thread.robust_size);
 	else if (pid > 0)
 		*ret_pidfd = pidfd;
@@ -259,7 +259,7 @@ struct lw_init *lw_init_new(void)
 {
 	void *at = mmap(NULL, sizeof(struct lw_init), PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return MAP_FAILED == at ? NULL : at;
+	return at == MAP_FAILED ? NULL : at;
 }
 
 /* Free *init*. Call it only after the init was reaped, because the init runs on this memory. */
@@ -297,7 +297,7 @@ extern const unsigned int __rseq_size __attribute__((weak));
  * sched_getcpu() would return the same, stale processor for ever. */
 static void restore_rseq(void)
 {
-	if (!&__rseq_size || 0 == __rseq_size)
+	if (!&__rseq_size || __rseq_size == 0)
 		return;
 	char *area = (char *)__builtin_thread_pointer() + __rseq_offset;
 	if (syscall(SYS_rseq, area, 32, 0, RSEQ_SIGNATURE) < 0)
@@ -319,12 +319,12 @@ static int await_birth(struct lw_init *init, int pidfd)
 		uint32_t state = __atomic_load_n(&init->state, __ATOMIC_ACQUIRE);
 		siginfo_t info = { 0 };
 
-		if (STARTING != state)
-			return LOCKED == state ? 0 : init->error;
+		if (state != STARTING)
+			return state == LOCKED ? 0 : init->error;
 		syscall(SYS_futex, &init->state, FUTEX_WAIT_PRIVATE, STARTING, &tick, NULL, 0);
 		/* Killed before it could set the state, for example by the OOM killer. */
-		if (0 == waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED | WNOHANG | WNOWAIT) &&
-		    info.si_pid && STARTING == __atomic_load_n(&init->state, __ATOMIC_ACQUIRE))
+		if (waitid((idtype_t)3 /* P_PIDFD */, (id_t)pidfd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		    info.si_pid && __atomic_load_n(&init->state, __ATOMIC_ACQUIRE) == STARTING)
 			return -ESRCH;
 	}
 	return -ETIMEDOUT;
@@ -363,7 +363,7 @@ int lw_spawn_runner(struct lw_init *init, const struct lw_runner *how, int *ret_
 	err = await_birth(init, pidfd);
 	if (err < 0) {
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-		while (waitpid((pid_t)pid, NULL, 0) < 0 && EINTR == errno)
+		while (waitpid((pid_t)pid, NULL, 0) < 0 && errno == EINTR)
 			;
 		close(pidfd);
 		return err;

@@ -151,7 +151,7 @@ void lw_count_refusal(struct lw_supervisor *supervisor, struct lw_listener *list
 	listener->unreported = true;
 	if (kind->count++ && !supervisor->report_ms && !listener->quiet)
 		supervisor->report_ms = now_ms() + REPORT_MS;
-	else if (1 == kind->count && !listener->quiet)
+	else if (kind->count == 1 && !listener->quiet)
 		lw_poke(supervisor->reports);
 }
 

@@ -317,7 +317,7 @@ void lw_leave_purse(struct lw_supervisor *supervisor, struct lw_listener *listen
 		supervisor->watches -= purse->watches;
 		supervisor->watchers -= purse->watching;
 		free(purse);
-	} else if (1 == purse->users) {
+	} else if (purse->users == 1) {
 		supervisor->watches -= purse->others_watches;
 		purse->watches -= purse->others_watches;
 		purse->charged -= purse->others_bytes;

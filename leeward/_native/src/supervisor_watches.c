@@ -104,9 +104,9 @@ static int identify(struct asker *asker)
 	tgid = strstr(text, "\nTgid:");
 	uid = strstr(text, "\nUid:");
 	gid = strstr(text, "\nGid:");
-	return tgid && uid && gid && 1 == sscanf(tgid, "\nTgid: %d", &asker->tgid) &&
-		1 == sscanf(uid, "\nUid: %*u %*u %*u %u", &asker->uid) &&
-		1 == sscanf(gid, "\nGid: %*u %*u %*u %u", &asker->gid) ? 0 : -EACCES;
+	return tgid && uid && gid && sscanf(tgid, "\nTgid: %d", &asker->tgid) == 1 &&
+		sscanf(uid, "\nUid: %*u %*u %*u %u", &asker->uid) == 1 &&
+		sscanf(gid, "\nGid: %*u %*u %*u %u", &asker->gid) == 1 ? 0 : -EACCES;
 }
 
 /* Copy the path from the task's memory, behind its working directory if it is relative. The kernel copies up to the first

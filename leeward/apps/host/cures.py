@@ -130,11 +130,11 @@ def outer_filter(facts: Facts) -> str:
 
 def kernel(facts: Facts, otherwise: str = NEWER) -> str:
     """Return the cure for a feature that the kernel lacks."""
-    if HostKernel.GVISOR is facts.kernel:
+    if facts.kernel is HostKernel.GVISOR:
         return "docker run --runtime=runc ...  # in the place of runsc; or leeward on the host, or in a virtual machine"
-    if HostKernel.WSL1 is facts.kernel:
+    if facts.kernel is HostKernel.WSL1:
         return "wsl.exe --set-version \"$WSL_DISTRO_NAME\" 2"
-    if HostKernel.WSL2 is facts.kernel:
+    if facts.kernel is HostKernel.WSL2:
         return "wsl.exe --update"
     return otherwise
 
@@ -143,7 +143,7 @@ def boot_parameter(facts: Facts, parameter: str) -> str:
     """Return the line that makes the host boot with *parameter*."""
     if facts.engine:
         return f"boot the container's host with {parameter}"
-    if HostKernel.WSL2 is facts.kernel:
+    if facts.kernel is HostKernel.WSL2:
         setting = f"[wsl2]`nkernelCommandLine={parameter}"
         return f"powershell.exe 'Add-Content $env:USERPROFILE\\.wslconfig \"{setting}\"' && wsl.exe --shutdown"
     root = sudo(facts)
@@ -170,7 +170,7 @@ def delegation(facts: Facts) -> str:
         return (f"printf '[Service]\\nDelegate=cpu memory pids\\n' | {sudo(facts)}env SYSTEMD_EDITOR=tee "
                 "systemctl edit user@.service  # then log in anew")
     on_v1 = not facts.root and "no writable hierarchy" not in dict(facts.passed_over).get("v1", "")
-    if HostKernel.WSL2 is facts.kernel:
+    if facts.kernel is HostKernel.WSL2:
         if on_v1:
             return boot_parameter(facts, "cgroup_no_v1=all")
         return f"printf '[boot]\\nsystemd=true\\n' | {sudo(facts)}tee -a /etc/wsl.conf && wsl.exe --shutdown"

@@ -212,7 +212,7 @@ def _engine(record: Record, mounts: Mapping[str, str]) -> Runtime:
     # A machine made from a container image has the file as well, but none of an engine's mounts. gVisor shows its own.
     mounted = any(path in mounts for path in _OF_ENGINES)
     kernel = _kernel(record.release, files.get("/proc/version", ""))
-    if "/.dockerenv" in files and (mounted or HostKernel.GVISOR is kernel):
+    if "/.dockerenv" in files and (mounted or kernel is HostKernel.GVISOR):
         return Runtime.DOCKER
     if "/run/.containerenv" in files:  # without a mount of it; not where Docker runs what Podman made
         return Runtime.PODMAN

@@ -57,7 +57,7 @@ def _stops(name: str, have: str, why: str, cure: str) -> Feature:
 
 def _kernel(facts: Facts) -> Feature:
     have = f"Linux {facts.release}, {facts.machine}"
-    if HostKernel.LINUX is not facts.kernel:
+    if facts.kernel is not HostKernel.LINUX:
         have += f", of {facts.kernel}"
     if facts.engine:
         have += f", in a container of {facts.engine}"

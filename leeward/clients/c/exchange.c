@@ -366,7 +366,7 @@ static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 	if (failed)
 		return lw_calls_lose(handle, failed);
 	sent = lw_link_send(&handle->link, handle->out.data, handle->out.length);
-	if (-EPIPE == sent || -ECONNRESET == sent)
+	if (sent == -EPIPE || sent == -ECONNRESET)
 		return LEEWARD_AWAY;
 	if (sent != (ssize_t)handle->out.length)
 		return lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));

@@ -15,8 +15,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
+from leeward.base.protocols import Protocol
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import JobStart, Ran
@@ -42,17 +43,6 @@ class Cancellable(Protocol):
     """A job, or a wait for a worker, that its client may give up."""
 
     def cancel(self) -> None: ...
-
-
-@runtime_checkable
-class Endable(Cancellable, Protocol):
-    """A job that its client may end, and have the result of."""
-
-    def interrupt(self) -> bool:
-        """Raise KeyboardInterrupt in the job. Returns whether the job runs."""
-
-    def kill(self) -> bool:
-        """End the job. Returns whether the job runs."""
 
 
 class SessionState(enum.Enum):
@@ -168,9 +158,9 @@ class PoolSession:
 
     def run(self, job: Job, done: Done) -> Cancellable:
         """Run *job* in this session; Busy if it has one, waits, or by its user's rate; SessionOver, ShuttingDown."""
-        if SessionState.RUNNING is self.state:
+        if self.state is SessionState.RUNNING:
             raise Busy("the session has a job already, and runs one at a time")
-        if SessionState.WAITING is self.state:
+        if self.state is SessionState.WAITING:
             raise Busy("the session waits for its worker")
         if self._lease is None:
             raise SessionOver(f"the session's state is gone: {self._why}")
@@ -193,30 +183,30 @@ class PoolSession:
 
     def ran(self, ran: Ran) -> None:
         """Record that the fast path has sent a job, and answered it."""
-        if self._lease is None or SessionState.IDLE is not self.state:
+        if self._lease is None or self.state is not SessionState.IDLE:
             raise Bug(f"a job was run by a session that is {self.state.value}")
         self.since = ran.ended
         self._pool.ran_in(self._lease, ran, self.user)
 
     def offer(self, client: ReplyAddress) -> None:
         """Let the fast path have the next jobs; see Lease.offer."""
-        if SessionState.IDLE is self.state and self._lease is not None and self._pool.workforce.fast_path is not None:
+        if self.state is SessionState.IDLE and self._lease is not None and self._pool.workforce.fast_path is not None:
             self._lease.offer(self.limits, client)
 
     def job_over(self) -> None:
-        if SessionState.RUNNING is self.state:
+        if self.state is SessionState.RUNNING:
             self._happen(SessionEvent.ENDED)
 
     def interrupt(self) -> bool:
         """Raise KeyboardInterrupt in the running job. Returns whether there is one."""
-        return SessionState.RUNNING is self.state and self._lease is not None and self._lease.interrupt()
+        return self.state is SessionState.RUNNING and self._lease is not None and self._lease.interrupt()
 
     def reset(self, opened: Opened, seconds: float) -> None:
         """
         Replace the process by a fresh one, after any job was cancelled; *opened* is called when it is there, or can't
         be had. Busy if the session waits already; else raises as `acquire`, and the session is lost.
         """
-        if SessionState.WAITING is self.state:
+        if self.state is SessionState.WAITING:
             raise Busy("the session waits for its worker")
         self._happen(SessionEvent.RESET)
         self._give_back("it was reset")
@@ -224,7 +214,7 @@ class PoolSession:
 
     def give_up(self) -> None:
         """Give up the opening, which the client has cancelled."""
-        if SessionState.WAITING is self.state:
+        if self.state is SessionState.WAITING:
             self._on_opened = None
             wait, self._wait = self._wait, None
             self._why = "nobody waited for its worker"
@@ -243,14 +233,14 @@ class PoolSession:
 
     def drain(self) -> None:
         """Give back the worker if no job runs, because the daemon ends; otherwise accept no further job."""
-        if SessionState.IDLE is self.state:
+        if self.state is SessionState.IDLE:
             self.lose("the daemon is shutting down")
         elif self._lease is not None:
             self._lease.keep()
 
     def close(self) -> None:
         """End the session. A running job must have been cancelled before."""
-        if SessionState.CLOSED is self.state:
+        if self.state is SessionState.CLOSED:
             return
         self._on_opened = None
         wait, self._wait = self._wait, None

@@ -263,7 +263,7 @@ class Watchdog:
             if runner is not None and now > since + self._time + LATE_S and self._end(runner, Stop.TIME):
                 still.timed_out += 1
         for runner in self._ticks():
-            if Limit.MEMORY is self._tick(runner) and self._end(runner, Stop.MEMORY):
+            if self._tick(runner) is Limit.MEMORY and self._end(runner, Stop.MEMORY):
                 still.out_of_memory += 1
 
     def _ticks(self) -> Iterator[Runner]:

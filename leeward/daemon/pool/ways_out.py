@@ -210,7 +210,7 @@ def begin(confinement: Confinement) -> Begin:
 COMMAND_S = 30.0
 
 
-#: Bytes that a value can have; the broker takes no more than `egress.values.MOST` of them.
+#: Bytes that a value can have; the broker takes no more than `egress.sealing.MOST` of them.
 _MOST = 32768
 #: The marker after a value, which is written only if the command has succeeded.
 _SHELL = "(eval \"$1\") && printf '\\0'"

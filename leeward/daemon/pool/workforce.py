@@ -44,7 +44,7 @@ def vacancy(workers: Mapping[int, Worker], resting: Collection[int], size: int,
     """
     there = len(workers) + len(resting)
     if there > size or (there == size and (
-            not surplus or resting or any(WorkerState.SERVING is not worker.state for worker in workers.values())
+            not surplus or resting or any(worker.state is not WorkerState.SERVING for worker in workers.values())
             or not any(worker.outdated and worker.free for worker in workers.values()))):
         return None
     return next(slot for slot in range(first, first + size + surplus) if slot not in workers and slot not in resting)
@@ -65,7 +65,7 @@ def superfluous(workers: Mapping[int, Worker], size: int) -> list[Worker]:
 
 
 def _ready(worker: Worker) -> bool:
-    return WorkerState.SERVING is worker.state and (worker.busy or worker.armed > 0)
+    return worker.state is WorkerState.SERVING and (worker.busy or worker.armed > 0)
 
 
 #: Seconds after which a worker that failed is made again, doubled each time up to the second figure.

@@ -147,11 +147,11 @@ class Streams:
         return write_end, master, -1
 
     def _stream(self, what: int | Stdio, *, write: bool) -> int:
-        if Stdio.PIPE is what:
+        if what is Stdio.PIPE:
             return self.pipe(write=write)
         if isinstance(what, int):
             theirs = what
-        elif Stdio.OUT is what:
+        elif what is Stdio.OUT:
             theirs = self.theirs[-1]
         else:
             theirs = os.open("/dev/null", (os.O_WRONLY if write else os.O_RDONLY) | os.O_CLOEXEC)

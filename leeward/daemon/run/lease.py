@@ -59,7 +59,7 @@ class Turn(Execution):
     _overdue = False
 
     def stop(self, why: Stop) -> None:
-        if Stop.TIME is not why or self._overdue or not self.grace or self.stopped or self.over:
+        if why is not Stop.TIME or self._overdue or not self.grace or self.stopped or self.over:
             super().stop(why)
             return
         self._overdue = True

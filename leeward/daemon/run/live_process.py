@@ -273,9 +273,9 @@ class LiveProcess:
     def unstarted(self, message: control.Unstarted) -> None:
         self._unborn = False
         stage, number = message.stage, -message.result
-        if control.Stage.FOLDER is stage:
+        if stage is control.Stage.FOLDER:
             end = unstarted(number, "cwd")
-        elif control.Stage.EXEC is stage:
+        elif stage is control.Stage.EXEC:
             end = unstarted(number, "exec")
         else:
             layer = message.layer or stage.name.lower()

@@ -231,7 +231,7 @@ class LiveRunner:
         entrances, held = runner.entrances, runner.held()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
         entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
-        data = 0 if control.Kind.PORTER is kind else held.get(resource.RLIMIT_DATA, 0)
+        data = 0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0)
         if data and kind in (control.Kind.PROGRAM, control.Kind.TERMINAL):
             data += held[resource.RLIMIT_NPROC] * CODE
         message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
@@ -323,7 +323,7 @@ class LiveRunner:
 
     def calls(self, begins: bytes, most: int, opened: Callable[[CallProcess], None],
               lost: Callable[[str], None]) -> Interpreter:
-        """Start a process that does calls: run/calls.py; otherwise as `kernel`."""
+        """Start a process that does calls: run/called_process.py; otherwise as `kernel`."""
         def ready(runner: Runner) -> None:
             try:
                 process = CallProcess(self._reactor, runner, made, begins, most, lost)

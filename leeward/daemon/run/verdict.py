@@ -101,9 +101,9 @@ def stopped(why: Stop, fault: str = "") -> Verdict:
     """The verdict on a job that the daemon has ended; *fault* describes a bug."""
     if why in _STOPPED:
         return Verdict(*_STOPPED[why])
-    if Stop.KILLED is why:
+    if why is Stop.KILLED:
         return Verdict(Outcome.SIGNALLED, EXIT_SIGNAL_BASE + signal.SIGKILL, error=JobError("Ended", _WHY[why], ""))
-    error = JobError("Bug", fault, "") if Stop.BUG is why else JobError("Ended", _WHY[why], "")
+    error = JobError("Bug", fault, "") if why is Stop.BUG else JobError("Ended", _WHY[why], "")
     return Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=error)
 
 
@@ -121,7 +121,7 @@ def replied(parsed: Callable[[], wire.JobReply]) -> Verdict:
 def brought(verdict: Verdict, parsed: Callable[[], wire.JobReply] | None, job: Job) -> Verdict:
     """*verdict* on a job that the daemon has ended, with the files of the reply that the job had sent before, if any."""
     reply = None if parsed is None else replied(parsed)
-    if reply is None or Outcome.INTERNAL is reply.outcome:
+    if reply is None or reply.outcome is Outcome.INTERNAL:
         missed = tuple(LeftOut(wire.shown_name(pattern), LeftOutReason.ENDED) for pattern in job.collect)
         return replace(verdict, left_out=missed)
     return replace(verdict, files=reply.files, left_out=reply.left_out)

@@ -138,7 +138,7 @@ class LiveFiles:
             raise Busy(f"{len(self._waiting)} file calls of {self._size} bytes wait in the sandbox already")
         self._last += 1
         asked = FileCall(self, self._last, call, size, answered)
-        if FilesStage.NONE is self.stage:
+        if self.stage is FilesStage.NONE:
             self._begin()
         self._waiting.append(asked)
         self._size += size
@@ -160,7 +160,7 @@ class LiveFiles:
             raise Busy(f"the process for file calls can't be started: {error}") from error
 
     def _opened(self, turn: int, process: CallProcess) -> None:
-        if turn != self._turn or FilesStage.STARTING is not self.stage:
+        if turn != self._turn or self.stage is not FilesStage.STARTING:
             process.end("it was given up")
             return
         self._happen(FilesEvent.STARTED)
@@ -171,7 +171,7 @@ class LiveFiles:
         """The process has ended. If it had never started, the waiting calls fail, because another one would fail, too."""
         if turn != self._turn or self.stage not in (FilesStage.STARTING, FilesStage.READY):
             return
-        never = FilesStage.STARTING is self.stage
+        never = self.stage is FilesStage.STARTING
         self._happen(FilesEvent.LOST)
         self._process = self._starting = None
         calls, self._running = [self._running] if self._running is not None else [], None
@@ -181,7 +181,7 @@ class LiveFiles:
         in_any_case(*(partial(self._fail, call, failed) for call in calls), self._again)
 
     def _again(self) -> None:
-        if self._waiting and FilesStage.NONE is self.stage:
+        if self._waiting and self.stage is FilesStage.NONE:
             try:
                 self._begin()
             except Busy as busy:
@@ -235,7 +235,7 @@ class LiveFiles:
         """Called by *call*: its time is up, and the process hasn't answered it."""
         self._drop(call)
         late = partial(call.answer, failure(errno.ETIMEDOUT, "the call took too long"))
-        if call is self._running or FilesStage.STARTING is self.stage:
+        if call is self._running or self.stage is FilesStage.STARTING:
             if call is self._running:
                 self._running = None
             in_any_case(late, partial(self._give_up, "a call took too long"))
@@ -267,7 +267,7 @@ class LiveFiles:
             self._give_up("the sandbox stands still")
 
     def close(self) -> None:
-        if FilesStage.CLOSED is self.stage:
+        if self.stage is FilesStage.CLOSED:
             return
         self._happen(FilesEvent.CLOSED)
         self._turn += 1

@@ -145,7 +145,7 @@ def _refusal(report: Report) -> str:
     if report.refusal is not None:
         return str(report.refusal)
     result = report.result
-    if result is None or Outcome.FINISHED is not result.outcome or result.exit_code:
+    if result is None or result.outcome is not Outcome.FINISHED or result.exit_code:
         error = None if result is None else result.error
         return "its kernel can't fork: " + (f"{error.type}: {error.message}" if error is not None
                                             else "it ended" if result is None else str(result.outcome))

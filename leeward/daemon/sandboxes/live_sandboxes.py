@@ -114,7 +114,7 @@ class LiveSandboxes:
             held.on_open = held.mounts = None
             self._end(name, Reason.UNOPENED, str(error))
             raise
-        if State.OVER is sandbox.state:  # its runner was lost at once
+        if sandbox.state is State.OVER:  # its runner was lost at once
             held.seat.close()
             held.seat = None
         self._look_at(entry)
@@ -127,7 +127,7 @@ class LiveSandboxes:
             return
         self.seated(what.number, entry.name, held.sandbox.facts.egress)
         if held.mounts is not None and held.mounting is None:
-            if State.OPENING is held.sandbox.state:
+            if held.sandbox.state is State.OPENING:
                 held.mounting = Mounting(self.opener, what, held.mounts, held.sandbox.terms.view.scratch.targets,
                                          partial(self._mounted, entry, what))
             return
@@ -136,7 +136,7 @@ class LiveSandboxes:
         self._reactor.soon(partial(self._report_opened, entry, entry.name))
 
     def _mounted(self, entry: SandboxEntry, place: Any, error: LeewardError | None) -> None:
-        if State.OPENING is not entry.sandbox.sandbox.state:
+        if entry.sandbox.sandbox.state is not State.OPENING:
             return
         if error is not None:
             why: Refused = error if isinstance(error, Refused) else RequestRejected(str(error))
@@ -156,14 +156,14 @@ class LiveSandboxes:
     def get(self, name: str, user: int) -> SandboxEntry:
         """The sandbox *name* of *user*, used now; SandboxOver if there is none that can be used."""
         entry = self._registry.get(name, user)
-        if State.OPENING is entry.sandbox.sandbox.state:  # its id isn't known to any client yet
+        if entry.sandbox.sandbox.state is State.OPENING:  # its id isn't known to any client yet
             raise SandboxOver(f"sandbox {name} is not open yet", "unknown")
         entry.used = self._reactor.now()
         return entry
 
     def of(self, user: int) -> list[SandboxEntry]:
         """The open sandboxes of *user*, the oldest first."""
-        return [entry for entry in self._registry.of(user) if State.OPEN is entry.sandbox.sandbox.state]
+        return [entry for entry in self._registry.of(user) if entry.sandbox.sandbox.state is State.OPEN]
 
     def admit_terminal(self, user: int) -> None:
         """Check that *user* may open one more terminal; Busy if not."""
@@ -244,7 +244,7 @@ class LiveSandboxes:
         now = self._reactor.now()
         for entry in self._registry.all():
             reason = entry.due(now)
-            if reason is not None and State.OPEN is entry.sandbox.sandbox.state:
+            if reason is not None and entry.sandbox.sandbox.state is State.OPEN:
                 try:
                     self._end(entry.name, reason)
                 except Exception as error:
@@ -271,7 +271,7 @@ class LiveSandboxes:
         entry = self._registry.find(name)
         held = None if entry is None else entry.sandbox
         if entry is None or held is None or held.mounts is None or not held.mounts.layers or (
-                State.OPEN is not held.sandbox.state):
+                held.sandbox.state is not State.OPEN):
             self._end(name, Reason.PARTED)
             return
         held.held = False

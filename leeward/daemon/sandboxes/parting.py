@@ -39,7 +39,7 @@ class Parting:
         self._look()
 
     def _look(self) -> None:
-        if State.OPEN is not self._sandbox.state:
+        if self._sandbox.state is not State.OPEN:
             return
         if self._sandbox.present and self._reactor.now() < self._until:
             self._reactor.after(_LOOK_S, self._look)
@@ -61,7 +61,7 @@ class Parting:
             self._decide(True)
 
     def _decide(self, has_changes: bool) -> None:
-        if State.OPEN is self._sandbox.state:
+        if self._sandbox.state is State.OPEN:
             self._decided(has_changes)
 
     def _answered(self, found: int, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:

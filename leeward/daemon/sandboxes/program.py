@@ -148,7 +148,7 @@ class LiveProgram:
 
     def _look(self) -> None:
         self._meter = None
-        if self._child is None or self.order.cpu_time is None or Life.RUNNING is not self.life:
+        if self._child is None or self.order.cpu_time is None or self.life is not Life.RUNNING:
             return
         try:
             spent = self._child.spent() - self._spent_before
@@ -171,7 +171,7 @@ class LiveProgram:
     # --- while it runs ----------------------------------------------------------
 
     def output(self, stream: int, data: bytes) -> None:
-        if Life.OVER is self.life or self._cut:
+        if self.life is Life.OVER or self._cut:
             return
         if stream == STDERR or self.order.terminal:
             lately = (self._tail + data).lower()
@@ -234,7 +234,7 @@ class LiveProgram:
     def _adjust(self) -> None:
         """Stop reading the process's pipes if no room is left for its output, and go on reading when there is room again."""
         child = self._child
-        if child is None or self._killed or self.chunks.full is self._paused or Life.RUNNING is not self.life:
+        if child is None or self._killed or self.chunks.full is self._paused or self.life is not Life.RUNNING:
             return
         self._paused = self.chunks.full
         for stream in (1, 2):
@@ -261,7 +261,7 @@ class LiveProgram:
 
     def more(self, number: int) -> bool:
         """Whether there is news for a reader that has the chunks up to *number*."""
-        return self.chunks.more(number) or Life.OVER is self.life
+        return self.chunks.more(number) or self.life is Life.OVER
 
     def wait(self, after: int | None, seconds: float, wake: Callable[[], None]) -> Callable[[], None]:
         """
@@ -290,16 +290,16 @@ class LiveProgram:
 
     def _wake_waiters(self) -> None:
         for waits in list(self.waits):
-            if Life.OVER is self.life or (waits.after is not None and self.more(waits.after)):
+            if self.life is Life.OVER or (waits.after is not None and self.more(waits.after)):
                 self._expire(waits)
 
     def signal(self, number: int) -> bool:
         """Send a signal to the process itself. Returns whether it exists."""
-        return self._child is not None and Life.RUNNING is self.life and self._child.signal(number)
+        return self._child is not None and self.life is Life.RUNNING and self._child.signal(number)
 
     def resize(self, rows: int, columns: int) -> bool:
         """Change the size of its terminal. Returns whether the process exists."""
-        return self._child is not None and Life.RUNNING is self.life and self._child.resize(rows, columns)
+        return self._child is not None and self.life is Life.RUNNING and self._child.resize(rows, columns)
 
     def stop(self, why: Stop) -> None:
         """End the process and its descendants; the report will give *why* as the cause."""
@@ -311,7 +311,7 @@ class LiveProgram:
         """End the process and its descendants, also those left after its end; the exit status is the kernel's."""
         if self._child is None:
             return
-        if Life.OVER is not self.life:
+        if self.life is not Life.OVER:
             self._killed = True
             if self._paused:
                 self._paused = False
@@ -321,14 +321,14 @@ class LiveProgram:
 
     def broken(self, error: Exception) -> None:
         self._fault = self._fault or bug(error)
-        if Life.OVER is not self.life:
+        if self.life is not Life.OVER:
             self.stop(Stop.BUG)
 
     # --- its end ----------------------------------------------------------------
 
     def exited(self, how: Exit) -> None:
         """Make the report: the process has ended, and all that it wrote was read."""
-        if Life.OVER is self.life:
+        if self.life is Life.OVER:
             return
         if self._child is not None:
             self._stop = self._stop or self._child.ended_by_watchdog
@@ -339,11 +339,11 @@ class LiveProgram:
 
     def lost(self, outcome: Outcome, why: str) -> None:
         """Make the report: the sandbox is over, for the reason *why*."""
-        if Life.OVER is self.life:
+        if self.life is Life.OVER:
             return
         if self._stop is not None:
             verdict = stopped(self._stop, self._fault)
-        elif Outcome.OUT_OF_MEMORY is outcome:
+        elif outcome is Outcome.OUT_OF_MEMORY:
             verdict = stopped(Stop.MEMORY)
         else:
             verdict = Verdict(Outcome.INTERNAL, EXIT_INTERNAL, error=JobError("SandboxOver", why, ""))
@@ -351,7 +351,7 @@ class LiveProgram:
 
     def denied(self) -> Mapping[str, int]:
         """How often each call was refused so far, by name. Empty once it is over: its result has the numbers."""
-        return {} if self._child is None or Life.OVER is self.life else self._child.denied()
+        return {} if self._child is None or self.life is Life.OVER else self._child.denied()
 
     def _finish(self, verdict: Verdict, usage: Usage, how: Exit | None) -> None:
         denied = self.denied() if how is None else how.denied

@@ -163,7 +163,7 @@ class Event(enum.Enum):
     ENDED = "ended"
 
 
-#: For a pair that is missing, `run.states.after` raises Bug.
+#: For a pair that is missing, `run.runner_states.after` raises Bug.
 SANDBOX: Mapping[tuple[State, Event], State] = {
     (State.OPENING, Event.OPENED): State.OPEN,
     (State.OPENING, Event.ENDED): State.OVER,

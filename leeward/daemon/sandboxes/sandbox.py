@@ -160,7 +160,7 @@ class LiveSandbox:
         self._stir()
         if report.result is not None:
             self._denied.update(report.result.denied)
-        if report.result is not None and State.OPEN is self.state:
+        if report.result is not None and self.state is State.OPEN:
             self.on_program_end(number, title, report.result)
 
     def _reported(self, done: Callable[[Report], None]) -> Callable[[Report], None]:
@@ -286,7 +286,7 @@ class LiveSandbox:
 
     def carry(self, order: Mapping[str, Any], fds: Sequence[int],
               answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None], seconds: float) -> Cancellable:
-        """Have a porter do *order*; see run/live.py. LeewardError if it can't be started."""
+        """Have a porter do *order*; see run/live_runner.py. LeewardError if it can't be started."""
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
@@ -319,7 +319,7 @@ class LiveSandbox:
     @property
     def memory(self) -> int:
         """Bytes of memory that the whole sandbox uses now; 0 if the number isn't known."""
-        return self._place.memory() if self._place is not None and State.OPEN is self.state else 0
+        return self._place.memory() if self._place is not None and self.state is State.OPEN else 0
 
     def denied(self) -> Mapping[str, int]:
         """How often each system call was refused so far, by its name: to programs, and in Python requests that are over."""
@@ -328,7 +328,7 @@ class LiveSandbox:
 
     def usage(self) -> Usage:
         """What the whole sandbox has used, so far or up to its end."""
-        if self._place is not None and State.OPEN is self.state:
+        if self._place is not None and self.state is State.OPEN:
             self._used = self._place.usage()
         return self._used
 
@@ -336,7 +336,7 @@ class LiveSandbox:
 
     def lost(self, why: str) -> None:
         """End the sandbox: its runner has ended by itself, and reported *why*."""
-        if State.OVER is self.state:
+        if self.state is State.OVER:
             return
         self._place = None
         gone, self._gone = self._gone, None
@@ -346,12 +346,12 @@ class LiveSandbox:
 
     def end(self, reason: Reason, detail: str = "") -> None:
         """End the sandbox, and answer every request about its processes. The caller has to end the runner."""
-        if State.OVER is self.state:
+        if self.state is State.OVER:
             return
         self.usage()
         self._happen(Event.ENDED)
         self._gone = None
-        outcome = Outcome.OUT_OF_MEMORY if Reason.MEMORY is reason else Outcome.INTERNAL
+        outcome = Outcome.OUT_OF_MEMORY if reason is Reason.MEMORY else Outcome.INTERNAL
         why = f"its sandbox is over: {reason}{f' ({detail})' if detail else ''}"
         in_any_case(*(partial(program.lost, outcome, why) for program in self._programs.values()),
                     *(program.drop for program in self._programs.values()), self._programs.clear,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import JobStart, Ran
-from leeward.daemon.pool.sessions import Cancellable, Endable
+from leeward.daemon.pool.pool import Ticket
+from leeward.daemon.pool.sessions import Cancellable
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving.parcel import KeptResults, Parcel, pack
 from leeward.daemon.serving.rounds import CONNECTION_SHARE, GUEST_TAKEN, Share
@@ -115,12 +116,12 @@ class Flight:
     def interrupt(self, target: int) -> bool:
         """Raise KeyboardInterrupt in the job of *target*, or cancel it before it begins. Returns whether it was in flight."""
         ticket = self.tickets.get(target)
-        return isinstance(ticket, Endable) and (ticket.interrupt() or self.cancel(target))
+        return isinstance(ticket, Ticket) and (ticket.interrupt() or self.cancel(target))
 
     def kill(self, target: int) -> bool:
         """End the job of request *target*, and answer it with its output so far; otherwise as `interrupt`."""
         ticket = self.tickets.get(target)
-        return isinstance(ticket, Endable) and (ticket.kill() or self.cancel(target))
+        return isinstance(ticket, Ticket) and (ticket.kill() or self.cancel(target))
 
     def end(self) -> None:
         tickets = [ticket for ticket in self.tickets.values() if ticket is not None]

@@ -232,7 +232,7 @@ class Sandboxes:
     def _hold(self, entry: SandboxEntry) -> None:
         held = entry.sandbox
         held.held = True
-        self.holds.add(calls.Hold(lambda: held.held and State.OVER is not held.sandbox.state,
+        self.holds.add(calls.Hold(lambda: held.held and held.sandbox.state is not State.OVER,
                             partial(self._desk.part, entry.name)))
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
@@ -336,7 +336,7 @@ class Sandboxes:
                        number: int) -> Mapping[str, Any]:
         if request.held:
             kernel = sandbox.kernel(number)
-            self.holds.add(calls.Hold(lambda: KernelStage.CLOSED is not kernel.stage, partial(sandbox.close_kernel, number)))
+            self.holds.add(calls.Hold(lambda: kernel.stage is not KernelStage.CLOSED, partial(sandbox.close_kernel, number)))
         return {"kernel": number}
 
     def reset_kernel(self, request: wire.KernelReset, entry: SandboxEntry) -> Mapping[str, Any]:
@@ -359,7 +359,7 @@ class Sandboxes:
     @staticmethod
     def _went_with_it(report: Report, sandbox: LiveSandbox) -> bool:
         """Whether the report says only that the sandbox has ended."""
-        return State.OVER is sandbox.state and (
+        return sandbox.state is State.OVER and (
             report.result is None or report.result.outcome in (Outcome.INTERNAL, Outcome.SIGNALLED))
 
     def _refuse_over(self, request: int, name: str) -> None:
@@ -383,7 +383,7 @@ class Sandboxes:
             fed(0)
             raise
         if request.held:
-            self.holds.add(calls.Hold(lambda: Life.OVER is not program.life, program.kill))
+            self.holds.add(calls.Hold(lambda: program.life is not Life.OVER, program.kill))
         return {"process": program.number}
 
     def list_processes(self, _request: wire.ProcessList, entry: SandboxEntry) -> Mapping[str, Any]:
@@ -396,7 +396,7 @@ class Sandboxes:
         return {
             "process": program.number, "pid": max(0, program.pid), "title": program.order.title[:_SHOWN],
             "argv": [word[:_SHOWN] for word in program.order.argv[:_SHOWN_ARGS]], "age": now - program.started,
-            "over": Life.OVER is program.life, "exit_code": None if result is None else result.exit_code,
+            "over": program.life is Life.OVER, "exit_code": None if result is None else result.exit_code,
         }
 
     # --- one process ----------------------------------------------------------------
@@ -414,11 +414,11 @@ class Sandboxes:
         chunks = program.read(request.reader, request.after)
         last = chunks[-1].number if chunks else max(request.after, program.chunks.last)
         return {"chunks": [[chunk.number, chunk.stream, chunk.time, chunk.data] for chunk in chunks],
-                "over": Life.OVER is program.life and last >= program.chunks.last}
+                "over": program.life is Life.OVER and last >= program.chunks.last}
 
     def wait_for(self, request: wire.ProcessWait, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
-        if Life.OVER is program.life or not request.wait:
+        if program.life is Life.OVER or not request.wait:
             return self._end_of(program)
         self._wait(request, entry, program, None, lambda: self._end_of(program))
         return None
@@ -437,7 +437,7 @@ class Sandboxes:
         def tell() -> None:
             if not call.end():
                 return
-            if State.OVER is entry.sandbox.sandbox.state:
+            if entry.sandbox.sandbox.state is State.OVER:
                 self._refuse_over(request.id, entry.name)
             else:
                 self._owner.answer(request.id, answer())

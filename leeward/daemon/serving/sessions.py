@@ -127,7 +127,7 @@ class Leases:
                 owner.refuse(request.id, why)
 
         held.session.reset(opened, owner.server.config.queue_timeout)
-        if SessionState.WAITING is held.session.state:
+        if held.session.state is SessionState.WAITING:
             held.waits = request.id
             owner.wait(request.id, Later(held.session.give_up))
 
@@ -138,7 +138,7 @@ class Leases:
         job = job_of(request, self._owner.server.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))
-        if SessionState.RUNNING is held.session.state:
+        if held.session.state is SessionState.RUNNING:
             held.job = request.id
         return ticket
 
@@ -161,7 +161,7 @@ class Leases:
         held = self._held[start.session]
         job = Job(code=start.code, name=NAME, limits=held.session.limits)
         ticket = held.session.job_started(job, partial(self._job_over, start.session, start.request), start)
-        if SessionState.RUNNING is held.session.state:
+        if held.session.state is SessionState.RUNNING:
             held.job = start.request
         return ticket
 
@@ -194,7 +194,7 @@ class Leases:
             if now - session.opened > self._owner.server.config.session_lifetime:
                 self._drop(number)
             elif now - session.since > held.idle:
-                if SessionState.LOST is session.state:
+                if session.state is SessionState.LOST:
                     self._drop(number)
                 else:
                     session.lose(f"it had no job for {held.idle:g} s")

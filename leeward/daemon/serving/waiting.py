@@ -4,7 +4,7 @@ Requests that wait for what others of the connection do: calls of functions, liv
 Theory of operation. Each job with functions has an exchange, under the number of its request, until that is answered.
 The client asks for calls with one request at a time, which waits until there are calls or the job is over: one request,
 one reply. The number of calls that a job may have open bounds what waits. An answer goes to the job that runs at the
-moment; one to no open call is dropped. A call's head was checked by `run/functions.py`; no body is read here.
+moment; one to no open call is dropped. A call's head was checked by `run/calling_job.py`; no body is read here.
 
 For output the client says how much of each stream it has, one request at a time for each job, and gets 64 KiB of a
 stream at most, so one that doesn't read holds no more. The result has all output still.

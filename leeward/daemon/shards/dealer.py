@@ -32,7 +32,7 @@ from leeward.daemon.shards.messages import Message, PassConnection, ShardChannel
 from leeward.daemon.telling.log import log
 from leeward.daemon.telling.observer import Observer
 from leeward.daemon.worker import bare
-from leeward.errors import LeewardError, PeerError
+from leeward.errors import LeewardError, PeerError, told, told_with_type
 from leeward.spec.peers import credentials
 
 #: Seconds that the shards have for an answer.
@@ -257,7 +257,7 @@ class Dealer:
             shard.process, sock = start()
             shard.leave = self._annex(shard.number + shard.lives * len(self.shards), shard.process.pid)
         except (OSError, LeewardError) as error:
-            log.error("a shard can't be started", shard=shard.number, error=str(error))
+            log.error("a shard can't be started", shard=shard.number, error=told_with_type(error))
             self._dismiss(shard)
             self._start_again(shard)
             return
@@ -300,7 +300,7 @@ class Dealer:
             now = {name: theirs["now"][name] for name in ("recycles", "runners_made")}
             self.ended = added(self.ended, {"counters": theirs["counters"], "now": now})
         except (PeerError, KeyError, TypeError) as error:
-            log.warning("counts of a shard can't be used", shard=shard.number, error=str(error))
+            log.warning("counts of a shard can't be used", shard=shard.number, error=told(error))
 
     def _dismiss(self, shard: Shard) -> None:
         """The shard's process is to end. Another one may be started meanwhile."""
@@ -337,7 +337,7 @@ class Dealer:
         except (PeerError, KeyError, TypeError, AttributeError, ValueError) as error:
             if shard.channel is not None:
                 shard.channel.close()
-                self._end(shard, f"{type(error).__name__}: {error}")
+                self._end(shard, told_with_type(error))
 
     def _take_back(self, shard: Shard, message: PassConnection, fds: list[int]) -> None:
         try:
@@ -389,7 +389,7 @@ class Dealer:
                 total |= added({name: total[name] for name in theirs if name in total}, theirs)
                 rows[number] |= {"workers": theirs["workers"], "jobs": theirs["jobs"]}
             except (PeerError, KeyError) as error:
-                log.warning("counts of a shard can't be used", shard=number, error=str(error))
+                log.warning("counts of a shard can't be used", shard=number, error=told(error))
         done({**total, "shards": list(rows.values())})
 
     def _rows(self) -> list[Mapping[str, Any]]:

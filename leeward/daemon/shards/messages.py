@@ -22,7 +22,7 @@ from leeward.daemon.config import Config
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, WRITE, Reactor
 from leeward.daemon.loop.sender import MessageSender
-from leeward.errors import PeerError
+from leeward.errors import PeerError, told
 from leeward.wire import records
 
 #: Bytes of one message. Lists of ends are cut to this, and unread bytes of a connection go by a memory file beyond
@@ -152,7 +152,7 @@ def decode(data: bytes) -> Message:
         name, fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
         message: Message = records.build(_KINDS[name], fields)
     except (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException) as error:
-        raise PeerError(f"not a message of a shard: {error!r:.120}") from error
+        raise PeerError(f"not a message of a shard: {told(error)}") from error
     return message
 
 
@@ -166,7 +166,7 @@ def unpack_map(data: bytes) -> dict[str, Any]:
     try:
         value = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise PeerError(f"not a map of a shard: {error!r:.120}") from error
+        raise PeerError(f"not a map of a shard: {told(error)}") from error
     if not isinstance(value, dict):
         raise PeerError("not a map of a shard")
     return value

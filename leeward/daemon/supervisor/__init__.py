@@ -62,19 +62,19 @@ class Supervisor:
         self._departed: deque[Denied] = deque(maxlen=DEPARTED)
         self.lost = 0  # records that nobody drained in time; the counts in a job's result are complete nevertheless
 
-    def add(self, listener_fd: int, job: int, *, checking: bool = False, of: int = 0) -> None:
+    def add(self, listener: int, job: int, *, checking: bool = False, of: int = 0) -> None:
         """
         Answer for *job* from now on. Takes ownership of the descriptor, also on failure: KernelRefusal, and the job
         must not start, since its refused calls would block for ever. *checking*: until `end_check` they don't wake the
         daemon. *of*: another job, whose grants it shares from its first call on; `share` may come after that.
         """
         if job in self._slots:
-            os.close(listener_fd)
+            os.close(listener)
             raise Bug(f"job {job} has a listener already")
         try:
-            slot = self._thread.add(listener_fd, job, quiet=checking, of=self._slots.get(of, -1))
+            slot = self._thread.add(listener, job, quiet=checking, of=self._slots.get(of, -1))
         except BaseException:
-            os.close(listener_fd)
+            os.close(listener)
             raise
         self._slots[job] = slot
 

@@ -92,7 +92,7 @@ class EventBook:
         if len(denied) > NAMED:
             denied = dict(sorted(denied.items(), key=lambda row: -row[1])[:NAMED])
         error = result.error.type[:TEXT] if result.error is not None else ""
-        if Outcome.INTERNAL is result.outcome and result.error is not None:
+        if result.outcome is Outcome.INTERNAL and result.error is not None:
             error = f"{error}: {result.error.message}"[:TEXT]  # a text of the daemon's own, not of a job
         self._add(user, about, (result.outcome, result.exit_code, result.limit, result.duration, result.cpu_time,
                                 result.memory_peak, dict(denied), error),

@@ -25,7 +25,7 @@ from leeward.wire import control
 
 
 class Keeper:
-    """One keeper. The broker accepts from its *listeners*, which are as `isolation.egress.steps` orders them."""
+    """One keeper. The broker accepts from its *listeners*, which are as `isolation.egress_route.steps` orders them."""
 
     def __init__(self, reactor: Reactor, limits: Limits) -> None:
         """Make the channel; with *limits* the keeper makes the files that tell jobs theirs."""

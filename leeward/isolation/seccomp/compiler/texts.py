@@ -39,7 +39,7 @@ def _lines() -> Iterator[str]:
         members = list(group)
         calls = " ".join(f"`{name}`" for name in dict.fromkeys(rule.name for rule in members))
         otherwise = "" if needs in (Needs.MEMORY_CHARGED, Needs.WATCHES_GRANTED) else f"; else {NOTIFY.text}"
-        described = f"{action.text} {needs.value}{otherwise}" if Needs.NOTHING is not needs else action.text
+        described = f"{action.text} {needs.value}{otherwise}" if needs is not Needs.NOTHING else action.text
         yield f"| {calls} | {_arguments(members)} | {described} | {reason} |\n"
 
 
