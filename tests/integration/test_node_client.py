@@ -21,7 +21,7 @@ from leeward.spec.tools import TOOLS
 from leeward.wire.requests import OPERATIONS
 
 PACKAGE = ROOT / "leeward" / "clients" / "node"
-FILES = sorted((PACKAGE / "test").glob("*.test.js"))
+FILES = sorted((ROOT / "tests" / "node").glob("*.test.js"))
 PATIENCE = 240
 
 pytestmark = pytest.mark.needs("node>=18")
@@ -77,7 +77,7 @@ def test_no_sandbox_or_connection_is_left(daemon: LiveDaemon) -> None:
 def test_the_types_are_right() -> None:
     """By tsc, strictly: the declarations, and a program that uses them well, and wrongly where it says so."""
     tools = ROOT / ".venv-typescript" / "node_modules"
-    done = subprocess.run([tools / ".bin" / "tsc", "-p", PACKAGE / "test" / "types", "--typeRoots", tools / "@types"],
+    done = subprocess.run([tools / ".bin" / "tsc", "-p", FILES[0].parent / "types", "--typeRoots", tools / "@types"],
                           capture_output=True, text=True, check=False, timeout=PATIENCE)
 
     assert (0, "") == (done.returncode, done.stdout)

@@ -5,8 +5,8 @@ const test = require('node:test');
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
 const path = require('node:path');
-const leeward = require('../index.js');
-const TOOLS = require('../lib/tools.js');
+const leeward = require('../../leeward/clients/node/index.js');
+const TOOLS = require('../../leeward/clients/node/lib/tools.js');
 const { socket, command, folder, rogueFor, PLAIN, thrown } = require('./support.js');
 
 const { Sandbox } = leeward;

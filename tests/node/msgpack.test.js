@@ -5,11 +5,11 @@ const test = require('node:test');
 const assert = require('node:assert/strict');
 const fs = require('node:fs');
 const path = require('node:path');
-const { decode, decodeAll, encode } = require('../lib/msgpack.js');
-const { FrameReader, MAX_REPLY } = require('../lib/frames.js');
-const { parseReply } = require('../lib/connection.js');
-const { parse } = require('../lib/results.js');
-const { PeerError } = require('../lib/errors.js');
+const { decode, decodeAll, encode } = require('../../leeward/clients/node/lib/msgpack.js');
+const { FrameReader, MAX_REPLY } = require('../../leeward/clients/node/lib/frames.js');
+const { parseReply } = require('../../leeward/clients/node/lib/connection.js');
+const { parse } = require('../../leeward/clients/node/lib/results.js');
+const { PeerError } = require('../../leeward/clients/node/lib/errors.js');
 const { PLAIN, numbers } = require('./support.js');
 
 const FUZZ = Number(process.env.LEEWARD_TEST_FUZZ || 8000);
@@ -108,7 +108,7 @@ test('frames come in whatever pieces', () => {
 const NOT_OURS = /^a memory file that|1\.0$|0\.0, 1\]$/;
 
 test('the replies of the conformance file', () => {
-  const { replies } = JSON.parse(fs.readFileSync(path.join(__dirname, '../../../../tests/conformance/frames.json'), 'utf8'));
+  const { replies } = JSON.parse(fs.readFileSync(path.join(__dirname, '../conformance/frames.json'), 'utf8'));
   const bytes = (parts) => Buffer.concat(parts.map((part) => (Array.isArray(part) ? Buffer.from(part[0].repeat(part[1]), 'hex') : Buffer.from(part, 'hex'))));
   let tried = 0;
   for (const one of replies) {

@@ -5,8 +5,8 @@ const fs = require('node:fs');
 const net = require('node:net');
 const os = require('node:os');
 const path = require('node:path');
-const { FrameReader, header } = require('../lib/frames.js');
-const { decode, encode } = require('../lib/msgpack.js');
+const { FrameReader, header } = require('../../leeward/clients/node/lib/frames.js');
+const { decode, encode } = require('../../leeward/clients/node/lib/msgpack.js');
 
 const socket = process.env.LEEWARD_TEST_SOCKET || '/nonexistent/leeward.sock'; // never the default one
 const command = process.env.LEEWARD_TEST_COMMAND ? JSON.parse(process.env.LEEWARD_TEST_COMMAND) : undefined;

@@ -5,7 +5,7 @@ const test = require('node:test');
 const assert = require('node:assert/strict');
 const { spawnSync } = require('node:child_process');
 const path = require('node:path');
-const leeward = require('../index.js');
+const leeward = require('../../leeward/clients/node/index.js');
 const { socket, thrown } = require('./support.js');
 
 const client = new leeward.Client({ socket });
@@ -97,14 +97,14 @@ test('a program ends when nothing is asked any more, without close', () => {
 });
 
 test('as an ES module', () => {
-  const code = `import Sandbox, { Client, Busy, WorkdirSandbox } from ${JSON.stringify(path.join(__dirname, '../index.mjs'))}; console.log(Sandbox === WorkdirSandbox, typeof Client, new Busy('x').kind)`;
+  const code = `import Sandbox, { Client, Busy, WorkdirSandbox } from ${JSON.stringify(path.join(__dirname, '../../leeward/clients/node/index.mjs'))}; console.log(Sandbox === WorkdirSandbox, typeof Client, new Busy('x').kind)`;
   const done = spawnSync(process.execPath, ['--input-type=module', '-e', code], { timeout: 30000 });
   assert.deepEqual([done.status, done.stdout.toString()], [0, 'true function busy\n']);
 });
 
 test('both entries have the same names', async () => {
   const { default: _, ...names } = leeward;
-  const { default: Default, ...others } = await import('../index.mjs');
+  const { default: Default, ...others } = await import('../../leeward/clients/node/index.mjs');
   assert.deepEqual(Object.keys(others).sort(), Object.keys(names).sort());
   assert.equal(Default, leeward.WorkdirSandbox);
 });

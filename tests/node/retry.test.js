@@ -3,10 +3,10 @@
 
 const test = require('node:test');
 const assert = require('node:assert/strict');
-const { Calls, Retry } = require('../lib/calls.js');
-const { encode } = require('../lib/msgpack.js');
-const { Client, Sandbox } = require('../index.js');
-const errors = require('../lib/errors.js');
+const { Calls, Retry } = require('../../leeward/clients/node/lib/calls.js');
+const { encode } = require('../../leeward/clients/node/lib/msgpack.js');
+const { Client, Sandbox } = require('../../leeward/clients/node/index.js');
+const errors = require('../../leeward/clients/node/lib/errors.js');
 const { PLAIN, rogue, rogueFor, folder, thrown } = require('./support.js');
 const path = require('node:path');
 

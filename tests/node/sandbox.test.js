@@ -7,7 +7,7 @@ const fs = require('node:fs');
 const path = require('node:path');
 const { spawnSync } = require('node:child_process');
 const { Readable } = require('node:stream');
-const { Sandbox } = require('../index.js');
+const { Sandbox } = require('../../leeward/clients/node/index.js');
 const { socket, command, folder, rogueFor, thrown } = require('./support.js');
 
 /** A sandbox that goes with the test. */
