@@ -14,6 +14,7 @@ from typing import Any, cast
 from leeward.daemon.config import Config
 from leeward.daemon.loop.fast_path import ReplyAddress
 from leeward.daemon.loop.reactor import READ, JobStart, Reactor
+from leeward.daemon.pool.pool import Ticket
 from leeward.daemon.pool.sessions import PoolSession, Seat
 from leeward.daemon.run.report import Report
 from leeward.daemon.serving.listener import Listener
@@ -37,7 +38,7 @@ def echo(job: Job) -> Report | None:
     return finished(job.code or b"")
 
 
-class HeldTicket:
+class HeldTicket(Ticket):
     def __init__(self, daemon: FakeDaemon, job: Job) -> None:
         self.daemon, self.job = daemon, job
 
