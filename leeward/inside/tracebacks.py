@@ -75,7 +75,10 @@ def text_of(error: BaseException) -> str:
     """The traceback of *error* as the interpreter prints it."""
     is_alone = error.__context__ is None and error.__cause__ is None
     if isinstance(error, SyntaxError) and is_alone and error.__traceback__ is None and not _PRINTS_HERE:
-        return _said_in_c(error) or "".join(traceback.format_exception(error))
+        said, notes = _said_in_c(error), "".join(f"{note}\n" for note in getattr(error, "__notes__", ()))
+        if said and not said.endswith(notes):  # early ones of 3.11 leave the notes of a syntax error out
+            said += notes
+        return said or "".join(traceback.format_exception(error))
     shown = "".join(traceback.format_exception(error))
     if _SUGGESTS or (is_alone and not isinstance(error, _MISNAMED)):
         return shown
@@ -122,8 +125,8 @@ def print_here() -> None:
         sys.unraisablehook = sys.__unraisablehook__ = _ignored
 
 
+@wraps(threading.excepthook)  # a module lists what is its own by `__module__`
 def _thread_failed(args: threading.ExceptHookArgs) -> None:
-    """As the interpreter's own; threading.excepthook."""
     file = sys.stderr if sys.stderr is not None else getattr(args.thread, "_stderr", None)
     if args.exc_type is SystemExit or file is None or args.exc_value is None:
         return
@@ -132,8 +135,8 @@ def _thread_failed(args: threading.ExceptHookArgs) -> None:
     file.flush()
 
 
+@wraps(sys.unraisablehook)
 def _ignored(args: Any) -> None:
-    """As the interpreter's own; sys.unraisablehook."""
     if sys.stderr is None:
         return
     try:
