@@ -91,7 +91,7 @@ test('ping and status', async () => {
 });
 
 test('a program ends when nothing is asked any more, without close', () => {
-  const code = `const { Client } = require(${JSON.stringify(path.join(__dirname, '..'))}); new Client({ socket: ${JSON.stringify(socket)} }).execute('print(5)').then((got) => process.stdout.write(got.stdout));`;
+  const code = `const { Client } = require(${JSON.stringify(path.join(__dirname, '../../leeward/clients/node'))}); new Client({ socket: ${JSON.stringify(socket)} }).execute('print(5)').then((got) => process.stdout.write(got.stdout));`;
   const done = spawnSync(process.execPath, ['-e', code], { timeout: 30000 });
   assert.deepEqual([done.status, done.stdout.toString(), done.stderr.toString()], [0, '5\n', '']);
 });

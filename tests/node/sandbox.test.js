@@ -84,7 +84,7 @@ test('detach leaves it, close before use opens nothing', async (t) => {
 
 test('a held sandbox ends with its program, unless it was detached', async (t) => {
   const there = async (id) => (await Sandbox.list({ socket })).some((row) => row.sandbox === id);
-  const line = (options, after) => `const { Sandbox } = require(${JSON.stringify(path.join(__dirname, '..'))});
+  const line = (options, after) => `const { Sandbox } = require(${JSON.stringify(path.join(__dirname, '../../leeward/clients/node'))});
     const box = new Sandbox(${JSON.stringify({ socket, command, ...options })});
     box.shell('sleep 4274 &').then(() => box.id()).then(async (id) => { process.stdout.write(id); ${after} });`;
   for (const options of [{ held: true }, { held: true, workdir: folder(t) }]) {
