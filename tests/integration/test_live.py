@@ -511,35 +511,6 @@ def test_memory_of_all_processes_is_limited(box: Box) -> None:
             assert ["it ran out of memory"] == live.lost
 
 
-#: What Node from 24 on does for each of its threads: one mapping for code, writable at once, hardly any of it touched.
-RESERVE = """
-import mmap, sys
-how = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, "prot": mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC}
-kept = [mmap.mmap(-1, 512 << 20, **how) for _ in range(int(sys.argv[1]))]
-for each in kept:
-    each[0] = 1
-print("reserved")
-"""
-
-
-def test_a_program_may_reserve_more_than_it_may_touch(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Node does for its worker threads, within a limit that what is resident counts for."""
-    with opened(box, Limits(memory=512 << 20, processes=32)) as live:
-        command = (os.path.realpath(sys.executable), "-c", RESERVE)
-        assert "reserved\n" == live.run(*command, "8").out
-        if not box.engine.driver.memory_counted:
-            assert "Cannot allocate memory" in live.run(*command, "64").err  # each process still has a bound
-            monkeypatch.setattr("leeward.daemon.run.live_runner.CODE", 0)
-            assert "Cannot allocate memory" in live.run(*command, "8").err  # control
-
-
-@pytest.mark.needs("node>=24")
-def test_threads_of_node_have_their_code(box: Box) -> None:
-    with opened(box, Limits(memory=512 << 20)) as live:
-        line = "const { Worker } = require('worker_threads'); new Worker('console.log(7)', { eval: true })"
-        assert "7\n" == live.run("node", "-e", line).out
-
-
 def test_processor_time_is_counted(live: Live) -> None:
     before = live.runner.usage().cpu_time
     got = live.python("import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass")

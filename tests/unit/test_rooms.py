@@ -29,7 +29,7 @@ def test_a_package_says_where_it_runs(name: str):
 
 def test_the_twelve_rooms():
     """What `ls leeward` shows: docs/decisions/0173."""
-    assert {path.name for path in (ROOT / "leeward").iterdir() if path.is_dir()} - {"__pycache__"} == {
+    assert {path.parts[-2] for path in (ROOT / "leeward").glob("*/*") if path.name != "__pycache__"} - {"__pycache__"} == {
         "_native", "apps", "base", "client", "clients", "crossing", "daemon", "egress", "inside", "isolation", "spec", "wire"}
 
 

@@ -36,7 +36,6 @@ from leeward.daemon.run.verdict import bug
 from leeward.errors import LeewardError
 from leeward.isolation import rlimits
 from leeward.isolation.cgroup.entry import Entry, Usage
-from leeward.isolation.cgroup.none import CODE
 from leeward.isolation.namespaces import ENTERED
 from leeward.isolation.terminals import MOST_TERMINALS
 from leeward.spec.job import Job
@@ -231,13 +230,11 @@ class LiveRunner:
         entrances, held = runner.entrances, runner.held()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
         entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
-        data = 0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0)
-        if data and kind in (control.Kind.PROGRAM, control.Kind.TERMINAL):
-            data += held[resource.RLIMIT_NPROC] * CODE
         message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
-                                data=data, descriptors=rlimits.reachable(runner.descriptors), files=self._files)
+                                data=0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0),
+                                descriptors=rlimits.reachable(runner.descriptors), files=self._files)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
         except BaseException:

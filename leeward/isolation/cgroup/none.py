@@ -9,8 +9,8 @@ Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Lin
 
 Processor time: the job is pinned to one processor. A limit below 100 % can't be enforced.
 
-Memory: `watch` measures what is resident. RLIMIT_DATA also bounds each single process, so a job that asks for more than
-           the limit gets a MemoryError instead of being killed; programs of a live sandbox may reserve more.
+Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
+           gets a MemoryError instead of being killed.
 """
 
 from __future__ import annotations
@@ -58,10 +58,6 @@ OTHERS = 4
 #: never touched, and the interpreter's memory, which is a copy of the keeper's.
 STACK = 8 * MIB
 INTERPRETER = 32 * MIB
-
-#: Bytes that each thread of a Node from 24 on reserves for code, of which it touches few: they are writable at once, so
-#: RLIMIT_DATA counts them. A Node that may reserve less ends ("Failed to reserve virtual memory for CodeRange").
-CODE = 512 * MIB
 
 
 #: Bytes that can wait in a socket's queues: SO_SNDBUF, which the filter keeps at net.core.wmem_default, 208 KiB; as
