@@ -347,7 +347,7 @@ CHANGE_ALL = """
 targets = targets or sorted({line.split()[4] for line in open("/proc/self/mountinfo")})
 def try_all(target):
     if os.path.islink(target):
-        return [attempt(lambda: os.utime(target, follow_symlinks=False))]
+        return [attempt(lambda: os.utime(target, follow_symlinks=False))] * 2
     made = attempt(os.mkdir, target.rstrip("/") + "/lw-new") if os.path.isdir(target) else "EROFS"
     return [made, attempt(os.chmod, target, 0o777), attempt(os.utime, target)]
 tell({target: try_all(target) for target in targets})

@@ -29,7 +29,8 @@ def test_a_package_says_where_it_runs(name: str):
 
 def test_the_twelve_rooms():
     """What `ls leeward` shows: docs/decisions/0173."""
-    assert {path.parts[-2] for path in (ROOT / "leeward").glob("*/*") if path.name != "__pycache__"} - {"__pycache__"} == {
+    files = [path.relative_to(ROOT / "leeward") for path in (ROOT / "leeward").glob("*/**/*") if path.is_file()]
+    assert {path.parts[0] for path in files if "__pycache__" not in path.parts} == {
         "_native", "apps", "base", "client", "clients", "crossing", "daemon", "egress", "inside", "isolation", "spec", "wire"}
 
 
