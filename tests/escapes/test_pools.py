@@ -110,7 +110,7 @@ def test_c227_cannot_use_the_network_of_another_pool_or_sandbox(daemon: LiveDaem
             assert "PermissionError" in client.execute(CONNECT, environment="other").stderr_text
         with control():
             assert box.execute(CONNECT).ok
-            assert b"hello" in b"".join(chunk.data for chunk in server.read())
+            assert b"hello" in b"".join(chunk.data for chunk in server)
 
 
 @BY_DAEMON
