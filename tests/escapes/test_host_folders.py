@@ -175,13 +175,13 @@ def test_c218_a_descriptor_cannot_be_another_thing_than_its_path(daemon: LiveDae
         # A dock is good for one request, and there are two of them at most.
         assert "opened" == sent.open([{**row, "path": str(place / "moved")}], [here])
         with pytest.raises(leeward.RequestRejected, match="no dock"):
-            sent.link.call("sandbox_open", {"mounts": [row], "dock": 1}, retry=False)
-        kept = [fd for _ in range(2) for fd in sent.link.call("sandbox_dock", {})[1]]
+            sent.connection.call("sandbox_open", {"mounts": [row], "dock": 1}, retry=False)
+        kept = [fd for _ in range(2) for fd in sent.connection.call("sandbox_dock", {})[1]]
         with pytest.raises(leeward.Busy, match="2 docks"):
-            sent.link.call("sandbox_dock", {}, retry=False)
+            sent.connection.call("sandbox_dock", {}, retry=False)
         for fd in kept:
             os.close(fd)
-    sent.link.close()
+    sent.connection.close()
 
 
 @BY_OPENER
@@ -262,7 +262,7 @@ def test_c220_a_root_daemon_cannot_be_made_to_open_files_that_its_client_may_not
         with OpenFolders([Mount(project, "/data")]) as folders:
             row = {**folders.rows[0], "path": str(place / "closed/in")}
             assert "opened" != sent.open([row], folders.descriptors)
-        sent.link.close()
+        sent.connection.close()
 
     assert as_user(user, within)
     assert {user} == {os.lstat(project / name).st_uid for name in ("made", "folder", "own")}

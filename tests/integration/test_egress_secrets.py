@@ -115,12 +115,12 @@ def test_an_error_of_the_source_is_reported_without_a_value(host: Mirrors, tmp_p
 
 
 def test_a_new_broker_gets_the_secrets_again(box: Box, host: Mirrors) -> None:
-    link = box.engine.exits.broker
-    assert link is not None
-    assert link._process is not None
-    starts = link.starts
-    link._process.kill()
-    box.reactor.run(lambda: link.starts > starts)
+    connection = box.engine.exits.broker
+    assert connection is not None
+    assert connection._process is not None
+    starts = connection.starts
+    connection._process.kill()
+    box.reactor.run(lambda: connection.starts > starts)
 
     box.run(GET, args=(f"https://api.example.org:{host.tls}/again",))
     assert "GET /again" in host.last()

@@ -100,10 +100,10 @@ def test_approvals_write_what_was_approved(service: ServedApprovals, project: Pa
         got = box.run(["python3", "-c", ASK], timeout=200)
         assert "pending\n" == got.stdout_text, got.stderr_text
         assert box.shell("echo new >file").ok
-        for row in service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]:
+        for row in service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]:
             service.decide(row["id"])
         poll_until(lambda: "new\n" == (project / "file").read_text(), "the service writes it by itself")
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
 
 @pytest.mark.needs("user-namespaces")

@@ -12,7 +12,7 @@
  * (epoll(7)), and keeps memory for each that no resident set shows. A job may have as many as it leaves to the others.
  * The operation is a register, too. Whether the call fails afterwards, or the watch is removed, isn't known. A descriptor of
  * epoll's or inotify's can be passed to a process of another listener, which outlives its maker. So what is charged for
- * them is given back when none is left of those that share the purse, but for its owner, which in a sandbox runs nothing.
+ * them is given back when none is left of those that share the purse, but for its holder, which in a sandbox runs nothing.
  *
  * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
  * with the ids of the job, since no other user exists on that file system. */
@@ -281,10 +281,10 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 /* Give a new listener the purse of the job in slot `of`; else one of its own, if all jobs have grants. Returns 0 or -errno. */
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
 {
-	struct lw_listener *owner = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
+	struct lw_listener *holder = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
 
-	if (owner && owner->purse) {
-		listener->purse = owner->purse;
+	if (holder && holder->purse) {
+		listener->purse = holder->purse;
 	} else if (supervisor->most_watches || supervisor->most_watchers) {
 		listener->purse = calloc(1, sizeof(*listener->purse));
 		if (!listener->purse)
@@ -357,18 +357,18 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 /* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
-	struct lw_listener *listener, *owner;
+	struct lw_listener *listener, *holder;
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_in_slot(supervisor, slot);
-	owner = lw_in_slot(supervisor, of);
-	if (listener && owner && owner->purse && listener->purse != owner->purse) {
+	holder = lw_in_slot(supervisor, of);
+	if (listener && holder && holder->purse && listener->purse != holder->purse) {
 		lw_leave_purse(supervisor, listener);
-		listener->purse = owner->purse;
+		listener->purse = holder->purse;
 		listener->purse->users++;
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
-	return listener && owner ? 0 : -ENOENT;
+	return listener && holder ? 0 : -ENOENT;
 }
 
 /* Grant `most` watches of epoll to all jobs together. A job may have as many as it leaves to the others. */

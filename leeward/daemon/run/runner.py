@@ -273,7 +273,7 @@ class Runner:
         return ends
 
     def dispose(self) -> None:
-        """Close every descriptor. The leaf's owner has to remove the leaf."""
+        """Close every descriptor. The leaf's holder has to remove the leaf."""
         fds = self.pidfd, self.job, self.reply, self.out, self.err, self.scratch
         self.pidfd = self.job = self.reply = self.out = self.err = self.scratch = -1
         listening, self.listening = self.listening, False
