@@ -193,7 +193,8 @@ def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_i
         # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
         [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache",
          *his([*(item.path for item in request.session.items),
-               *(path for folder in os.environ.get(ALSO, "").split() for path in (features.ROOT / folder).glob("test_*.py"))]),
+               *(path for folder in os.environ.get(ALSO, "").split()
+                 for path in (features.ROOT / folder).glob("test_*.py"))]),
          *("--deselect=tests/integration/test_cpython_suite.py::test_tests_that_pass_outside_pass_inside"
            f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.

@@ -78,7 +78,8 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
     program = (f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nfrom pathlib import Path\n"
                "from kit import features, lanes\n"
                f"features.ROOT = Path({str(tmp_path)!r})\n"
-               "lanes.EARLY, lanes.SECOND, lanes.THIRD, lanes.BOTH = ('test_early.py',), ('test_late.py',), ('test_third.py',), ()\n"
+               "lanes.EARLY, lanes.SECOND, lanes.THIRD = ('test_early.py',), ('test_late.py',), ('test_third.py',)\n"
+               "lanes.BOTH = ()\n"
                "sys.exit(lanes.run(['touch', 'prepared']))")
 
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
