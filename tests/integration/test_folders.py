@@ -257,7 +257,7 @@ def test_folders_leave_no_descriptor_process_or_mount(daemon: LiveDaemon, projec
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await box._links.close()
+            await box._connections.close()
         asyncio.run(gone())
 
     for _ in range(4):
