@@ -271,7 +271,7 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 
 	if (call->arch != OWN_ARCH)
 		return false;
-	if (call->nr == SYS_mprotect || call->nr == SYS_pkey_mprotect) {
+	if (call->nr == SYS_mprotect || call->nr == __NR_pkey_mprotect) {
 		grant_protection(supervisor, listener, call->args[1], (call->args[2] & CODE) == CODE);
 		return true;
 	}
