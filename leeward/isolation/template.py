@@ -40,7 +40,7 @@ from leeward.errors import Bug, KernelRefusal, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE, PROC_LINKS
 from leeward.spec.machine import FOLDERS, SIZED
-from leeward.spec.sandbox import MOST_BUNDLE, TRUST, Bind, Text, View, has_trust
+from leeward.spec.sandbox import MOST_BUNDLE, TRUST, TRUST_JAVA, Bind, Text, View, has_trust
 
 #: The greatest number of bytes of the root's own files.
 _SIZE = 1 << 20
@@ -163,7 +163,7 @@ def open_steps(source: Source, *, recursively: bool) -> list[Step]:
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """Build the root below a new current folder, except for /proc."""
-    yield from stage_steps(_SIZE + MOST_BUNDLE if has_trust(view) else _SIZE)
+    yield from stage_steps(_SIZE + 2 * MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
         yield from put_steps(source)
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
@@ -181,8 +181,8 @@ def has_sizes(view: View) -> bool:
 
 
 def written_by_daemon(view: View) -> tuple[str, ...]:
-    """The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, and that of certificates."""
-    return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
+    """The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, and those of certificates."""
+    return (*(SIZED if has_sizes(view) else ()), *((TRUST, TRUST_JAVA) if has_trust(view) else ()))
 
 
 def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterator[Step]:

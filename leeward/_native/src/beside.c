@@ -157,11 +157,11 @@ static int fail(struct lw_fate *fate, enum lw_stage stage, long result)
 	return -1;
 }
 
-static long set_limit(int number, uint64_t most)
+static long set_limit(int number, uint64_t soft, uint64_t hard)
 {
-	const uint64_t limit[2] = { most, most };
+	const uint64_t limit[2] = { soft, hard };
 
-	return most ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
+	return soft ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
 }
 
 /* In the new process: join cgroups, set processor and limits. Only raw system calls. 0, or -1 with *ret_fate set. */
@@ -187,7 +187,8 @@ int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
 	}
 	if (how->reaper && (err = raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) < 0)
 		return fail(ret_fate, LW_AT_RLIMITS, err);
-	if ((err = set_limit(RLIMIT_NPROC, how->most_tasks)) < 0 || (err = set_limit(RLIMIT_DATA, how->most_data)) < 0)
+	if ((err = set_limit(RLIMIT_NPROC, how->most_tasks, how->most_tasks)) < 0 ||
+	    (err = set_limit(RLIMIT_DATA, how->data, how->most_data)) < 0)
 		return fail(ret_fate, LW_AT_RLIMITS, err);
 	return 0;
 }
@@ -229,7 +230,7 @@ static void process_main(void *argument)
 		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
 		if (birth->fate.done < how->count)
 			fail(&birth->fate, LW_AT_STEP, result ? result : -EPROTO);
-		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
+		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
 			fail(&birth->fate, LW_AT_RLIMITS, err);
 		else if ((err = raw(SYS_chdir, (long)command->folder, 0, 0, 0, 0)) < 0)
 			fail(&birth->fate, LW_AT_FOLDER, err);

@@ -41,7 +41,8 @@ struct lw_beside {
 	uint32_t attach_count;
 	int cpu;                           /* the one processor that the process may use, or -1 */
 	int reaper;                        /* whether it becomes a subreaper */
-	uint64_t most_tasks, most_data;    /* RLIMIT_NPROC, RLIMIT_DATA; 0: unchanged */
+	uint64_t most_tasks;               /* RLIMIT_NPROC; 0: unchanged */
+	uint64_t data, most_data;          /* soft and hard limit of RLIMIT_DATA; 0: unchanged */
 	uint64_t most_descriptors;         /* RLIMIT_NOFILE, set behind the locks of a program; 0: unchanged */
 	uint64_t files;                    /* bytes of the runner's tmpfs; 0: unchanged */
 	const struct lw_step *steps;       /* its locks; unused for a copy */

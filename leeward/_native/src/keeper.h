@@ -37,7 +37,7 @@ struct lw_keeper_message {
 	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED: pid. ENDED, EXITED: wait status or -1.
 			  * FAILED: errno. UNSTARTED: what the call returned */
 	uint64_t runner; /* the number of the runner or process */
-	uint64_t spent_us; /* ENDED: processor time of the job and of what its init has reaped.
+	uint64_t spent_us; /* START: the hard limit of RLIMIT_DATA. ENDED: processor time of the job and of what its init has reaped.
 			    * EXITED: of the process and of the children that it has waited for */
 	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 for a copy.
 			  * EXITED: the largest resident set of the process or a child of it, in bytes; 0: not above the
