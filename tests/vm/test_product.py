@@ -110,4 +110,5 @@ def test_approvals_write_what_was_approved(service: ServedApprovals, project: Pa
 def test_an_agent_works_in_its_project(home: AgentHome) -> None:
     got = home.run("start", "sh", ".", "--", "-c", "cat >made; exit 7", input="given")
 
-    assert (7, "given") == (got.returncode, (home.project / "made").read_text()), got.stderr
+    assert 7 == got.returncode, got.stderr
+    assert "given" == (home.project / "made").read_text()
