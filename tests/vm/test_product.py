@@ -24,8 +24,12 @@ from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 from leeward.errors import LeewardError
 
+#: A guest is slow, and slower beside others: who waits for the one worker waits on, and for a name.
+PATIENT = {"RES_OPTIONS": "timeout:30 attempts:5"}
+
 CONFIG = """\
 pool_size = 1
+queue_timeout = 300
 [egress.web]
 allow = ["http://web.example.org:{port}"]
 addresses = ["127.0.0.1/32"]
@@ -97,7 +101,7 @@ def test_egress_reaches_what_its_policy_names(daemon: LiveDaemon, host: Servers)
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
         for name, ended in (("web", True), ("evil", False)):
             url = f"http://{name}.example.org:{host.http}/"
-            got = box.run(["python3", "-c", ask, url], timeout=200)
+            got = box.run(["python3", "-c", ask, url], timeout=200, env=PATIENT)
             assert (ended, "200\n" * ended) == (got.ok, got.stdout_text), got.stderr_text
         assert 200 == box.fetch(f"http://web.example.org:{host.http}/").status
         with pytest.raises(leeward.FetchFailed, match="not in allowlist"):
