@@ -37,6 +37,9 @@ GUEST_ID = 54321
 #: The emulators that run, for `turn_off_all`.
 _RUNNING: set[subprocess.Popen[bytes]] = set()
 
+#: To the kernel, and to systemd: on a busy host its units need longer to start than it waits by itself.
+_WORDS = "console=ttyS0 quiet panic=-1 mitigations=off audit=0 systemd.default_timeout_start_sec=600"
+
 _SCRIPTS = Path(__file__).resolve().parent / "guest"
 
 
@@ -142,7 +145,7 @@ def _run(boot: Boot, folder: Path, socket: Path, out: BinaryIO) -> Ended:
         "-kernel", str(boot.kernel.image), "-initrd", str(folder / "root.cpio"),
         "-chardev", f"socket,id=root,path={socket}", "-device", "vhost-user-fs-pci,chardev=root,tag=host",
         "-serial", f"file:{folder}/console", "-serial", "stdio", "-serial", f"file:{folder}/out.tar",
-        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off audit=0 {boot.append}",
+        "-append", f"{_WORDS} {boot.append}",
     ]
     started = time.monotonic()
     with open(folder / "qemu.log", "wb") as log:
