@@ -20,7 +20,7 @@ from kit import live_daemon, reactors
 from kit.configured import written
 from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 
 
 # No third one without the fast path: none of this takes it.
@@ -55,15 +55,15 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
 
 def test_refused_requests_leave_no_dock(daemon: LiveDaemon, project: Path) -> None:
     """A client whose request is refused sends its folders again, on a dock of their own, and there are two at most."""
-    link = Link(str(daemon.socket))
+    connection = BlockingConnection(str(daemon.socket))
     row = {"path": str(project), "target": "/p", "writable": False, "overlay": False, "file": False}
     for number in (1, 2, 3, 4):
-        _, given = link.call("sandbox_dock", {}, retry=False)
+        _, given = connection.call("sandbox_dock", {}, retry=False)
         for fd in given:
             os.close(fd)
         with pytest.raises(leeward.RequestRejected, match="egress"):
-            link.call("sandbox_open", {"mounts": [row], "dock": number, "egress": "none"}, retry=False)
-    link.close()
+            connection.call("sandbox_open", {"mounts": [row], "dock": number, "egress": "none"}, retry=False)
+    connection.close()
 
 
 WITHOUT = """\
