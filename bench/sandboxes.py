@@ -75,8 +75,15 @@ def _field(path: str, name: str) -> int:
 
 
 def memory(pid: int) -> int:
-    """The MiB of the daemon and its descendants."""
-    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
+    """The MiB of the daemon and its descendants, but for helpers: they are on their keepers' memory."""
+    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _is_helper(one)) >> 10
+
+
+def _is_helper(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "lw-helper\n"
+    except OSError:
+        return False
 
 
 def available() -> int:

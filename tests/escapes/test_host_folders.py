@@ -116,6 +116,32 @@ except OSError:
     assert ["file"] == os.listdir(data)
 
 
+@pytest.mark.needs("landlock>=9")
+@BY_MOUNTS
+def test_c051_a_programs_sandbox_reaches_its_own_sockets_in_the_folder_alone(daemon: LiveDaemon, place: Path) -> None:
+    """One that another of its programs has made, and none of the host's, in a folder that both write."""
+    project = place / "project"
+    serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('own'); s.listen(); print('ready'); s.accept()"
+    ask = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('reached')"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(project / "server"))
+        (project / "server").chmod(0o777)
+        server.listen()
+        with control(), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(project / "server"))
+        server.accept()[0].close()
+        server.setblocking(False)
+        with leeward.Sandbox(socket=daemon.socket, workdir=project) as box, box.kernel() as kernel:
+            own = box.start(["python3", "-c", serve])
+            assert own.read(60)
+            assert "PermissionError" in box.run(["python3", "-c", ask, "server"]).stderr_text
+            assert "PermissionError" in kernel.execute(ask.replace("sys.argv[1]", "'server'")).stderr_text
+            assert "reached\n" == box.run(["python3", "-c", ask, "own"]).stdout_text
+            assert own.result().ok
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 @BY_MOUNTS
 def test_c217_set_id_programs_and_devices_of_the_folder_are_of_no_use(daemon: LiveDaemon, place: Path):
     """A program that makes who runs it somebody else, and a device node, lie in the folder."""

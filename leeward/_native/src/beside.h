@@ -48,6 +48,7 @@ struct lw_beside {
 	const struct lw_step *steps;       /* its locks; unused for a copy */
 	uint32_t count;
 	const struct lw_command *command;  /* the program that it becomes; NULL: a copy of the caller */
+	struct lw_helper *helper;          /* makes it; NULL: one that ends afterwards */
 };
 
 /* How far the start has come. */
@@ -58,6 +59,8 @@ struct lw_fate {
 	int32_t inside;  /* a program's pid in its own namespace */
 };
 
+struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count);
+void lw_helper_end(struct lw_helper *helper);
 int lw_command_read(int fd, struct lw_command *ret);
 void lw_command_free(struct lw_command *command);
 int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate);

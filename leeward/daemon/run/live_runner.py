@@ -235,7 +235,7 @@ class LiveRunner:
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
                                 data=data, descriptors=rlimits.reachable(runner.descriptors), files=self._files,
-                                most_data=rlimits.most_data(data))
+                                most_data=rlimits.most_data(data), sandbox=self.number)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
         except BaseException:

@@ -497,7 +497,11 @@ class Docks:
         self._own(-1)
         return dock
 
+    def drop(self, number: int) -> None:
+        """Close a dock, if it is there: its request was refused, and the next attempt has another one."""
+        if number in self._docks:
+            self._close(self.take(number))
+
     def close(self) -> None:
-        while self._docks:
-            self._own(-1)
-            self._close(self._docks.popitem()[1])
+        for number in tuple(self._docks):
+            self.drop(number)

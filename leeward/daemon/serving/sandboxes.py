@@ -187,6 +187,13 @@ class Sandboxes:
     # --- sandboxes ------------------------------------------------------------------
 
     def open(self, request: wire.SandboxOpen) -> None:
+        try:
+            self._open(request)
+        except BaseException:
+            self.docks.drop(request.dock)
+            raise
+
+    def _open(self, request: wire.SandboxOpen) -> None:
         flight, config, desk = self._flight, self._flight.server.config, self._desk
         host = profiles.check_view(request, flight.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
