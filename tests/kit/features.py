@@ -298,6 +298,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
     "extra-mcp": lambda: present(importlib.util.find_spec("mcp")),
+    "extra-serve": lambda: present(importlib.util.find_spec("google") and importlib.util.find_spec("google.protobuf")),
     "extra-web": _extra_web,
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),

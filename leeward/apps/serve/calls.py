@@ -1,0 +1,255 @@
+"""
+One call: its body within bounds, its tenant's quota, its answer or stream, and its end when the client goes.
+
+Holds:     a handler runs in a task that is cancelled when the client closes its connection, so that nothing works for
+           nobody. A stream's generator is closed then, before the call's end.
+Trust:     none in a body. Any bytes give a value or ServeProblem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
+from leeward.apps.serve.tokens import Tenant
+from leeward.errors import told_with_place
+
+T = TypeVar("T")
+
+_KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole number", bool: "true or false", dict: "an object",
+                              list: "a list"}
+
+#: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
+MOST_JSON, PIECE_S = 1 << 20, 30.0
+
+_log = logging.getLogger("leeward.serve")
+
+
+class ClientGone(Exception):
+    """The client has closed its connection; nobody waits for an answer."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer whose pieces are sent as they come."""
+
+    pieces: AsyncGenerator[bytes, None]
+    kind: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Use:
+    """What a tenant has under way."""
+
+    streams: int = 0
+    jobs: int = 0
+    opening: int = 0  # sandboxes that the daemon is being asked for
+    allowance: float = 0.0  # calls that may come now
+    since: float = 0.0  # time.monotonic() of that figure
+
+
+@contextmanager
+def admitted(use: Use, tenant: Tenant) -> Iterator[None]:
+    """Count a call of a tenant while the block runs; ServeProblem if it has too many, or they come too fast."""
+    now, quota = time.monotonic(), tenant.quota
+    use.allowance = min(float(quota.rate), use.allowance + (now - use.since) * quota.rate)
+    use.since = now
+    if use.allowance < 1:
+        raise busy(f"{quota.rate} calls a second are allowed")
+    if use.streams >= quota.streams:
+        raise busy(f"{quota.streams} calls are under way, as many as are allowed at once")
+    use.allowance -= 1
+    use.streams += 1
+    try:
+        yield
+    finally:
+        use.streams -= 1
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    """The body of a call; ServeProblem if it has more than *most* bytes, comes too slowly, or is cut off."""
+    pieces, size = list[bytes](), 0
+    async for piece in pieces_of(request, most):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces) if len(pieces) != 1 else pieces[0]
+
+
+async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body as they come; ServeProblem as `body_of`."""
+    said = request.headers.get("content-length", "0")
+    if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
+        raise too_large(most)
+    size, stream = 0, request.stream()
+    async with aclosing(stream):
+        while True:
+            try:
+                async with asyncio.timeout(PIECE_S):
+                    piece = await anext(stream, None)
+            except TimeoutError:
+                raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
+            except ClientDisconnect:
+                raise ClientGone from None
+            if piece is None:
+                return
+            size += len(piece)
+            if size > most:
+                raise too_large(most)
+            if piece:
+                yield piece
+
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
+    except (ValueError, RecursionError):
+        raise bad("a body is one object of JSON in UTF-8") from None
+    if not isinstance(value, dict):
+        raise bad("a body is one object of JSON in UTF-8")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
+    """A field of a body, or *default* where it is missing or null; ServeProblem for one of another kind."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if kind is float and type(value) is int:
+        return float(value)  # type: ignore[return-value]  # T is float
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise bad(f"{name} has to be {_KINDS[kind]}")
+    return value
+
+
+def texts(fields: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A field that is an object of texts; ServeProblem if it is anything else."""
+    found = taken(fields, name, dict, {})
+    if not all(isinstance(value, str) for value in found.values()):
+        raise bad(f"{name} has to be an object of texts")
+    return found
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of *work*, which is cancelled when the client closes its connection: ClientGone."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        watch.cancel()
+        task.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a tenant's."""
+
+    request: Request
+    tenant: Tenant
+    use: Use
+
+    @property
+    def headers(self) -> Headers:
+        return self.request.headers
+
+    async def fields(self, most: int = MOST_JSON) -> dict[str, Any]:
+        """The body's JSON object."""
+        return json_of(await body_of(self.request, min(most, self.tenant.quota.body)))
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """As the function of this name. After the body was read."""
+        return await unless_gone(self.request.receive, work)
+
+
+#: Who calls: None if the request shows no valid token.
+Knows = Callable[[Request], Awaitable[tuple[Tenant, Use] | None]]
+Handler = Callable[[Call], Awaitable[Response | Stream]]
+#: The answer of a face to a call that is refused.
+Form = Callable[[ServeProblem], Response]
+
+
+class Endpoint:
+    """
+    The ASGI application of one route.
+
+    Args:
+        knows: tells who calls.
+        form: makes the answer if the call is refused.
+        handler: makes the answer.
+    """
+
+    def __init__(self, knows: Knows, form: Form, handler: Handler) -> None:
+        self._knows, self._form, self._handler = knows, form, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, started = Request(scope, receive), False
+
+        async def send_once(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            known = await self._knows(request)
+            if known is None:
+                raise unknown_token()
+            with admitted(known[1], known[0]):
+                answer = await self._handler(Call(request, *known))
+                if isinstance(answer, Stream):
+                    await unless_gone(receive, _sent(answer, send_once))
+                else:
+                    await answer(scope, receive, send_once)
+        except ClientGone:
+            pass
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.status == 500 or started:
+                _log.error("%s failed: %s", scope["path"].split("/")[1], told_with_place(error))
+            if not started:  # else the server closes the connection, since the answer has no end
+                await self._refuse(problem, scope, receive, send)
+
+    async def _refuse(self, problem: ServeProblem, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._form(problem)
+        answer.headers.update(problem.headers)
+        # Of a body that wasn't read the rest may come: it isn't the next request.
+        answer.headers["Connection"] = "close"
+        await answer(scope, receive, send)
+
+
+async def _sent(stream: Stream, send: Send) -> None:
+    async with aclosing(stream.pieces) as pieces:
+        headers = [(name.encode(), value.encode()) for name, value in {
+            "content-type": stream.kind, "cache-control": "no-store", "x-accel-buffering": "no", **stream.headers}.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

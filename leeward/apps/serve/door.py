@@ -1,0 +1,114 @@
+"""What all faces share: who calls, the client of jobs and the turns of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from leeward.apps.serve.calls import Call, Use
+from leeward.apps.serve.problems import busy
+from leeward.apps.serve.tokens import Tenant, TokenFile
+from leeward.apps.serve.turns import Turns
+from leeward.client.aio import AsyncClient
+
+#: The tenant of a server that asks for no token.
+ANYBODY = Tenant("", "-")
+#: Seconds between two attempts to learn how many workers there are.
+_ASK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoorOptions:
+    """
+    Attributes:
+        socket: the daemon's; None for the default.
+        is_open: serve callers without a token, as ANYBODY.
+        profile: of sandboxes; "" for the faces' own.
+        environment: of jobs and sandboxes; "" for the daemon's own interpreter.
+        wait_s: seconds that a job waits for its turn.
+        at_once: jobs that run at once; 0 for as many as the daemon has workers.
+        domain: below which sandboxes have names, with its port; "" for none.
+    """
+
+    socket: str | None = None
+    is_open: bool = False
+    profile: str = ""
+    environment: str = ""
+    wait_s: float = 8.0
+    at_once: int = 0
+    domain: str = ""
+
+
+class Door:
+    """The state of the server."""
+
+    def __init__(self, tokens: TokenFile, options: DoorOptions) -> None:
+        self.tokens, self.options = tokens, options
+        self.client = AsyncClient(options.socket, retry_busy=False)
+        self._uses: defaultdict[str, Use] = defaultdict(Use)
+        self._turns: Turns | None = None
+        self._asking = asyncio.Lock()
+
+    def use_of(self, tenant: Tenant) -> Use:
+        return self._uses[tenant.id]
+
+    def is_known(self, tenant: Tenant) -> bool:
+        """Whether the tenant's token still holds."""
+        self.tokens.fresh()
+        return tenant is ANYBODY if self.options.is_open else self.tokens.by_id(tenant.id) is not None
+
+    def with_token(self, token: str) -> tuple[Tenant, Use] | None:
+        """The tenant with a token."""
+        self.tokens.fresh()
+        tenant = self.tokens.find(token) if token else None
+        if tenant is None and self.options.is_open:
+            tenant = ANYBODY
+        return None if tenant is None else (tenant, self.use_of(tenant))
+
+    async def knows(self, request: Request) -> tuple[Tenant, Use] | None:
+        """Who calls, by the token in one of the headers that clients have for it."""
+        return self.with_token(token_of(request))
+
+    @asynccontextmanager
+    async def turn(self, call: Call) -> AsyncIterator[None]:
+        """A turn to run a job; ServeProblem if the tenant has too many, or the turn doesn't come in time."""
+        if call.use.jobs >= call.tenant.quota.jobs:
+            raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
+        call.use.jobs += 1
+        try:
+            async with (await self.turns()).turn(call.tenant.id):
+                yield
+        finally:
+            call.use.jobs -= 1
+
+    async def turns(self) -> Turns:
+        async with self._asking:
+            if self._turns is None:
+                at_once = self.options.at_once or (await self.client.status(_ASK_S))["workers"]["total"]
+                self._turns = Turns(max(1, int(at_once)), self.options.wait_s)
+            return self._turns
+
+    async def close(self) -> None:
+        await self.client.close()
+
+
+def token_of(request: Request) -> str:
+    """X-API-KEY, a bearer token, or the password of Basic, which clients without headers of their own take from the URL."""
+    headers = request.headers
+    if "x-api-key" in headers:
+        return headers["x-api-key"]
+    kind, _, value = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).decode("ascii").rpartition(":")[2]
+        except ValueError:
+            return ""
+    return ""

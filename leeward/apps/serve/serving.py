@@ -1,0 +1,190 @@
+"""
+The process: the application of the faces that were asked for, its listener, and its end.
+
+Holds:     beyond loopback it listens only with tokens, and with TLS, its own or that of a proxy in front. Of a proxy
+           nothing is believed but that: no header of it is read.
+Bounds:    connections, and the seconds until the first head of one is complete; calls have those of `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket as sockets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from leeward.apps.serve.door import Door, DoorOptions
+from leeward.apps.serve.gate import Gate, form, is_loopback
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.tokens import TokenFile
+from leeward.errors import BadRequest, told_with_place
+
+#: The faces, by name, with the module that has their routes.
+FACES = {"run-code": "leeward.apps.serve.run_code"}
+
+#: Connections at once, seconds until the first head has to be complete, and without a request: at most.
+MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
+#: Seconds that calls have to end when the server stops.
+STOP_S = 5
+
+_log = logging.getLogger("leeward.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The options of the command."""
+
+    faces: tuple[str, ...]
+    listen: str = "127.0.0.1:8080"
+    tokens: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    behind_proxy: bool = False
+    names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    door: DoorOptions = field(default_factory=DoorOptions)
+
+
+def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
+    routes: list[BaseRoute] = [route for face in faces for route in import_module(FACES[face]).routes(door)]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app.router.redirect_slashes = False
+    return Gate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return form(ServeProblem(status, "there is no such route; `leeward serve` names the faces that are on"))
+
+
+class DoorProtocol(H11Protocol):
+    """A connection within the bounds."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        if len(self.connections) >= MOST_CONNECTIONS:
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_S, self._end_if_late)
+
+    def _end_if_late(self) -> None:
+        if getattr(self, "cycle", None) is None:  # h11_impl sets it at the first request
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._late is not None:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            super().connection_lost(exc)
+
+
+class _Told(logging.Filter):
+    """Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
+            record.exc_info = record.exc_text = None
+        return True
+
+
+def checked(options: ServeOptions, tokens: TokenFile) -> tuple[str, int]:
+    """The address and the port; BadRequest if the options don't fit together."""
+    unknown = [face for face in options.faces if face not in FACES]
+    if unknown or not options.faces:
+        raise BadRequest(f"faces are {', '.join(FACES)}; name those to serve")
+    host, colon, port = options.listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise BadRequest(f"--listen takes an address and a port, such as 127.0.0.1:8080; not {options.listen!r:.80}")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise BadRequest("--tls-cert and --tls-key need each other")
+    if not is_loopback(host):
+        if options.door.is_open:
+            raise BadRequest(f"--open is for loopback; at {host} others can connect")
+        if not options.tls_cert and not options.behind_proxy:
+            raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
+                             "where a proxy has TLS")
+    if not options.door.is_open and not tokens.tenants():
+        raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
+    return host, int(port)
+
+
+def bind(host: str, port: int) -> sockets.socket:
+    """The listening socket; BadRequest if it can't be had."""
+    try:
+        family, kind, protocol, _, address = sockets.getaddrinfo(
+            host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)[0]
+        made = sockets.socket(family, kind, protocol)
+        try:
+            made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(1024)
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
+    return made
+
+
+def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
+    tokens = TokenFile(options.tokens)
+    host, port = checked(options, tokens)
+    tokens.make_key()
+    listener = bind(host, port)
+    port = listener.getsockname()[1]
+    scheme = "https" if options.tls_cert else "http"
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(_Told())
+    logging.basicConfig(format="leeward serve: %(message)s", level=logging.WARNING)
+    shown = f"[{host}]" if ":" in host else host
+    domain = options.door.domain or f"localhost:{port}"
+
+    async def run() -> None:
+        door = Door(tokens, replace(options.door, domain=domain))
+        app = application(door, options.faces, [host, *options.names], options.origins)
+        config = uvicorn.Config(
+            app, http=DoorProtocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+            date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S, timeout_graceful_shutdown=STOP_S,
+            ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
+        if options.tls_cert:
+            try:
+                config.load()
+            except (OSError, ValueError) as error:
+                raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
+        server = uvicorn.Server(config)
+        ready(f"{scheme}://{shown}:{port}")
+        try:
+            await server.serve([listener])
+        finally:
+            await door.close()
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        listener.close()
+    return 0
