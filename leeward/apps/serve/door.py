@@ -58,15 +58,19 @@ class Door:
     def use_of(self, tenant: Tenant) -> Use:
         return self._uses[tenant.id]
 
-    def is_known(self, tenant: Tenant) -> bool:
-        """Whether the tenant's token still holds."""
+    def tenant(self, identity: str) -> Tenant | None:
+        """The tenant with this id; None if its token was revoked."""
+        if identity == ANYBODY.id:
+            return ANYBODY if self.options.is_open else None
         self.tokens.fresh()
-        return tenant is ANYBODY if self.options.is_open else self.tokens.by_id(tenant.id) is not None
+        return self.tokens.by_id(identity)
 
     def with_token(self, token: str) -> tuple[Tenant, Use] | None:
         """The tenant with a token."""
         self.tokens.fresh()
         tenant = self.tokens.find(token) if token else None
+        if tenant is None and token and self.tokens.look():  # one that was made just now
+            tenant = self.tokens.find(token)
         if tenant is None and self.options.is_open:
             tenant = ANYBODY
         return None if tenant is None else (tenant, self.use_of(tenant))

@@ -33,7 +33,7 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 
 #: The faces, by name, with the module that has their routes.
-FACES = {"run-code": "leeward.apps.serve.run_code"}
+FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code"}
 
 #: Connections at once, seconds until the first head has to be complete, and without a request: at most.
 MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120

@@ -166,7 +166,10 @@ class TokenFile:
 
     def derived(self, purpose: str, sandbox: str) -> str:
         """The token of one sandbox for a *purpose*."""
-        return hmac.new(self._stored.key, f"{purpose}:{sandbox}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._stored.key, f"{purpose}:{sandbox}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    def is_derived(self, purpose: str, sandbox: str, token: str) -> bool:
+        return hmac.compare_digest(self.derived(purpose, sandbox).encode(), token.encode("utf-8", "replace"))
 
     def make_key(self) -> None:
         """Make the file with its key if there is none, for a server without tokens."""
