@@ -47,11 +47,11 @@ def _init_35(self, _0, _1, _2, _3, _4, _5, _6): _set(self, '_0', _0); _set(self,
 def _init_36(self, _0, _1, _2, _3, _4, _5, _6): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6)
 def _init_37(self, _0, _1, _2, _3, _4, _5, _6, _7): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7)
 def _init_38(self, _0, _1, _2, _3, _4, _5, _6, _7): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7)
-def _init_39(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _make_3() if _3 is _NONE else _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8)
-def _init_40(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8)
-def _init_41(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _make_5() if _5 is _NONE else _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8)
-def _init_42(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8)
-def _init_43(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _make_0() if _0 is _NONE else _0); _set(self, '_1', _make_1() if _1 is _NONE else _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8); _set(self, '_9', _make_9() if _9 is _NONE else _9)
+def _init_39(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8)
+def _init_40(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _make_5() if _5 is _NONE else _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8)
+def _init_41(self, _0, _1, _2, _3, _4, _5, _6, _7, _8): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8)
+def _init_42(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _make_0() if _0 is _NONE else _0); _set(self, '_1', _make_1() if _1 is _NONE else _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _make_8() if _8 is _NONE else _8); _set(self, '_9', _make_9() if _9 is _NONE else _9)
+def _init_43(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _make_3() if _3 is _NONE else _3); _set(self, '_4', _make_4() if _4 is _NONE else _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
 def _init_44(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
 def _init_45(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9)
 def _init_46(self, _0, _1, _2, _3, _4, _5, _6, _7, _8, _9, _10): _set(self, '_0', _0); _set(self, '_1', _1); _set(self, '_2', _2); _set(self, '_3', _3); _set(self, '_4', _4); _set(self, '_5', _5); _set(self, '_6', _make_6() if _6 is _NONE else _6); _set(self, '_7', _7); _set(self, '_8', _8); _set(self, '_9', _9); _set(self, '_10', _10)
@@ -116,11 +116,11 @@ CODES = {
     (True, '-------'): _init_36.__code__,
     (True, '----+---'): _init_37.__code__,
     (True, '--------'): _init_38.__code__,
-    (True, '---++----'): _init_39.__code__,
-    (True, '----+---+'): _init_40.__code__,
-    (True, '-----+--+'): _init_41.__code__,
-    (True, '---------'): _init_42.__code__,
-    (True, '++------++'): _init_43.__code__,
+    (True, '----+---+'): _init_39.__code__,
+    (True, '-----+--+'): _init_40.__code__,
+    (True, '---------'): _init_41.__code__,
+    (True, '++------++'): _init_42.__code__,
+    (True, '---++-----'): _init_43.__code__,
     (True, '------+---'): _init_44.__code__,
     (True, '----------'): _init_45.__code__,
     (True, '------+----'): _init_46.__code__,

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from kit.live_daemon import LiveDaemon, command, environment
+from kit.live_daemon import LiveDaemon
 from kit.served import Served, client_python
 from kit.waiting import poll_until
 
@@ -164,8 +164,7 @@ def test_a_revoked_token_does_not_work_any_more(served):
         return served.ask("POST", "/run_code", {"language": "python", "code": "1"}, token)[0]
 
     poll_until(lambda: 200 == ask(), "the server looks at the file once a second")
-    subprocess.run(command("serve", "token", "revoke", "short", "--tokens", str(served.tokens)), env=environment(),
-                   check=True)
+    served.revoke("short")
     poll_until(lambda: 401 == ask(), "the server looks at the file once a second")
 
 

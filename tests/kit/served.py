@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
@@ -28,10 +29,17 @@ class Served:
     """
 
     def __init__(self, daemon_socket: Path, folder: Path, *arguments: str) -> None:
-        self.socket, self._folder = daemon_socket, folder
+        self.socket, self._arguments = daemon_socket, arguments
         self.tokens = folder / "tokens" / "serve.json"
         self.token = self.new_token("one")
-        self._arguments = arguments
+
+    def again(self) -> Served:
+        """Another server with the same tokens."""
+        return copy.copy(self)
+
+    def revoke(self, name: str) -> None:
+        subprocess.run(command("serve", "token", "revoke", name, "--tokens", str(self.tokens)), env=environment(), check=True,
+                       timeout=60)
 
     def new_token(self, name: str, *options: str) -> str:
         made = subprocess.run(command("serve", "token", "create", name, "--tokens", str(self.tokens), *options),

@@ -131,6 +131,7 @@ class Boxes:
                 raise
         finally:
             use.opening -= 1
+        self._listed_at = float("-inf")
         self._keep(found)
         return found
 

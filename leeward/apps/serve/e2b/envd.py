@@ -201,7 +201,9 @@ class EnvdFace:
         config: Row = {"cmd": asked.cmd, "args": list(asked.args), "envs": dict(asked.envs),
                        **({"cwd": asked.cwd} if asked.HasField("cwd") else {})}
         argv, is_terminal = [asked.cmd, *asked.args], message.HasField("pty")
-        options: Any = {"env": {**asked.envs}, "cwd": await box.path(asked.cwd) if asked.cwd else None}
+        cwd = await box.path(asked.cwd or ".")
+        # A shell believes PWD, if it is the folder: the home is a link.
+        options: Any = {"env": {"PWD": cwd, **asked.envs}, "cwd": cwd}
         if is_terminal:
             size = message.pty.size
             process = await box.box.terminal(argv, (size.rows or 24, size.cols or 80), **options)
@@ -256,8 +258,7 @@ class EnvdFace:
         served = await self._selected(box, message.process)
         if message.signal == 9:
             await served.process.kill()
-            box.processes.begin(served)  # what it had written keeps it from its end
-            await served.process.wait(KILLED_S)
+            await asyncio.wait({box.processes.begin(served)}, timeout=KILLED_S)
         elif message.signal != 15:
             raise bad("signals here are SIGTERM and SIGKILL")
         elif not await served.process.signal(15):

@@ -142,10 +142,11 @@ class ProcessTable:
             served.timer = asyncio.get_running_loop().call_later(seconds, self._end_late, served)
         return served
 
-    def begin(self, served: Served) -> None:
-        """Read its output from now on."""
+    def begin(self, served: Served) -> asyncio.Task[None]:
+        """Read its output from now on; returns the task that does, which is done when the process has ended."""
         if served.reader is None:
             served.reader = asyncio.ensure_future(self._read(served))
+        return served.reader
 
     def _end_late(self, served: Served) -> None:
         served.is_late = True

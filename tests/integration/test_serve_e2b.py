@@ -1,0 +1,215 @@
+"""`leeward serve e2b`: E2B's own clients as they are, what keeps tenants apart, and hostile requests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from kit.features import ROOT
+from kit.live_daemon import LiveDaemon
+from kit.served import Served, client_python
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+CONFIG = """\
+pool_size = 2
+pool_workers = 24
+[profiles.e2b]
+base = "workdir"
+home = "/home/user"
+terminal = true
+max = 20
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "c.toml").write_text(CONFIG)
+    (folder / "c.toml").chmod(0o600)
+    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def served(daemon, tmp_path_factory):
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "--profile", "e2b") as found:
+        yield found
+
+
+def as_client(served, *argv):
+    env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=110, check=False)
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", ["control", "commands", "files", "code", "asynchronous"])
+def test_the_python_clients_work_as_they_are(served, case):
+    python = client_python("e2b")
+    if not os.path.exists(python):
+        pytest.skip("e2b's clients aren't installed; ./dev prepare does")
+
+    as_client(served, python, "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
+
+
+def test_the_clients_for_node_work_as_they_are(served):
+    packages = Path(ROOT, ".venv-client-node/node_modules/e2b")
+    if not packages.exists() or not shutil.which("node"):
+        pytest.skip("e2b's clients for Node aren't installed; ./dev prepare does")
+
+    as_client(served, "node", str(ROOT / "tests/clients/e2b_node.mjs"), str(packages / "package.json"))
+
+
+# --- tenants --------------------------------------------------------------------
+
+
+def opened(served, token=None, **fields):
+    status, row = served.ask("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 100, **fields}, token)
+    assert 201 == status, row
+    return row
+
+
+def rpc(served, box, method, body=b"{}", **headers):
+    return served.ask("POST", f"/{method}", body, "", Content_Type="application/json", E2b_Sandbox_Id=box["sandboxID"],
+                      **({"X_Access_Token": box["envdAccessToken"]} | headers))
+
+
+def test_a_tenant_has_its_own_sandboxes_only(served):
+    mallory = served.new_token("mallory")
+    box = opened(served)
+    try:
+        own, path = opened(served, mallory), f"/sandboxes/{box['sandboxID']}"
+        unknown = served.ask("GET", f"/sandboxes/{'a' * 26}", token=mallory)
+
+        assert 404 == unknown[0]
+        for method, more in (("GET", ""), ("DELETE", ""), ("POST", "/timeout"), ("POST", "/connect"), ("GET", "/metrics")):
+            assert unknown == served.ask(method, path + more, {} if method == "POST" else None, mallory)
+        assert [own["sandboxID"]] == [row["sandboxID"] for row in served.ask("GET", "/v2/sandboxes", token=mallory)[1]]
+        assert 401 == rpc(served, box, "process.Process/List", X_Access_Token=own["envdAccessToken"])[0]
+        assert 401 == rpc(served, box, "process.Process/List", X_Access_Token="")[0]
+        assert 502 == rpc(served, box, "process.Process/List", X_Access_Token="", X_API_KEY=mallory)[0]
+        assert 200 == rpc(served, box, "process.Process/List")[0]
+        assert 200 == served.ask("GET", path)[0]
+    finally:
+        served.ask("DELETE", f"/sandboxes/{box['sandboxID']}")
+        served.ask("DELETE", f"/sandboxes/{own['sandboxID']}", token=mallory)
+
+
+def test_a_token_of_the_same_name_is_another_tenant(served):
+    """Whoever gets the name later doesn't get the sandboxes."""
+    first = served.new_token("again")
+    box = opened(served, first)
+    served.revoke("again")
+    second = served.new_token("again")
+
+    assert [] == served.ask("GET", "/v2/sandboxes", token=second)[1]
+    assert 404 == served.ask("GET", f"/sandboxes/{box['sandboxID']}", token=second)[0]
+
+
+def test_a_sandbox_of_the_user_that_no_tenant_has_opened_is_unknown(served, daemon):
+    import leeward
+
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        assert 404 == served.ask("GET", f"/sandboxes/{box.id}")[0]
+        assert box.id not in str(served.ask("GET", "/v2/sandboxes")[1])
+
+
+def test_a_tenants_quota_holds_for_requests_at_the_same_time(served):
+    token, statuses = served.new_token("small", "--quota", "sandboxes=2"), []
+    threads = [threading.Thread(target=lambda: statuses.append(served.ask("POST", "/v2/sandboxes", {}, token)[0]))
+               for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    rows = served.ask("GET", "/v2/sandboxes", token=token)[1]
+    assert 1 <= statuses.count(201) == len(rows) <= 2
+    assert {201, 429} == {*statuses}
+    for row in rows:
+        served.ask("DELETE", f"/sandboxes/{row['sandboxID']}", token=token)
+
+
+def test_a_server_that_starts_anew_has_forgotten_nothing(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b") as first:
+        box = opened(first, metadata={"a": "b"})
+        assert 200 == rpc(first, box, "filesystem.Filesystem/MakeDir", b'{"path": "kept"}')[0]
+    with first.again() as second:
+        assert {"a": "b"} == second.ask("GET", f"/sandboxes/{box['sandboxID']}")[1]["metadata"]
+        status, found = rpc(second, box, "filesystem.Filesystem/Stat", b'{"path": "kept"}')
+        assert (200, "FILE_TYPE_DIRECTORY") == (status, found["entry"]["type"])
+        assert 204 == second.ask("DELETE", f"/sandboxes/{box['sandboxID']}")[0]
+
+
+# --- hostile requests -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def box(served):
+    found = opened(served)
+    yield found
+    served.ask("DELETE", f"/sandboxes/{found['sandboxID']}")
+
+
+@pytest.mark.parametrize("body", [
+    b"{", b"[]", b"\xff", b'{"path": 1}', b'{"path": {}}', b'{"path": "\\u0000"}', b'{"path": ""}', b"[" * 100_000,
+    b'{"path":' * 1000, b'{"process": {"pid": -1}}', b'{"process": {"pid": 99999999999999999999}}'])
+@pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
+def test_a_hostile_message_is_refused_in_the_form_of_the_protocol(served, box, method, body):
+    status, row = rpc(served, box, method, body)
+
+    assert status in (400, 404)
+    assert row["code"] in ("invalid_argument", "not_found")
+    assert {"code", "message"} == row.keys()
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"\0", b"\0\xff\xff\xff\xff", b"\x01\0\0\0\x02{}", b"\0\0\0\0\x01{", b"\0\0\0\0\x10{}", b"\x02\0\0\0\x02{}"])
+def test_a_hostile_frame_is_refused(served, box, body):
+    status, row = served.ask("POST", "/process.Process/Start", body, "", Content_Type="application/connect+json",
+                             E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"])
+
+    assert status in (400, 413)
+    assert {"code", "message"} == row.keys()
+
+
+@pytest.mark.parametrize(("path", "body", "status"), [
+    ("/v2/sandboxes", {"templateID": 1}, 400), ("/v2/sandboxes", {"metadata": {"a": 1}}, 400),
+    ("/v2/sandboxes", {"timeout": -1}, 400), ("/v2/sandboxes", {"timeout": 1e99}, 400), ("/v2/sandboxes", b"{", 400),
+    ("/v2/sandboxes", {"volumeMounts": [1]}, 501), ("/v2/sandboxes", {"network": {"allowOut": [1]}}, 400),
+    ("/sandboxes/../x", {}, 404), ("/sandboxes/%00", {}, 404), ("/templates", {}, 501), ("/v3/templates/x", {}, 501),
+    ("/nothing", {}, 404)])
+def test_a_hostile_call_of_the_api_is_refused_in_its_form(served, path, body, status):
+    found, row = served.ask("POST", path, body)
+
+    assert status == found or (404 == status and 405 == found)
+    assert found == row["code"]
+    assert row["message"]
+
+
+def test_a_gzip_bomb_is_not_unpacked(served, box):
+    """100 MB of zeros are 100 KB of gzip."""
+    import gzip
+
+    bomb = gzip.compress(bytes(100 << 20))
+    status, row = served.ask("POST", "/files?path=bomb", bomb, "", Content_Type="application/octet-stream",
+                             Content_Encoding="gzip", E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"])
+
+    assert (413, 413) == (status, row["code"])
+    assert 404 == rpc(served, box, "filesystem.Filesystem/Stat", b'{"path": "bomb"}')[0]
+
+
+def test_protobuf_is_as_good_as_json(served, box):
+    from leeward.apps.serve.e2b.messages import CLASSES
+
+    asked = CLASSES["filesystem.StatRequest"](path="/tmp").SerializeToString()
+    with served.asked("POST", "/filesystem.Filesystem/Stat", asked, "", Content_Type="application/proto",
+                      E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"]) as response:
+        found = CLASSES["filesystem.StatResponse"].FromString(response.read())
+
+    assert ("application/proto", "tmp", 2) == (response.headers["content-type"], found.entry.name, found.entry.type)
