@@ -18,25 +18,22 @@ _TOKENS = click.option("--tokens", metavar="FILE", help="The file of tokens; els
                                                         "~/.config/leeward/serve.json.")
 
 
-class _Faces(click.Group):
-    """A group whose words that aren't commands are the faces to serve."""
+class _Serve(click.Group):
+    """A group whose words are the faces to serve, unless the first one is a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = not args or args[0] in ("token", *ctx.help_option_names)
-        return super().parse_args(ctx, args if own else ["faces", *args])
+        if not args or args[0] in self.commands:
+            return super().parse_args(ctx, args)
+        ctx.allow_interspersed_args = True
+        click.Command.parse_args(self, ctx, args)
+        ctx.params["names"], ctx.args = tuple(ctx.args), []
+        return []
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return click.Command.invoke(self, ctx) if "names" in ctx.params else super().invoke(ctx)
 
 
-@click.group(cls=_Faces, options_metavar="FACE... [OPTIONS]", subcommand_metavar="| token ...")
-def serve() -> None:
-    """
-    Serve sandboxes and jobs by HTTP, to clients of other people's; `leeward serve FACE... --help` lists the options.
-
-    FACE is `e2b` or `run-code`; docs/serve.md says which client needs which.
-    """
-
-
-@serve.command("faces", hidden=True)
-@click.argument("names", metavar="FACE...", nargs=-1, required=True)
+@click.group(cls=_Serve, options_metavar="[OPTIONS]", subcommand_metavar="FACE... | token COMMAND")
 @click.option("--listen", metavar="ADDRESS:PORT", default="127.0.0.1:8080", show_default=True,
               help="Where to listen; beyond loopback only with tokens and TLS. Port 0 takes a free one.")
 @_TOKENS
@@ -54,9 +51,16 @@ def serve() -> None:
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
               help="How long a job waits for its turn, before the answer is 504.")
 @socket_option("The daemon's socket.")
-def faces(names: tuple[str, ...], hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, is_open: bool,
-          domain: str, profile: str, environment: str, at_once: int | None, wait: float, **given: Any) -> int:
-    """Serve in the foreground, until SIGTERM or Ctrl-C."""
+def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, is_open: bool, domain: str, profile: str,
+          environment: str, at_once: int | None, wait: float, names: tuple[str, ...] = (), **given: Any) -> int:
+    """
+    Serve sandboxes and jobs by HTTP, to clients of other people's, in the foreground, until SIGTERM or Ctrl-C.
+
+    A FACE is what they speak: `e2b`, for E2B's clients, or `run-code`, for those of SandboxFusion. Each caller needs a
+    token, which `leeward serve token create` makes.
+    """
+    if not names:
+        return 0  # a command of `token`
     try:
         from leeward.apps.serve.door import DoorOptions  # of the extra `serve`
         from leeward.apps.serve.serving import ServeOptions

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import shutil
+import struct
 import subprocess
 import threading
 from pathlib import Path
@@ -213,3 +216,82 @@ def test_protobuf_is_as_good_as_json(served, box):
         found = CLASSES["filesystem.StatResponse"].FromString(response.read())
 
     assert ("application/proto", "tmp", 2) == (response.headers["content-type"], found.entry.name, found.entry.type)
+
+
+def test_the_messages_are_those_of_the_client():
+    """Number, name and kind of each field."""
+    import ast
+    import re
+
+    from google.protobuf import descriptor_pb2
+
+    from leeward.apps.serve.e2b.messages import CLASSES
+
+    places = [*Path(ROOT, ".venv-client-e2b").glob("lib/python3*/site-packages/e2b/envd/*/*_pb.py")]
+    if not places:
+        pytest.skip("e2b's clients aren't installed; ./dev prepare does")
+
+    def fields(message):
+        return {(each.number, each.name, each.type, each.label, each.type_name.rpartition(".")[2]) for each in message.field}
+
+    def walk(message, name):
+        yield name, fields(message)
+        for inner in message.nested_type:
+            if not inner.options.map_entry:
+                yield from walk(inner, f"{name}.{inner.name}")
+
+    theirs, ours = {}, {}
+    for place in places:
+        literal = re.search(r"file_desc\(\n    (b'.*?'),\n    \[", place.read_text(), re.DOTALL)[1]
+        file = descriptor_pb2.FileDescriptorProto.FromString(ast.literal_eval(literal))
+        for message in file.message_type:
+            theirs.update(walk(message, f"{file.package}.{message.name}"))
+    for name, kind in CLASSES.items():
+        message = descriptor_pb2.DescriptorProto()
+        kind.DESCRIPTOR.CopyToProto(message)
+        ours[name] = fields(message)
+
+    assert theirs == ours
+
+
+def test_a_sandbox_has_names_below_the_domain(served, box):
+    """As E2B's clients use them with a wildcard name."""
+    host, token = f"{{}}-{box['sandboxID']}.localhost:1", {"X_Access_Token": box["envdAccessToken"]}
+
+    with served.asked("GET", "/health", token="", Host=host.format(49983), **token) as response:
+        assert 204 == response.status
+    with served.asked("POST", "/execute", {"code": "6 * 7"}, "", Host=host.format(49999),
+                      E2B_Traffic_Access_Token=box["trafficAccessToken"]) as response:
+        assert b'"text": "42"' in response.read()
+    status, row = served.ask("GET", "/", token="", Host=host.format(3000), **token)
+    assert (501, box["sandboxID"]) == (status, row["sandboxId"])
+
+
+def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):
+    """Each has a queue of its own, which is bounded."""
+    start = frame(b'{"process": {"cmd": "/bin/sh", "args": ["-c", "read x; seq 300000; echo over"]}}')
+    more = {"Content_Type": "application/connect+json", "E2b_Sandbox_Id": box["sandboxID"],
+            "X_Access_Token": box["envdAccessToken"]}
+    with served.asked("POST", "/process.Process/Start", start, "", **more) as slow:
+        pid = messages_of(slow, 1)[0]["event"]["start"]["pid"]
+        with served.asked("POST", "/process.Process/Connect", frame(b'{"process": {"pid": %d}}' % pid), "", **more) as quick:
+            messages_of(quick, 1)
+            typed = b'{"process": {"pid": %d}, "input": {"stdin": "Cg=="}}' % pid
+            assert 200 == rpc(served, box, "process.Process/SendInput", typed)[0]
+            events = [each["event"] for each in messages_of(quick) if "event" in each]
+    said = b"".join(base64.b64decode(each["data"]["stdout"]) for each in events if "data" in each)
+
+    assert said.endswith(b"300000\nover\n")
+    assert 0 == events[-1]["end"].get("exitCode", 0)
+
+
+def frame(data):
+    return struct.pack(">BI", 0, len(data)) + data
+
+
+def messages_of(response, most=None):
+    """The messages of a stream, *most* of them at most."""
+    found = []
+    while len(found) != most and (head := response.read(5)):
+        found.append(json.loads(response.read(struct.unpack(">BI", head)[1])))
+    return found

@@ -31,6 +31,8 @@ T = TypeVar("T")
 _KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole number", bool: "true or false", dict: "an object",
                               list: "a list"}
 
+#: Bytes of all bodies of a tenant together: so many times those of one.
+BODIES = 4
 #: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
 MOST_JSON, PIECE_S = 1 << 20, 30.0
 
@@ -56,6 +58,7 @@ class Use:
 
     streams: int = 0
     jobs: int = 0
+    held: int = 0  # bytes of bodies
     opening: int = 0  # sandboxes that the daemon is being asked for
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
@@ -79,17 +82,8 @@ def admitted(use: Use, tenant: Tenant) -> Iterator[None]:
         use.streams -= 1
 
 
-async def body_of(request: Request, most: int) -> bytes:
-    """The body of a call; ServeProblem if it has more than *most* bytes, comes too slowly, or is cut off."""
-    pieces, size = list[bytes](), 0
-    async for piece in pieces_of(request, most):
-        pieces.append(piece)
-        size += len(piece)
-    return b"".join(pieces) if len(pieces) != 1 else pieces[0]
-
-
 async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    """The pieces of a body as they come; ServeProblem as `body_of`."""
+    """The pieces of a body as they come; ServeProblem if it has more than *most* bytes, or comes too slowly."""
     said = request.headers.get("content-length", "0")
     if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
         raise too_large(most)
@@ -176,14 +170,28 @@ class Call:
     request: Request
     tenant: Tenant
     use: Use
+    held: int = 0  # bytes of its body, until its end
 
     @property
     def headers(self) -> Headers:
         return self.request.headers
 
+    async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
+        """The pieces of the body, which are kept until the call's end; ServeProblem if the tenant sends too much at once."""
+        async for piece in pieces_of(self.request, min(most, self.tenant.quota.body)):
+            self.held += len(piece)
+            self.use.held += len(piece)
+            if self.use.held > BODIES * self.tenant.quota.body:
+                raise busy("too much is being sent at once")
+            yield piece
+
+    async def body(self, most: int) -> bytes:
+        return b"".join([piece async for piece in self.pieces(most)])
+
     async def fields(self, most: int = MOST_JSON) -> dict[str, Any]:
         """The body's JSON object."""
-        return json_of(await body_of(self.request, min(most, self.tenant.quota.body)))
+        body = await self.body(most)
+        return json_of(body) if len(body) <= MOST_JSON else await asyncio.to_thread(json_of, body)
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """As the function of this name. After the body was read."""
@@ -223,11 +231,15 @@ class Endpoint:
             if known is None:
                 raise unknown_token()
             with admitted(known[1], known[0]):
-                answer = await self._handler(Call(request, *known))
-                if isinstance(answer, Stream):
-                    await unless_gone(receive, _sent(answer, send_once))
-                else:
-                    await answer(scope, receive, send_once)
+                call = Call(request, *known)
+                try:
+                    answer = await self._handler(call)
+                    if isinstance(answer, Stream):
+                        await unless_gone(receive, _sent(answer, send_once))
+                    else:
+                        await answer(scope, receive, send_once)
+                finally:
+                    call.use.held -= call.held
         except ClientGone:
             pass
         except Exception as error:

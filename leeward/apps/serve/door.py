@@ -79,11 +79,15 @@ class Door:
         """Who calls, by the token in one of the headers that clients have for it."""
         return self.with_token(token_of(request))
 
+    def check_jobs(self, call: Call) -> None:
+        """ServeProblem if the tenant has as many jobs as it may."""
+        if call.use.jobs >= call.tenant.quota.jobs:
+            raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
+
     @asynccontextmanager
     async def turn(self, call: Call) -> AsyncIterator[None]:
         """A turn to run a job; ServeProblem if the tenant has too many, or the turn doesn't come in time."""
-        if call.use.jobs >= call.tenant.quota.jobs:
-            raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
+        self.check_jobs(call)
         call.use.jobs += 1
         try:
             async with (await self.turns()).turn(call.tenant.id):

@@ -62,6 +62,7 @@ class RunCodeFace:
 
     async def _judged(self, call: Call, run: Any, empty: Row) -> Response:
         """The answer of *run* to a request, for which it waits here; *empty* is what one has without an answer."""
+        self._door.check_jobs(call)
         fields = await call.fields(call.tenant.quota.body)
 
         async def turned() -> Row:

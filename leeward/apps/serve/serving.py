@@ -62,6 +62,10 @@ def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), ori
     routes: list[BaseRoute] = [route for face in faces for route in import_module(FACES[face]).routes(door)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
+    if "e2b" in faces:
+        from leeward.apps.serve.e2b.envd import OtherPorts  # with the face
+
+        app.add_middleware(OtherPorts)
     return Gate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
 
 

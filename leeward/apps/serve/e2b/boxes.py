@@ -140,7 +140,7 @@ class Boxes:
         The sandbox of *tenant* (None: of whomever, for a caller who has shown a token of the sandbox's) with this id.
         ServeProblem 404 if there is none.
         """
-        if not _ID.fullmatch(identity):
+        if not is_id(identity):
             raise missing("The sandbox was not found")
         found = self._kept.get(identity)
         if found is None:
@@ -220,6 +220,11 @@ class Boxes:
         if tenant is None:
             raise ServeProblem(401, "the token by which this sandbox was made was revoked")
         return tenant
+
+
+def is_id(text: str) -> bool:
+    """Whether *text* looks like a sandbox's id."""
+    return _ID.fullmatch(text) is not None
 
 
 def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from leeward.apps.serve.calls import MOST_JSON, Call, ClientGone, Stream, body_of, pieces_of
+from leeward.apps.serve.calls import MOST_JSON, Call, ClientGone, Stream, pieces_of
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.messages import parsed, written
 from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
@@ -58,12 +58,12 @@ class Method:
         is_json = kinds[kind]
         request, response = f"{self.package}.{self.name}Request", f"{self.package}.{self.name}Response"
         if not is_stream:
-            message = parsed(request, await body_of(call.request, MOST_MESSAGE), is_json)
+            message = parsed(request, await call.body(MOST_MESSAGE), is_json)
             row = await call.unless_gone(self.handler(call, box, message))
             return Response(written(response, row, is_json), media_type=kind)
         messages = _messages(call, request, is_json)
         if self.takes_stream:
-            return Stream(_answered(self.handler(call, box, messages), response, is_json), kind)
+            return Response(await _answered(self.handler(call, box, messages), response, is_json), media_type=kind)
         found = await anext(messages, None)
         if found is None:
             raise bad("a message is missing")
@@ -92,15 +92,14 @@ async def _messages(call: Call, name: str, is_json: bool) -> AsyncGenerator[Any,
             yield parsed(name, data, is_json)
 
 
-async def _answered(work: Awaitable[Row], name: str, is_json: bool) -> AsyncGenerator[bytes, None]:
-    """The answer to a stream of messages."""
+async def _answered(work: Awaitable[Row], name: str, is_json: bool) -> bytes:
+    """The answer to a stream of messages, when all of them were taken."""
     try:
-        yield frame(written(name, await work, is_json))
-        yield frame(b"{}", 2)
+        return frame(written(name, await work, is_json)) + frame(b"{}", 2)
     except ClientGone:
         raise
     except Exception as error:
-        yield frame(json.dumps({"error": error_row(problem_of(error))}).encode(), 2)
+        return frame(json.dumps({"error": error_row(problem_of(error))}).encode(), 2)
 
 
 async def _streamed(rows: AsyncIterator[Row], name: str, is_json: bool) -> AsyncGenerator[bytes, None]:

@@ -24,11 +24,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leeward.apps.serve.calls import Call, Endpoint, Handler, Stream, Use, pieces_of
+from leeward.apps.serve.calls import Call, Endpoint, Handler, Stream, Use
 from leeward.apps.serve.door import Door, token_of
 from leeward.apps.serve.e2b import connect_rpc, filesystem
-from leeward.apps.serve.e2b.boxes import Boxes, OpenBox
+from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, is_id
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of, seconds_of
 from leeward.apps.serve.e2b.processes import Served, said_by
 from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large, unknown_token
@@ -39,6 +40,9 @@ from leeward.errors import SandboxOver
 MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 20, 1 << 20
 #: Seconds to wait for the end of a process that was killed: after that it isn't listed.
 KILLED_S = 5.0
+#: Of files and processes, and of code.
+PORTS = ("49983", "49999")
+
 GONE = "The sandbox was not found"
 
 
@@ -52,18 +56,33 @@ def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
             Route("/files", Endpoint(face.knows_file, refused, face.in_box(face.write)), methods=["POST"])]
 
 
+class OtherPorts:
+    """Answers what is meant for a port of a sandbox that isn't one of E2B's own two, before any route is looked for."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        identity, port = place_of(Request(scope))
+        if identity and port not in ("", *PORTS):
+            row = {"sandboxId": identity, "code": 501, "message": "ports of sandboxes aren't offered here"}
+            await JSONResponse(row, 501)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
 def refused(problem: ServeProblem) -> Response:
     return JSONResponse({"code": problem.status, "message": problem.message}, problem.status)
 
 
-def place_of(request: Request, domain: str) -> tuple[str, str]:
-    """The id of the sandbox and the port that a request names: by headers, or by its Host below *domain*."""
+def place_of(request: Request) -> tuple[str, str]:
+    """The id of the sandbox and the port that a request names: by headers, or by the first label of its Host."""
     headers = request.headers
     if "e2b-sandbox-id" in headers:
         return headers["e2b-sandbox-id"], headers.get("e2b-sandbox-port", "")
     label, _, _ = headers.get("host", "").partition(".")
     port, dash, identity = label.partition("-")
-    return (identity, port) if dash and port.isdecimal() else ("", "")
+    return (identity, port) if dash and port.isdecimal() and is_id(identity) else ("", "")
 
 
 class EnvdFace:
@@ -74,7 +93,7 @@ class EnvdFace:
 
     async def knows(self, request: Request) -> tuple[Tenant, Use] | None:
         """Who calls, by the sandbox's token, or one of its tenant's. `state.box` is the sandbox from then on."""
-        identity, _ = place_of(request, self._door.options.domain)
+        identity, _ = place_of(request)
         self._door.tokens.fresh()
         shown = request.headers.get("x-access-token") or request.headers.get("e2b-traffic-access-token") or ""
         if identity and any(self._door.tokens.is_derived(purpose, identity, shown) for purpose in ("envd", "traffic")):
@@ -96,7 +115,7 @@ class EnvdFace:
         query = request.query_params
         if "signature" not in query:
             return await self.knows(request)
-        identity, _ = place_of(request, self._door.options.domain)
+        identity, _ = place_of(request)
         until, path, user = query.get("signature_expiration", ""), query.get("path", ""), query.get("username", "")
         if until and not (until.isascii() and until.isdigit() and int(until[:20]) >= time.time()):
             raise ServeProblem(401, "this link is too old")
@@ -147,7 +166,7 @@ class EnvdFace:
             raise ServeProblem(501, "metadata of files isn't offered here")
         query, most = call.request.query_params, call.tenant.quota.body
         kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
-        body = pieces_of(call.request, most)
+        body = call.pieces(most)
         if call.headers.get("content-encoding", "identity") == "gzip":
             body = _unpacked(body, most)
         if kind == "multipart/form-data":
