@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import struct
 import subprocess
 import threading
@@ -51,21 +50,15 @@ def as_client(served, *argv):
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.needs("client-e2b")
 @pytest.mark.parametrize("case", ["control", "commands", "files", "code", "asynchronous"])
 def test_the_python_clients_work_as_they_are(served, case):
-    python = client_python("e2b")
-    if not os.path.exists(python):
-        pytest.skip("e2b's clients aren't installed; ./dev prepare does")
-
-    as_client(served, python, "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
+    as_client(served, client_python("e2b"), "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
 
 
+@pytest.mark.needs("client-node")
 def test_the_clients_for_node_work_as_they_are(served):
-    packages = Path(ROOT, ".venv-client-node/node_modules/e2b")
-    if not packages.exists() or not shutil.which("node"):
-        pytest.skip("e2b's clients for Node aren't installed; ./dev prepare does")
-
-    as_client(served, "node", str(ROOT / "tests/clients/e2b_node.mjs"), str(packages / "package.json"))
+    as_client(served, "node", str(ROOT / "tests/clients/e2b_node.mjs"), str(ROOT / ".venv-client-node/package.json"))
 
 
 # --- tenants --------------------------------------------------------------------
@@ -218,6 +211,7 @@ def test_protobuf_is_as_good_as_json(served, box):
     assert ("application/proto", "tmp", 2) == (response.headers["content-type"], found.entry.name, found.entry.type)
 
 
+@pytest.mark.needs("client-e2b")
 def test_the_messages_are_those_of_the_client():
     """Number, name and kind of each field."""
     import ast
@@ -227,9 +221,7 @@ def test_the_messages_are_those_of_the_client():
 
     from leeward.apps.serve.e2b.messages import CLASSES
 
-    places = [*Path(ROOT, ".venv-client-e2b").glob("lib/python3*/site-packages/e2b/envd/*/*_pb.py")]
-    if not places:
-        pytest.skip("e2b's clients aren't installed; ./dev prepare does")
+    places = Path(ROOT, ".venv-client-e2b").glob("lib/python3*/site-packages/e2b/envd/*/*_pb.py")
 
     def fields(message):
         return {(each.number, each.name, each.type, each.label, each.type_name.rpartition(".")[2]) for each in message.field}

@@ -166,9 +166,13 @@ def clang() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def _framework(name: str) -> Version:
-    """An environment with a framework and its tests, whose interpreter this user may run."""
-    folder = ROOT / f".venv-framework-{name}"
+def _client_node() -> Version:
+    return present(shutil.which("node") and (ROOT / ".venv-client-node/node_modules/e2b").exists())
+
+
+def _environment(name: str) -> Version:
+    """An environment with a framework or a client, and tests of it, whose interpreter this user may run."""
+    folder = ROOT / f".venv-{name}"
     return present((folder / ".setup").exists() and os.access(folder / "bin/python", os.X_OK))
 
 
@@ -323,10 +327,16 @@ TABLE: dict[str, Callable[[], Version]] = {
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
     "processors": lambda: (len(os.sched_getaffinity(0)),),  # its version is their number
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
-    "framework-langchain": lambda: _framework("langchain"),
-    "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
-    "framework-llm": lambda: _framework("llm"),
-    "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
+    "framework-langchain": lambda: _environment("framework-langchain"),
+    "framework-pydantic-ai": lambda: _environment("framework-pydantic-ai"),
+    "framework-llm": lambda: _environment("framework-llm"),
+    "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
+    "client-e2b": lambda: _environment("client-e2b"),
+    "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
+    "client-openai-agents": lambda: _environment("client-openai-agents"),
+    "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
+    "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
+    "client-node": _client_node,                      # the same from npm
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node
