@@ -44,10 +44,11 @@ def served(daemon, tmp_path_factory):
         yield found
 
 
-def as_client(served, *argv):
+def as_client(served, *argv, patience=110):
     env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=patience, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.needs("client-e2b")
@@ -59,6 +60,26 @@ def test_the_python_clients_work_as_they_are(served, case):
 @pytest.mark.needs("client-node")
 def test_the_clients_for_node_work_as_they_are(served):
     as_client(served, "node", str(ROOT / "tests/clients/e2b_node.mjs"), str(ROOT / ".venv-client-node/package.json"))
+
+
+@pytest.mark.needs("client-smolagents")
+def test_smolagents_executor_works_as_it_is(served):
+    as_client(served, client_python("smolagents"), "-W", "ignore", str(ROOT / "tests/clients/smolagents_executor.py"))
+
+
+@pytest.mark.needs("client-openai-agents")
+def test_the_clients_of_openai_agents_work_as_they_are(served):
+    as_client(served, client_python("openai-agents"), "-W", "ignore", str(ROOT / "tests/clients/openai_agents_client.py"))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.needs("client-langchain-e2b")
+def test_langchains_own_tests_pass(served, tmp_path):
+    done = as_client(served, client_python("langchain-e2b"), "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
+                     "-c", "/dev/null", "--rootdir", str(tmp_path), "-o", "asyncio_mode=auto",
+                     str(ROOT / "tests/clients/langchain_e2b_suite.py"), patience=360)
+
+    assert "86 passed" in done
 
 
 # --- tenants --------------------------------------------------------------------

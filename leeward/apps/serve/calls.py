@@ -128,7 +128,7 @@ def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
     value = fields.get(name)
     if value is None:
         return default
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)  # type: ignore[return-value]  # T is float
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise bad(f"{name} has to be {_KINDS[kind]}")

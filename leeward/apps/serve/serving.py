@@ -12,6 +12,7 @@ import asyncio
 import logging
 import signal
 import socket as sockets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -37,6 +38,8 @@ FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serv
 
 #: Connections at once, seconds until the first head has to be complete, and without a request: at most.
 MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
+#: Lines of the log, and the seconds in which there may be so many.
+MOST_RECORDS, WINDOW_S = 50, 60.0
 #: Seconds that calls have to end when the server stops.
 STOP_S = 5
 
@@ -101,9 +104,21 @@ class DoorProtocol(H11Protocol):
 
 
 class _Told(logging.Filter):
-    """Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent."""
+    """
+    Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent; and lets
+    MOST_RECORDS through in each WINDOW_S, since any caller can cause them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until, self._count = float("-inf"), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if time.monotonic() >= self._until:
+            self._until, self._count = time.monotonic() + WINDOW_S, 0
+        self._count += 1
+        if self._count > MOST_RECORDS:
+            return False
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
             record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
@@ -160,9 +175,14 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     listener = bind(host, port)
     port = listener.getsockname()[1]
     scheme = "https" if options.tls_cert else "http"
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).addFilter(_Told())
-    logging.basicConfig(format="leeward serve: %(message)s", level=logging.WARNING)
+    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
+    logging.lastResort = None
+    shown_lines = logging.StreamHandler()
+    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
+    shown_lines.addFilter(_Told())
+    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
+        logging.getLogger(name).addHandler(shown_lines)
+        logging.getLogger(name).setLevel(logging.WARNING)
     shown = f"[{host}]" if ":" in host else host
     domain = options.door.domain or f"localhost:{port}"
 

@@ -27,9 +27,9 @@ from leeward.spec.outcome import Outcome, Result
 
 #: Seconds that one request's code may take: as the clients' own default.
 CODE_S = 300.0
-#: Seconds after which what was shown isn't the value of the last expression, and what was written not the traceback of
-#: an error, which has a line of its own: these come with the end.
-_HELD_S = 0.1
+#: Seconds after which what was written isn't the traceback of an error, which has a line of its own: that comes with the
+#: end. Whether what was shown is the value of the last expression is known by what follows alone.
+_HELD_S = 1.0
 #: Seconds that code has to end when it is interrupted.
 _INTERRUPT_S = 5.0
 #: Contexts of a sandbox, bytes of code: at most.
@@ -131,7 +131,7 @@ async def _lines(context: Context, code: str, env: Mapping[str, str]) -> AsyncGe
     try:
         while True:
             try:
-                async with asyncio.timeout(_HELD_S if held else None):
+                async with asyncio.timeout(_HELD_S if held and held["type"] == "stderr" else None):
                     item = await queue.get()
             except TimeoutError:
                 if held:

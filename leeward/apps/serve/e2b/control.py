@@ -59,7 +59,7 @@ class ControlFace:
 
     async def create(self, call: Call) -> Response:
         fields = await call.fields()
-        for name in ("autoPause", "mcp", "iam", "volumeMounts"):
+        for name in ("mcp", "iam", "volumeMounts"):
             if fields.get(name):
                 raise ServeProblem(501, f"{name} isn't offered here; docs/serve.md lists what is")
         template = taken(fields, "templateID", str, "base")
