@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import egress_hosts
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.served import Served, client_python
@@ -209,6 +210,36 @@ def test_a_hostile_call_of_the_api_is_refused_in_its_form(served, path, body, st
     assert row["message"]
 
 
+def test_without_its_daemon_it_says_so_in_the_form_of_each_face(tmp_path):
+    with LiveDaemon(tmp_path) as daemon, Served(daemon.socket, tmp_path, "e2b", "run-code") as served:
+        box = opened(served)
+        daemon.end()
+        for method, path in (("POST", "/v2/sandboxes"), ("GET", "/sandboxes"), ("GET", f"/sandboxes/{box['sandboxID']}")):
+            status, row = served.ask(method, path, {} if method == "POST" else None)
+            assert (503, 503) == (status, row["code"])
+        status, row = rpc(served, box, "process.Process/List")
+        assert (503, "unavailable") == (status, row["code"])
+        assert "SandboxError" == served.ask("POST", "/run_code", {"language": "python", "code": "1"})[1]["status"]
+
+
+def test_a_head_that_does_not_come_ends_its_connection(served):
+    """While other calls are answered."""
+    slow = [served.raw() for _ in range(50)]
+    for each in slow:
+        each.sendall(b"GET /sandboxes HTTP/1.1\r\nHost: local")
+    assert 200 == served.ask("GET", "/sandboxes")[0]
+    for each in slow:
+        assert b"" == served.ended_by(each)
+        each.close()
+
+
+def test_a_body_is_not_read_from_strangers(served):
+    with served.raw() as connection:
+        connection.sendall(b"POST /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+
+        assert served.ended_by(connection).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_gzip_bomb_is_not_unpacked(served, box):
     """100 MB of zeros are 100 KB of gzip."""
     import gzip
@@ -278,6 +309,23 @@ def test_a_sandbox_has_names_below_the_domain(served, box):
         assert b'"text": "42"' in response.read()
     status, row = served.ask("GET", "/", token="", Host=host.format(3000), **token)
     assert (501, box["sandboxID"]) == (status, row["sandboxId"])
+
+
+def test_it_serves_tls_below_its_names(daemon, tmp_path):
+    """And nothing to who doesn't speak it."""
+    pem = tmp_path / "host.pem"
+    pem.write_text(egress_hosts.CERTIFICATE)
+    tls = ("--tls-cert", str(pem), "--tls-key", str(pem))
+    with Served(daemon.socket, tmp_path, "e2b", "--domain", "example.org", *tls) as served:
+        assert served.url.startswith("https://")
+        for name, status in (("api.example.org", b"200"), ("49983-x.example.org", b"200"), ("evil.example", b"421")):
+            with egress_hosts.trusting().wrap_socket(served.raw(), server_hostname="api.example.org") as connection:
+                connection.sendall(f"GET /sandboxes HTTP/1.1\r\nHost: {name}\r\nX-API-KEY: {served.token}\r\n"
+                                   "Connection: close\r\n\r\n".encode())
+                assert status == served.ended_by(connection).split()[1]
+        with served.raw() as connection:
+            connection.sendall(b"GET /sandboxes HTTP/1.1\r\nHost: api.example.org\r\n\r\n")
+            assert not served.ended_by(connection).startswith(b"HTTP/1.1 2")
 
 
 def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):

@@ -58,6 +58,13 @@ class Served:
         self.address = urlsplit(self.url).hostname or "", urlsplit(self.url).port or 0
         return self
 
+    def ended_by(self, connection: socket.socket) -> bytes:
+        """What comes on a connection until the server ends it."""
+        found = b""
+        while piece := connection.recv(65536):
+            found += piece
+        return found
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.said = self.end()
         assert "failed" not in self.said, self.said

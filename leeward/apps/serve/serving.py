@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import socket as sockets
 import time
@@ -36,6 +37,8 @@ from leeward.errors import BadRequest, told_with_place
 #: The faces, by name, with the module that has their routes.
 FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code"}
 
+#: Descriptors that aren't callers' connections.
+MOST_OWN = 768
 #: Connections at once, seconds until the first head has to be complete, and without a request: at most.
 MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
 #: Lines of the log, and the seconds in which there may be so many.
@@ -77,13 +80,18 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return form(ServeProblem(status, "there is no such route; `leeward serve` names the faces that are on"))
 
 
+def most_connections() -> int:
+    """MOST_CONNECTIONS, or what the limit on descriptors leaves beside the server's own and those to sandboxes."""
+    return min(MOST_CONNECTIONS, max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - MOST_OWN))
+
+
 class DoorProtocol(H11Protocol):
     """A connection within the bounds."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        if len(self.connections) >= MOST_CONNECTIONS:
+        if len(self.connections) >= most_connections():
             transport.abort()
             return
         super().connection_made(transport)
@@ -172,6 +180,8 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     tokens = TokenFile(options.tokens)
     host, port = checked(options, tokens)
     tokens.make_key()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     listener = bind(host, port)
     port = listener.getsockname()[1]
     scheme = "https" if options.tls_cert else "http"
