@@ -63,13 +63,13 @@ def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, 
         return 0  # a command of `token`
     try:
         from leeward.apps.serve.door import DoorOptions  # of the extra `serve`
-        from leeward.apps.serve.serving import ServeOptions
+        from leeward.apps.serve.serving import DoorCommand
         from leeward.apps.serve.serving import serve as run
     except ImportError as error:
         complain(f"{error.name} is missing: pip install 'leeward[serve]'")
         return 1
     door = DoorOptions(socket, is_open, profile, environment, wait, at_once or 0, domain)
-    return run(ServeOptions(names, names=hosts, origins=origins, door=door, **given),
+    return run(DoorCommand(names, names=hosts, origins=origins, door=door, **given),
                lambda url: click.echo(f"leeward serve: process {os.getpid()} serves {', '.join(names)} at {url}", err=True))
 
 

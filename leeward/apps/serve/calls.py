@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
-from leeward.apps.serve.tokens import Tenant
+from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import told_with_place
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class ClientGone(Exception):
 
 
 @dataclass(slots=True)
-class Stream:
+class AnswerStream:
     """An answer whose pieces are sent as they come."""
 
     pieces: AsyncGenerator[bytes, None]
@@ -65,7 +65,7 @@ class Use:
 
 
 @contextmanager
-def admitted(use: Use, tenant: Tenant) -> Iterator[None]:
+def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
     """Count a call of a tenant while the block runs; ServeProblem if it has too many, or they come too fast."""
     now, quota = time.monotonic(), tenant.quota
     use.allowance = min(float(quota.rate), use.allowance + (now - use.since) * quota.rate)
@@ -164,11 +164,11 @@ async def _gone(receive: Receive) -> None:
 
 
 @dataclass(slots=True)
-class Call:
+class ServeCall:
     """A call of a tenant's."""
 
     request: Request
-    tenant: Tenant
+    tenant: ServeTenant
     use: Use
     held: int = 0  # bytes of its body, until its end
 
@@ -199,13 +199,13 @@ class Call:
 
 
 #: Who calls: None if the request shows no valid token.
-Knows = Callable[[Request], Awaitable[tuple[Tenant, Use] | None]]
-Handler = Callable[[Call], Awaitable[Response | Stream]]
+Knows = Callable[[Request], Awaitable[tuple[ServeTenant, Use] | None]]
+Handler = Callable[[ServeCall], Awaitable[Response | AnswerStream]]
 #: The answer of a face to a call that is refused.
 Form = Callable[[ServeProblem], Response]
 
 
-class Endpoint:
+class ServeEndpoint:
     """
     The ASGI application of one route.
 
@@ -231,10 +231,10 @@ class Endpoint:
             if known is None:
                 raise unknown_token()
             with admitted(known[1], known[0]):
-                call = Call(request, *known)
+                call = ServeCall(request, *known)
                 try:
                     answer = await self._handler(call)
-                    if isinstance(answer, Stream):
+                    if isinstance(answer, AnswerStream):
                         await unless_gone(receive, _sent(answer, send_once))
                     else:
                         await answer(scope, receive, send_once)
@@ -257,7 +257,7 @@ class Endpoint:
         await answer(scope, receive, send)
 
 
-async def _sent(stream: Stream, send: Send) -> None:
+async def _sent(stream: AnswerStream, send: Send) -> None:
     async with aclosing(stream.pieces) as pieces:
         headers = [(name.encode(), value.encode()) for name, value in {
             "content-type": stream.kind, "cache-control": "no-store", "x-accel-buffering": "no", **stream.headers}.items()]

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from leeward.apps.serve.calls import Call, Use
+from leeward.apps.serve.calls import ServeCall, Use
 from leeward.apps.serve.problems import busy
-from leeward.apps.serve.tokens import Tenant, TokenFile
+from leeward.apps.serve.tokens import ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
 from leeward.client.aio import AsyncClient
 
 #: The tenant of a server that asks for no token.
-ANYBODY = Tenant("", "-")
+ANYBODY = ServeTenant("", "-")
 #: Seconds between two attempts to learn how many workers there are.
 _ASK_S = 5.0
 
@@ -55,17 +55,17 @@ class Door:
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()
 
-    def use_of(self, tenant: Tenant) -> Use:
+    def use_of(self, tenant: ServeTenant) -> Use:
         return self._uses[tenant.id]
 
-    def tenant(self, identity: str) -> Tenant | None:
+    def tenant(self, identity: str) -> ServeTenant | None:
         """The tenant with this id; None if its token was revoked."""
         if identity == ANYBODY.id:
             return ANYBODY if self.options.is_open else None
         self.tokens.fresh()
         return self.tokens.by_id(identity)
 
-    def with_token(self, token: str) -> tuple[Tenant, Use] | None:
+    def with_token(self, token: str) -> tuple[ServeTenant, Use] | None:
         """The tenant with a token."""
         self.tokens.fresh()
         tenant = self.tokens.find(token) if token else None
@@ -75,17 +75,17 @@ class Door:
             tenant = ANYBODY
         return None if tenant is None else (tenant, self.use_of(tenant))
 
-    async def knows(self, request: Request) -> tuple[Tenant, Use] | None:
+    async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
         """Who calls, by the token in one of the headers that clients have for it."""
         return self.with_token(token_of(request))
 
-    def check_jobs(self, call: Call) -> None:
+    def check_jobs(self, call: ServeCall) -> None:
         """ServeProblem if the tenant has as many jobs as it may."""
         if call.use.jobs >= call.tenant.quota.jobs:
             raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
 
     @asynccontextmanager
-    async def turn(self, call: Call) -> AsyncIterator[None]:
+    async def turn(self, call: ServeCall) -> AsyncIterator[None]:
         """A turn to run a job; ServeProblem if the tenant has too many, or the turn doesn't come in time."""
         self.check_jobs(call)
         call.use.jobs += 1

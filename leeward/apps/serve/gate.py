@@ -37,7 +37,7 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower().rstrip(".")
 
 
-class Gate:
+class HostGate:
     """
     The middleware around the application.
 

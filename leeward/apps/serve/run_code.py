@@ -19,7 +19,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from leeward.apps.serve.calls import Call, Endpoint, taken
+from leeward.apps.serve.calls import ServeCall, ServeEndpoint, taken
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.run_languages import LANGUAGES, RunLanguage, offered
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 def routes(door: Door) -> list[BaseRoute]:
     face = RunCodeFace(door)
-    return [Route(path, Endpoint(door.knows, refused, handler), methods=["POST"])
+    return [Route(path, ServeEndpoint(door.knows, refused, handler), methods=["POST"])
             for path, handler in (("/run_code", face.run_code), ("/run_jupyter", face.run_jupyter))]
 
 
@@ -54,13 +54,13 @@ class RunCodeFace:
     def __init__(self, door: Door) -> None:
         self._door, self._offered = door, offered()
 
-    async def run_code(self, call: Call) -> Response:
+    async def run_code(self, call: ServeCall) -> Response:
         return await self._judged(call, self._run, {"compile_result": None, "run_result": None})
 
-    async def run_jupyter(self, call: Call) -> Response:
+    async def run_jupyter(self, call: ServeCall) -> Response:
         return await self._judged(call, self._cells, {"driver": None, "cells": []})
 
-    async def _judged(self, call: Call, run: Any, empty: Row) -> Response:
+    async def _judged(self, call: ServeCall, run: Any, empty: Row) -> Response:
         """The answer of *run* to a request, for which it waits here; *empty* is what one has without an answer."""
         self._door.check_jobs(call)
         fields = await call.fields(call.tenant.quota.body)
@@ -80,7 +80,7 @@ class RunCodeFace:
 
     # --- a program ------------------------------------------------------------------
 
-    async def _run(self, call: Call, fields: Row) -> Row:
+    async def _run(self, call: ServeCall, fields: Row) -> Row:
         language = taken(fields, "language", str, "")
         code, stdin = taken(fields, "code", str, None), taken(fields, "stdin", str, "")
         if code is None:
@@ -126,7 +126,7 @@ class RunCodeFace:
 
     # --- cells ----------------------------------------------------------------------
 
-    async def _cells(self, call: Call, fields: Row) -> Row:
+    async def _cells(self, call: ServeCall, fields: Row) -> Row:
         cells = taken(fields, "cells", list, [])
         if len(cells) > MOST_CELLS or not all(isinstance(cell, str) for cell in cells):
             raise ServeProblem(422, f"cells has to be a list of texts, {MOST_CELLS} at most")
@@ -170,7 +170,7 @@ def seconds_of(fields: Mapping[str, Any], name: str, default: float, least: floa
     return found
 
 
-def memory_of(call: Call, fields: Mapping[str, Any]) -> int | None:
+def memory_of(call: ServeCall, fields: Mapping[str, Any]) -> int | None:
     """The bytes of a sandbox: those of the request, no more than the tenant's; None for what the daemon gives."""
     asked = taken(fields, "memory_limit_MB", float, -1.0)
     wanted = [int(min(asked, 1e9) * (1 << 20))] if asked > 0 else []

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leeward.apps.serve.door import Door, DoorOptions
-from leeward.apps.serve.gate import Gate, form, is_loopback
+from leeward.apps.serve.gate import HostGate, form, is_loopback
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
@@ -50,7 +50,7 @@ _log = logging.getLogger("leeward.serve")
 
 
 @dataclass(frozen=True, slots=True)
-class ServeOptions:
+class DoorCommand:
     """The options of the command."""
 
     faces: tuple[str, ...]
@@ -72,7 +72,7 @@ def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), ori
         from leeward.apps.serve.e2b.envd import OtherPorts  # with the face
 
         app.add_middleware(OtherPorts)
-    return Gate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
+    return HostGate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -111,7 +111,7 @@ class DoorProtocol(H11Protocol):
             super().connection_lost(exc)
 
 
-class _Told(logging.Filter):
+class _BoundedLog(logging.Filter):
     """
     Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent; and lets
     MOST_RECORDS through in each WINDOW_S, since any caller can cause them.
@@ -134,7 +134,7 @@ class _Told(logging.Filter):
         return True
 
 
-def checked(options: ServeOptions, tokens: TokenFile) -> tuple[str, int]:
+def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
     """The address and the port; BadRequest if the options don't fit together."""
     unknown = [face for face in options.faces if face not in FACES]
     if unknown or not options.faces:
@@ -175,7 +175,7 @@ def bind(host: str, port: int) -> sockets.socket:
     return made
 
 
-def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
+def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
     tokens = TokenFile(options.tokens)
     host, port = checked(options, tokens)
@@ -189,7 +189,7 @@ def serve(options: ServeOptions, ready: Callable[[str], None]) -> int:
     logging.lastResort = None
     shown_lines = logging.StreamHandler()
     shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
-    shown_lines.addFilter(_Told())
+    shown_lines.addFilter(_BoundedLog())
     for name in ("leeward.serve", "uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(shown_lines)
         logging.getLogger(name).setLevel(logging.WARNING)

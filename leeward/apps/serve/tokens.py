@@ -37,7 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class TenantQuota:
     """What one tenant may have at once, and in a second."""
 
     sandboxes: int = 16
@@ -50,20 +50,20 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class ServeTenant:
     """A token's owner. The *id* is in the metadata of its sandboxes: another token of the same name has another one."""
 
     name: str
     id: str
-    quota: Quota = Quota()
+    quota: TenantQuota = TenantQuota()
     profiles: tuple[str, ...] = ()  # besides those that the server offers
     egress: tuple[str, ...] = ()  # policies; the first one is for those who ask for the Internet
     created: float = 0.0
 
 
-def quota_of(words: Mapping[str, str]) -> Quota:
+def quota_of(words: Mapping[str, str]) -> TenantQuota:
     """The quota that `name=value` words make; BadRequest for other names and for what isn't a number or a size."""
-    names = {each.name for each in fields(Quota)}
+    names = {each.name for each in fields(TenantQuota)}
     found = dict[str, int]()
     for name, value in words.items():
         if name not in names:
@@ -72,7 +72,7 @@ def quota_of(words: Mapping[str, str]) -> Quota:
             found[name] = parse_size(value)
         except ValueError as error:
             raise BadRequest(f"{name}: {error}") from None
-    return Quota(**found)
+    return TenantQuota(**found)
 
 
 def default_path() -> str:
@@ -86,7 +86,7 @@ def _digest(token: str) -> str:
 @dataclass(slots=True)
 class _Stored:
     key: bytes = b""
-    tenants: dict[str, Tenant] = field(default_factory=dict)  # by the token's hash
+    tenants: dict[str, ServeTenant] = field(default_factory=dict)  # by the token's hash
 
 
 class TokenFile:
@@ -100,7 +100,7 @@ class TokenFile:
 
     # --- the command's --------------------------------------------------------------
 
-    def create(self, name: str, quota: Quota = Quota(), profiles: tuple[str, ...] = (),
+    def create(self, name: str, quota: TenantQuota = TenantQuota(), profiles: tuple[str, ...] = (),
                egress: tuple[str, ...] = ()) -> str:
         """A new tenant's token, which nobody can read later. BadRequest if there is one of this name, or no room."""
         if not _NAME.fullmatch(name):
@@ -111,7 +111,7 @@ class TokenFile:
                 raise BadRequest(f"there is a token for {name}; `leeward serve token revoke {name}` first")
             if len(stored.tenants) >= MOST_TENANTS:
                 raise BadRequest(f"there are {MOST_TENANTS} tokens already")
-            stored.tenants[_digest(token)] = Tenant(name, secrets.token_hex(8), quota, profiles, egress, time.time())
+            stored.tenants[_digest(token)] = ServeTenant(name, secrets.token_hex(8), quota, profiles, egress, time.time())
         return token
 
     def revoke(self, name: str) -> bool:
@@ -122,7 +122,7 @@ class TokenFile:
                 del stored.tenants[key]
         return bool(gone)
 
-    def tenants(self) -> list[Tenant]:
+    def tenants(self) -> list[ServeTenant]:
         """All of them, by name. BadRequest if the file isn't this user's alone, or isn't what this class writes."""
         self.look()
         return sorted(self._stored.tenants.values(), key=lambda each: each.name)
@@ -151,7 +151,7 @@ class TokenFile:
                 self._stored, self._seen = _Stored(self._stored.key), None
                 raise
 
-    def find(self, token: str) -> Tenant | None:
+    def find(self, token: str) -> ServeTenant | None:
         """The tenant with this token."""
         if len(token) > MOST_TOKEN:
             return None
@@ -161,7 +161,7 @@ class TokenFile:
                 found = tenant
         return found
 
-    def by_id(self, identity: str) -> Tenant | None:
+    def by_id(self, identity: str) -> ServeTenant | None:
         return next((each for each in self._stored.tenants.values() if each.id == identity), None)
 
     def derived(self, purpose: str, sandbox: str) -> str:
@@ -228,7 +228,7 @@ class TokenFile:
         return _Stored(key, tenants)
 
 
-def _tenant(row: Mapping[str, Any]) -> Tenant:
-    quota = Quota(**{name: int(value) for name, value in row["quota"].items()})
-    return Tenant(str(row["name"]), str(row["id"]), quota, tuple(map(str, row["profiles"])), tuple(map(str, row["egress"])),
-                  float(row["created"]))
+def _tenant(row: Mapping[str, Any]) -> ServeTenant:
+    quota = TenantQuota(**{name: int(value) for name, value in row["quota"].items()})
+    return ServeTenant(str(row["name"]), str(row["id"]), quota, tuple(map(str, row["profiles"])),
+                       tuple(map(str, row["egress"])), float(row["created"]))

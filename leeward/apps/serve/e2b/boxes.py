@@ -21,7 +21,7 @@ from leeward.apps.serve.calls import Use
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
-from leeward.apps.serve.tokens import Tenant
+from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import RequestRejected, SandboxOver
@@ -95,7 +95,7 @@ class Boxes:
         self._listed: list[dict[str, Any]] = []
         self._listed_at = float("-inf")
 
-    async def open(self, tenant: Tenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
+    async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
                    **options: Any) -> OpenBox:
         """A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key)."""
         hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
@@ -108,14 +108,14 @@ class Boxes:
             known.add_done_callback(lambda _: self._opening.pop((tenant.id, hashed), None))
         return await asyncio.shield(known)
 
-    async def _open_once(self, tenant: Tenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
+    async def _open_once(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
                          options: dict[str, Any]) -> OpenBox:
         for row in await self.rows(tenant):
             if row["metadata"].get(_KEY) == hashed:
                 return await self.find(tenant, row["sandbox"])
         return await self._open(tenant, use, template, metadata, hashed, options)
 
-    async def _open(self, tenant: Tenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
+    async def _open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
                     options: dict[str, Any]) -> OpenBox:
         use.opening += 1
         try:
@@ -135,7 +135,7 @@ class Boxes:
         self._keep(found)
         return found
 
-    async def find(self, tenant: Tenant | None, identity: str) -> OpenBox:
+    async def find(self, tenant: ServeTenant | None, identity: str) -> OpenBox:
         """
         The sandbox of *tenant* (None: of whomever, for a caller who has shown a token of the sandbox's) with this id.
         ServeProblem 404 if there is none.
@@ -199,7 +199,7 @@ class Boxes:
             self.forget(box)
             raise missing("The sandbox was not found") from None
 
-    async def rows(self, tenant: Tenant) -> list[dict[str, Any]]:
+    async def rows(self, tenant: ServeTenant) -> list[dict[str, Any]]:
         """The daemon's rows of a tenant's sandboxes, the oldest first."""
         return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
 
@@ -214,7 +214,7 @@ class Boxes:
         self._listed_at = time.monotonic()
         return self._listed
 
-    def tenant_of(self, box: OpenBox) -> Tenant:
+    def tenant_of(self, box: OpenBox) -> ServeTenant:
         """The tenant of a sandbox; ServeProblem 401 if the token was revoked."""
         tenant = self._door.tenant(box.tenant)
         if tenant is None:
@@ -236,7 +236,7 @@ def template_of(metadata: Mapping[str, str]) -> str:
     return metadata.get(_TEMPLATE, "base")
 
 
-def profile_of(template: str, tenant: Tenant, default: str) -> str:
+def profile_of(template: str, tenant: ServeTenant, default: str) -> str:
     """The profile of a template: the server's for E2B's own two, else one that the tenant may choose."""
     if template in ("base", "code-interpreter-v1"):
         return default

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from leeward.apps.serve.calls import Call, Endpoint, Stream, taken, texts
+from leeward.apps.serve.calls import AnswerStream, ServeCall, ServeEndpoint, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import WORKSPACE, Boxes, Context, OpenBox
 from leeward.apps.serve.e2b.envd import EnvdFace
@@ -50,7 +50,7 @@ def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
     face, known = CodeFace(door, boxes), EnvdFace(door, boxes)
     table = (("POST", "/execute", face.execute), ("POST", "/contexts", face.create), ("GET", "/contexts", face.list),
              ("DELETE", "/contexts/{id}", face.remove), ("POST", "/contexts/{id}/restart", face.restart))
-    return [Route(path, Endpoint(known.knows, refused, known.in_box(handler)), methods=[method])
+    return [Route(path, ServeEndpoint(known.knows, refused, known.in_box(handler)), methods=[method])
             for method, path, handler in table]
 
 
@@ -73,7 +73,7 @@ class CodeFace:
                 box.contexts[identity] = Context(await box.box.kernel(), WORKSPACE)
             return box.contexts[identity]
 
-    async def create(self, call: Call, box: OpenBox) -> Response:
+    async def create(self, call: ServeCall, box: OpenBox) -> Response:
         fields = await call.fields()
         _check_language(fields)
         if len(box.contexts) >= MOST_CONTEXTS:
@@ -83,28 +83,28 @@ class CodeFace:
         await _enter(context)
         return JSONResponse(_row(identity, context))
 
-    async def list(self, call: Call, box: OpenBox) -> Response:
+    async def list(self, call: ServeCall, box: OpenBox) -> Response:
         return JSONResponse([_row(identity, context) for identity, context in box.contexts.items()])
 
-    async def remove(self, call: Call, box: OpenBox) -> Response:
+    async def remove(self, call: ServeCall, box: OpenBox) -> Response:
         context = box.contexts.pop(call.request.path_params["id"], None)
         if context is None:
             raise missing("there is no such context")
         await context.kernel.close()
         return Response(status_code=204)
 
-    async def restart(self, call: Call, box: OpenBox) -> Response:
+    async def restart(self, call: ServeCall, box: OpenBox) -> Response:
         context = await self._context(box, call.request.path_params["id"])
         await context.kernel.reset()
         await _enter(context)
         return Response(status_code=204)
 
-    async def execute(self, call: Call, box: OpenBox) -> Stream:
+    async def execute(self, call: ServeCall, box: OpenBox) -> AnswerStream:
         fields = await call.fields(MOST_CODE)
         _check_language(fields)
         code, env = taken(fields, "code", str, ""), texts(fields, "env_vars")
         context = await self._context(box, taken(fields, "context_id", str, "") or DEFAULT)
-        return Stream(_lines(context, code, env), "application/x-ndjson")
+        return AnswerStream(_lines(context, code, env), "application/x-ndjson")
 
 
 def _check_language(fields: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from leeward.apps.serve.calls import MOST_JSON, Call, ClientGone, Stream, pieces_of
+from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, pieces_of
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.messages import parsed, written
 from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
@@ -41,7 +41,7 @@ class Method:
 
     package: str
     name: str
-    handler: Callable[[Call, OpenBox, Any], Any]
+    handler: Callable[[ServeCall, OpenBox, Any], Any]
     streams: bool = False
     takes_stream: bool = False
 
@@ -49,7 +49,7 @@ class Method:
     def path(self) -> str:
         return f"/{self.package}.{self.package.capitalize()}/{self.name}"
 
-    async def answer(self, call: Call, box: OpenBox) -> Response | Stream:
+    async def answer(self, call: ServeCall, box: OpenBox) -> Response | AnswerStream:
         kind = call.headers.get("content-type", "").partition(";")[0].strip().lower()
         is_stream = self.streams or self.takes_stream
         kinds = {f"application/{'connect+' if is_stream else ''}{each}": each == "json" for each in ("json", "proto")}
@@ -68,10 +68,10 @@ class Method:
         if found is None:
             raise bad("a message is missing")
         await messages.aclose()
-        return Stream(_streamed(self.handler(call, box, found), response, is_json), kind)
+        return AnswerStream(_streamed(self.handler(call, box, found), response, is_json), kind)
 
 
-async def _messages(call: Call, name: str, is_json: bool) -> AsyncGenerator[Any, None]:
+async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator[Any, None]:
     """The messages of a stream in a body."""
     held = bytearray()
     most = MOST_JSON if name != "process.StreamInputRequest" else 1 << 40  # a terminal may be used for days
@@ -114,13 +114,13 @@ async def _streamed(rows: AsyncIterator[Row], name: str, is_json: bool) -> Async
         await rows.aclose()  # type: ignore[attr-defined]  # a generator
 
 
-def seconds_of(call: Call, name: str, unit: float) -> float | None:
+def seconds_of(call: ServeCall, name: str, unit: float) -> float | None:
     """A header that is a number of *unit* seconds; None if there is none, or it is 0 or no number."""
     value = call.headers.get(name, "")
     return int(value[:12]) * unit or None if value.isascii() and value.isdigit() else None
 
 
-def keepalive_of(call: Call) -> float | None:
+def keepalive_of(call: ServeCall) -> float | None:
     """After so many seconds without another message a stream says that it lives."""
     asked = seconds_of(call, "keepalive-ping-interval", 1.0)
     return asked and max(LEAST_KEEPALIVE_S, asked)

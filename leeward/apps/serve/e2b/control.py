@@ -11,12 +11,12 @@ from urllib.parse import parse_qsl, unquote
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from leeward.apps.serve.calls import Call, Endpoint, Handler, taken, texts
+from leeward.apps.serve.calls import Handler, ServeCall, ServeEndpoint, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b import code, envd
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, own_metadata, profile_of, template_of
 from leeward.apps.serve.problems import ServeProblem, bad
-from leeward.apps.serve.tokens import Tenant
+from leeward.apps.serve.tokens import ServeTenant
 
 #: By this the clients decide what they may ask for: 0.6.2 has metadata of files, which isn't offered.
 ENVD_VERSION = "0.6.1"
@@ -41,11 +41,11 @@ def routes(door: Door) -> list[BaseRoute]:
         ("POST", "/sandboxes/{id}/resume", face.connect), ("GET", "/sandboxes/{id}/metrics", face.metrics)]
     absent = ["GET", "POST", "PUT", "PATCH", "DELETE"]
     return [
-        *(Route(f"{version}{path}", Endpoint(door.knows, envd.refused, handler), methods=[method])
+        *(Route(f"{version}{path}", ServeEndpoint(door.knows, envd.refused, handler), methods=[method])
           for version in ("", "/v2") for method, path, handler in table),
-        *(Route(f"{version}/sandboxes/{{id}}/{name}", Endpoint(door.knows, envd.refused, face.absent), methods=absent)
+        *(Route(f"{version}/sandboxes/{{id}}/{name}", ServeEndpoint(door.knows, envd.refused, face.absent), methods=absent)
           for version in ("", "/v2") for name in ("pause", "snapshots", "fork", "network", "logs")),
-        *(Route(f"{path}{rest}", Endpoint(door.knows, envd.refused, face.absent), methods=absent)
+        *(Route(f"{path}{rest}", ServeEndpoint(door.knows, envd.refused, face.absent), methods=absent)
           for path in _ABSENT for rest in ("", "/{rest:path}")),
         *envd.routes(door, boxes), *code.routes(door, boxes)]
 
@@ -54,10 +54,10 @@ class ControlFace:
     def __init__(self, door: Door, boxes: Boxes) -> None:
         self._door, self._boxes = door, boxes
 
-    async def absent(self, call: Call) -> Response:
+    async def absent(self, call: ServeCall) -> Response:
         raise ServeProblem(501, "this isn't offered here; docs/serve.md lists what is")
 
-    async def create(self, call: Call) -> Response:
+    async def create(self, call: ServeCall) -> Response:
         fields = await call.fields()
         for name in ("mcp", "iam", "volumeMounts"):
             if fields.get(name):
@@ -72,7 +72,7 @@ class ControlFace:
             **egress_of(call.tenant, fields))
         return JSONResponse(self._row(box), 201)
 
-    def _lasting(self, tenant: Tenant, fields: Mapping[str, Any], default: float) -> float:
+    def _lasting(self, tenant: ServeTenant, fields: Mapping[str, Any], default: float) -> float:
         seconds = taken(fields, "timeout", float, default)
         if not 0 <= seconds <= tenant.quota.lifetime:
             raise bad(f"timeout has to be seconds, {tenant.quota.lifetime} at most")
@@ -84,14 +84,14 @@ class ControlFace:
                 "envdVersion": ENVD_VERSION, "envdAccessToken": tokens.derived("envd", box.id),
                 "trafficAccessToken": tokens.derived("traffic", box.id), "domain": self._door.options.domain}
 
-    async def _found(self, call: Call) -> OpenBox:
+    async def _found(self, call: ServeCall) -> OpenBox:
         return await self._boxes.find(call.tenant, call.request.path_params["id"])
 
-    async def get(self, call: Call) -> Response:
+    async def get(self, call: ServeCall) -> Response:
         box = await self._found(call)
         return JSONResponse({**_described(await self._boxes.info(box)), **self._row(box)})
 
-    async def list(self, call: Call) -> Response:
+    async def list(self, call: ServeCall) -> Response:
         query = call.request.query_params
         states = [each for part in query.getlist("state") for each in part.split(",") if each]
         wanted, template = _encoded_thrice(query.get("metadata", "")), query.get("template", "")
@@ -110,11 +110,11 @@ class ControlFace:
         headers = {"x-next-token": shown[-1]["sandbox"]} if more else {}
         return JSONResponse([_described(row) for row in shown], headers=headers)
 
-    async def kill(self, call: Call) -> Response:
+    async def kill(self, call: ServeCall) -> Response:
         await self._boxes.kill(await self._found(call))
         return Response(status_code=204)
 
-    async def timeout(self, call: Call) -> Response:
+    async def timeout(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, {"timeout": fields.get("timeout", fields.get("duration"))}, LASTS_S)
         await self._extend(box, seconds)
@@ -124,14 +124,14 @@ class ControlFace:
         await self._boxes.info(box)
         await box.box.extend(lifetime=seconds, idle=seconds)
 
-    async def connect(self, call: Call) -> Response:
+    async def connect(self, call: ServeCall) -> Response:
         box, fields = await self._found(call), await call.fields()
         seconds = self._lasting(call.tenant, fields, LASTS_S)
         if (await self._boxes.info(box))["left"] < seconds:
             await self._extend(box, seconds)
         return JSONResponse(self._row(box), 201 if call.request.url.path.endswith("resume") else 200)
 
-    async def metrics(self, call: Call) -> Response:
+    async def metrics(self, call: ServeCall) -> Response:
         row = await self._boxes.info(await self._found(call))
         now = datetime.now(UTC)
         return JSONResponse([{
@@ -140,7 +140,7 @@ class ControlFace:
             "memTotal": row["memory_limit"], "memCache": 0, "diskUsed": 0, "diskTotal": row["memory_limit"]}])
 
 
-def egress_of(tenant: Tenant, fields: Mapping[str, Any]) -> Row:
+def egress_of(tenant: ServeTenant, fields: Mapping[str, Any]) -> Row:
     """
     The policy of a sandbox: the tenant's first one, unless the request wants no Internet; narrowed to the names that the
     request allows. ServeProblem for what can't be held.

@@ -26,14 +26,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leeward.apps.serve.calls import Call, Endpoint, Handler, Stream, Use
+from leeward.apps.serve.calls import AnswerStream, Handler, ServeCall, ServeEndpoint, Use
 from leeward.apps.serve.door import Door, token_of
 from leeward.apps.serve.e2b import connect_rpc, filesystem
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, is_id
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of, seconds_of
-from leeward.apps.serve.e2b.processes import Served, said_by
+from leeward.apps.serve.e2b.processes import FollowedProcess, said_by
 from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large, unknown_token
-from leeward.apps.serve.tokens import Tenant
+from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import SandboxOver
 
 #: Files of one form; bytes of one piece of an answer; bytes of an upload in memory, the rest is in a file: at most.
@@ -49,11 +49,11 @@ GONE = "The sandbox was not found"
 def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
     face = EnvdFace(door, boxes)
     found: list[BaseRoute] = [
-        Route(method.path, Endpoint(face.knows, connect_rpc.refused, face.in_box(method.answer)), methods=["POST"])
+        Route(method.path, ServeEndpoint(face.knows, connect_rpc.refused, face.in_box(method.answer)), methods=["POST"])
         for method in (*face.methods(), *filesystem.METHODS)]
-    return [*found, Route("/health", Endpoint(face.knows, refused, face.in_box(face.health)), methods=["GET"]),
-            Route("/files", Endpoint(face.knows_file, refused, face.in_box(face.read)), methods=["GET"]),
-            Route("/files", Endpoint(face.knows_file, refused, face.in_box(face.write)), methods=["POST"])]
+    return [*found, Route("/health", ServeEndpoint(face.knows, refused, face.in_box(face.health)), methods=["GET"]),
+            Route("/files", ServeEndpoint(face.knows_file, refused, face.in_box(face.read)), methods=["GET"]),
+            Route("/files", ServeEndpoint(face.knows_file, refused, face.in_box(face.write)), methods=["POST"])]
 
 
 class OtherPorts:
@@ -91,7 +91,7 @@ class EnvdFace:
 
     # --- who calls ------------------------------------------------------------------
 
-    async def knows(self, request: Request) -> tuple[Tenant, Use] | None:
+    async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
         """Who calls, by the sandbox's token, or one of its tenant's. `state.box` is the sandbox from then on."""
         identity, _ = place_of(request)
         self._door.tokens.fresh()
@@ -101,7 +101,7 @@ class EnvdFace:
         known = self._door.with_token(token_of(request)) if "x-api-key" in request.headers else None
         return None if known is None or not identity else await self._of_box(request, identity, known[0])
 
-    async def _of_box(self, request: Request, identity: str, tenant: Tenant | None) -> tuple[Tenant, Use]:
+    async def _of_box(self, request: Request, identity: str, tenant: ServeTenant | None) -> tuple[ServeTenant, Use]:
         try:
             box = await self._boxes.find(tenant, identity)
         except ServeProblem as problem:
@@ -110,7 +110,7 @@ class EnvdFace:
         owner = self._boxes.tenant_of(box)
         return owner, self._door.use_of(owner)
 
-    async def knows_file(self, request: Request) -> tuple[Tenant, Use] | None:
+    async def knows_file(self, request: Request) -> tuple[ServeTenant, Use] | None:
         """As `knows`, or by the signature of a path, for which a link needs no header."""
         query = request.query_params
         if "signature" not in query:
@@ -127,9 +127,9 @@ class EnvdFace:
                 return await self._of_box(request, each, None)
         raise unknown_token()
 
-    def in_box(self, handler: Callable[[Call, OpenBox], Awaitable[Response | Stream]]) -> Handler:
+    def in_box(self, handler: Callable[[ServeCall, OpenBox], Awaitable[Response | AnswerStream]]) -> Handler:
         """*handler* with the sandbox of the call; one that has ended is answered as E2B's proxy does."""
-        async def handled(call: Call) -> Response | Stream:
+        async def handled(call: ServeCall) -> Response | AnswerStream:
             box: OpenBox = call.request.state.box
             try:
                 return await handler(call, box)
@@ -141,11 +141,11 @@ class EnvdFace:
 
     # --- files ----------------------------------------------------------------------
 
-    async def health(self, call: Call, box: OpenBox) -> Response:
+    async def health(self, call: ServeCall, box: OpenBox) -> Response:
         await box.box.info()
         return Response(status_code=204)
 
-    async def read(self, call: Call, box: OpenBox) -> Stream:
+    async def read(self, call: ServeCall, box: OpenBox) -> AnswerStream:
         path = await box.path(call.request.query_params.get("path", ""))
         about = await box.box.files.stat(path)
         if about.is_folder:
@@ -159,9 +159,9 @@ class EnvdFace:
                 at += len(piece)
                 piece = await box.box.files.read(path, offset=at, size=PIECE, limit=PIECE) if len(piece) == PIECE else b""
 
-        return Stream(pieces(), "application/octet-stream")
+        return AnswerStream(pieces(), "application/octet-stream")
 
-    async def write(self, call: Call, box: OpenBox) -> Response:
+    async def write(self, call: ServeCall, box: OpenBox) -> Response:
         if any(name.startswith("x-metadata-") for name in call.headers):
             raise ServeProblem(501, "metadata of files isn't offered here")
         query, most = call.request.query_params, call.tenant.quota.body
@@ -210,10 +210,10 @@ class EnvdFace:
                 Method("process", "StreamInput", self._stream_input, takes_stream=True),
                 Method("process", "SendSignal", self._send_signal)]
 
-    async def _list(self, call: Call, box: OpenBox, message: Any) -> Row:
+    async def _list(self, call: ServeCall, box: OpenBox, message: Any) -> Row:
         return {"processes": await box.processes.rows()}
 
-    async def _start(self, call: Call, box: OpenBox, message: Any) -> AsyncIterator[Row]:
+    async def _start(self, call: ServeCall, box: OpenBox, message: Any) -> AsyncIterator[Row]:
         asked = message.process
         if not asked.cmd:
             raise bad("a command is missing")
@@ -234,32 +234,32 @@ class EnvdFace:
         async for row in self._followed(call, box, served):
             yield row
 
-    async def _connect(self, call: Call, box: OpenBox, message: Any) -> AsyncIterator[Row]:
+    async def _connect(self, call: ServeCall, box: OpenBox, message: Any) -> AsyncIterator[Row]:
         async for row in self._followed(call, box, await self._selected(box, message.process)):
             yield row
 
-    async def _followed(self, call: Call, box: OpenBox, served: Served) -> AsyncIterator[Row]:
+    async def _followed(self, call: ServeCall, box: OpenBox, served: FollowedProcess) -> AsyncIterator[Row]:
         with served.listening() as listener:
             box.processes.begin(served)
             yield {"event": {"start": {"pid": served.pid}}}
             async for event in said_by(served, listener, keepalive_of(call)):
                 yield {"event": event}
 
-    async def _selected(self, box: OpenBox, selector: Any) -> Served:
+    async def _selected(self, box: OpenBox, selector: Any) -> FollowedProcess:
         return await box.processes.find(selector.pid, selector.tag)
 
-    async def _update(self, call: Call, box: OpenBox, message: Any) -> Row:
+    async def _update(self, call: ServeCall, box: OpenBox, message: Any) -> Row:
         served = await self._selected(box, message.process)
         if message.HasField("pty"):
             await served.process.resize(message.pty.size.rows or 24, message.pty.size.cols or 80)
         return {}
 
-    async def _send_input(self, call: Call, box: OpenBox, message: Any) -> Row:
+    async def _send_input(self, call: ServeCall, box: OpenBox, message: Any) -> Row:
         await _typed(await self._selected(box, message.process), message.input)
         return {}
 
-    async def _stream_input(self, call: Call, box: OpenBox, messages: AsyncIterator[Any]) -> Row:
-        served: Served | None = None
+    async def _stream_input(self, call: ServeCall, box: OpenBox, messages: AsyncIterator[Any]) -> Row:
+        served: FollowedProcess | None = None
         async for message in messages:
             if message.HasField("start"):
                 served = await self._selected(box, message.start.process)
@@ -269,11 +269,11 @@ class EnvdFace:
                 await _typed(served, message.data.input)
         return {}
 
-    async def _close_stdin(self, call: Call, box: OpenBox, message: Any) -> Row:
+    async def _close_stdin(self, call: ServeCall, box: OpenBox, message: Any) -> Row:
         await (await self._selected(box, message.process)).process.close_stdin()
         return {}
 
-    async def _send_signal(self, call: Call, box: OpenBox, message: Any) -> Row:
+    async def _send_signal(self, call: ServeCall, box: OpenBox, message: Any) -> Row:
         served = await self._selected(box, message.process)
         if message.signal == 9:
             await served.process.kill()
@@ -285,7 +285,7 @@ class EnvdFace:
         return {}
 
 
-async def _typed(served: Served, given: Any) -> None:
+async def _typed(served: FollowedProcess, given: Any) -> None:
     try:
         await served.process.write(given.pty if given.HasField("pty") else given.stdin)
     except BrokenPipeError:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from leeward.apps.serve.calls import Call
+from leeward.apps.serve.calls import ServeCall
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
@@ -52,28 +52,28 @@ async def _target(box: OpenBox, path: str) -> FileInfo | None:
         return None
 
 
-async def _stat(call: Call, box: OpenBox, message: Any) -> Row:
+async def _stat(call: ServeCall, box: OpenBox, message: Any) -> Row:
     return {"entry": await entry(box, await box.path(message.path))}
 
 
-async def _make_dir(call: Call, box: OpenBox, message: Any) -> Row:
+async def _make_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
     path = await box.path(message.path)
     await box.box.files.mkdir(path)
     return {"entry": await entry(box, path)}
 
 
-async def _move(call: Call, box: OpenBox, message: Any) -> Row:
+async def _move(call: ServeCall, box: OpenBox, message: Any) -> Row:
     path = await box.path(message.destination)
     await box.box.files.move(await box.path(message.source), path)
     return {"entry": await entry(box, path)}
 
 
-async def _remove(call: Call, box: OpenBox, message: Any) -> Row:
+async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
     await box.box.files.remove(await box.path(message.path), recursive=True, missing_ok=True)
     return {}
 
 
-async def _list_dir(call: Call, box: OpenBox, message: Any) -> Row:
+async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
     todo, found = deque([(await box.path(message.path), max(1, message.depth))]), list[Row]()
     while todo:
         folder, depth = todo.popleft()
@@ -153,7 +153,7 @@ async def _new_watcher(box: OpenBox, message: Any) -> tuple[str, Watcher]:
     return name, watcher
 
 
-async def _watch_dir(call: Call, box: OpenBox, message: Any) -> AsyncIterator[Row]:
+async def _watch_dir(call: ServeCall, box: OpenBox, message: Any) -> AsyncIterator[Row]:
     name, watcher = await _new_watcher(box, message)
     try:
         yield {"start": {}}
@@ -170,7 +170,7 @@ async def _watch_dir(call: Call, box: OpenBox, message: Any) -> AsyncIterator[Ro
         box.watchers.pop(name, None)
 
 
-async def _create_watcher(call: Call, box: OpenBox, message: Any) -> Row:
+async def _create_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:
     name, _ = await _new_watcher(box, message)
     return {"watcherId": name}
 
@@ -182,11 +182,11 @@ def _watcher(box: OpenBox, message: Any) -> Watcher:
     return found
 
 
-async def _watcher_events(call: Call, box: OpenBox, message: Any) -> Row:
+async def _watcher_events(call: ServeCall, box: OpenBox, message: Any) -> Row:
     return {"events": _watcher(box, message).taken()}
 
 
-async def _remove_watcher(call: Call, box: OpenBox, message: Any) -> Row:
+async def _remove_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:
     _watcher(box, message).close()
     del box.watchers[message.watcher_id]
     return {}

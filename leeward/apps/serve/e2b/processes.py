@@ -33,7 +33,7 @@ _SIGNALS = {1: "hangup", 2: "interrupt", 3: "quit", 6: "aborted", 9: "killed", 1
 Said = tuple[str, bytes] | Result | ServeProblem
 
 
-class Listener:
+class ProcessListener:
     """A queue of what a process says."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Listener:
 
 
 @dataclass(slots=True)
-class Served:
+class FollowedProcess:
     """A process that is read."""
 
     process: AsyncProcess
@@ -81,14 +81,14 @@ class Served:
     config: dict[str, Any]
     tag: str = ""
     is_terminal: bool = False
-    listeners: set[Listener] = field(default_factory=set)
+    listeners: set[ProcessListener] = field(default_factory=set)
     reader: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     is_late: bool = False
 
     @contextmanager
-    def listening(self) -> Iterator[Listener]:
-        listener = Listener()
+    def listening(self) -> Iterator[ProcessListener]:
+        listener = ProcessListener()
         self.listeners.add(listener)
         try:
             yield listener
@@ -109,7 +109,7 @@ class ProcessTable:
 
     def __init__(self, box: AsyncSandbox) -> None:
         self._box = box
-        self._served: dict[int, Served] = {}  # by pid
+        self._served: dict[int, FollowedProcess] = {}  # by pid
         self._attaching = asyncio.Lock()
 
     @property
@@ -126,7 +126,7 @@ class ProcessTable:
         self._served.clear()
 
     async def add(self, process: AsyncProcess, config: dict[str, Any], tag: str, is_terminal: bool,
-                  seconds: float | None) -> Served:
+                  seconds: float | None) -> FollowedProcess:
         """
         Serve a process that was started just now; nothing is read before the first listener is there, so call `begin`.
         ServeProblem if it couldn't be started.
@@ -136,24 +136,24 @@ class ProcessTable:
             result = await process.result()
             raise ServeProblem(400, "the program couldn't be started: its folder or file doesn't exist, or can't be run"
                                if result.exit_code in (126, 127) else "the program couldn't be started")
-        served = Served(process, pid, config, tag, is_terminal)
+        served = FollowedProcess(process, pid, config, tag, is_terminal)
         self._served[pid] = served
         if seconds:
             served.timer = asyncio.get_running_loop().call_later(seconds, self._end_late, served)
         return served
 
-    def begin(self, served: Served) -> asyncio.Task[None]:
+    def begin(self, served: FollowedProcess) -> asyncio.Task[None]:
         """Read its output from now on; returns the task that does, which is done when the process has ended."""
         if served.reader is None:
             served.reader = asyncio.ensure_future(self._read(served))
         return served.reader
 
-    def _end_late(self, served: Served) -> None:
+    def _end_late(self, served: FollowedProcess) -> None:
         served.is_late = True
         task = asyncio.ensure_future(served.process.kill())
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have ended
 
-    async def _read(self, served: Served) -> None:
+    async def _read(self, served: FollowedProcess) -> None:
         try:
             async for chunk in served.process:
                 await served.tell((chunk.stream, chunk.data))
@@ -169,7 +169,7 @@ class ProcessTable:
                 served.timer.cancel()
             self._served.pop(served.pid, None)
 
-    async def find(self, pid: int, tag: str = "") -> Served:
+    async def find(self, pid: int, tag: str = "") -> FollowedProcess:
         """The process with this pid or tag, whoever has started it; ServeProblem 404 if there is none, or it has ended."""
         if tag:
             found = next((each for each in self._served.values() if each.tag == tag), None)
@@ -184,7 +184,7 @@ class ProcessTable:
                     raise missing("there is no process with this pid")
                 row = rows[0]
                 argv = list(row.get("argv") or [""])
-                found = Served(AsyncProcess(self._box, row["process"]), pid, {"cmd": argv[0], "args": argv[1:]},
+                found = FollowedProcess(AsyncProcess(self._box, row["process"]), pid, {"cmd": argv[0], "args": argv[1:]},
                                is_terminal=bool(row.get("terminal")))
                 self._served[pid] = found
             return found
@@ -212,7 +212,8 @@ def end_event(result: Result) -> dict[str, Any]:
     return {"exitCode": -1, "exited": False, "status": status, "error": result.hint or status}
 
 
-async def said_by(served: Served, listener: Listener, keepalive_s: float | None) -> AsyncIterator[dict[str, Any]]:
+async def said_by(served: FollowedProcess, listener: ProcessListener,
+                  keepalive_s: float | None) -> AsyncIterator[dict[str, Any]]:
     """The events of a process for one listener, until its end; ServeProblem if it can't be followed to its end."""
     while True:
         item = await listener.get(keepalive_s)

@@ -11,7 +11,7 @@ def answer(headers, path="/", names=("lw.example:7443", "192.0.2.1")):
     """The status that the gate answers; 200 if it lets a request pass."""
     import asyncio
 
-    from leeward.apps.serve.gate import Gate
+    from leeward.apps.serve.gate import HostGate
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -26,7 +26,7 @@ def answer(headers, path="/", names=("lw.example:7443", "192.0.2.1")):
 
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"",
              "headers": [(name.encode(), value.encode()) for name, value in headers]}
-    asyncio.run(Gate(app, names, ["https://page.example"])(scope, receive, send))
+    asyncio.run(HostGate(app, names, ["https://page.example"])(scope, receive, send))
     return sent[0]
 
 
@@ -64,23 +64,23 @@ def test_heads_and_addresses_are_bounded():
     ({"is_open": True, "listen": "0.0.0.0:1", "tls_cert": "a", "tls_key": "b"}, "--open is for"), ({}, "there is no token")])
 def test_what_would_be_unsafe_is_refused(tmp_path, options, says):
     from leeward.apps.serve.door import DoorOptions
-    from leeward.apps.serve.serving import ServeOptions, checked
+    from leeward.apps.serve.serving import DoorCommand, checked
     from leeward.apps.serve.tokens import TokenFile
     from leeward.errors import BadRequest
 
     door = DoorOptions(is_open=options.pop("is_open", False))
     with pytest.raises(BadRequest, match=says):
-        checked(ServeOptions(**{"faces": ("run-code",), **options}, door=door), TokenFile(str(tmp_path / "none")))
+        checked(DoorCommand(**{"faces": ("run-code",), **options}, door=door), TokenFile(str(tmp_path / "none")))
 
 
 def test_what_is_safe_is_taken(tmp_path):
     from leeward.apps.serve.door import DoorOptions
-    from leeward.apps.serve.serving import ServeOptions, checked
+    from leeward.apps.serve.serving import DoorCommand, checked
     from leeward.apps.serve.tokens import TokenFile
 
     file = TokenFile(str(tmp_path / "tokens"))
-    assert ("127.0.0.1", 1) == checked(ServeOptions(("e2b",), "127.0.0.1:1", door=DoorOptions(is_open=True)), file)
+    assert ("127.0.0.1", 1) == checked(DoorCommand(("e2b",), "127.0.0.1:1", door=DoorOptions(is_open=True)), file)
     file.create("one")
-    assert ("::1", 2) == checked(ServeOptions(("e2b",), "[::1]:2"), file)
-    assert ("0.0.0.0", 3) == checked(ServeOptions(("e2b",), "0.0.0.0:3", behind_proxy=True), file)
-    assert ("::", 3) == checked(ServeOptions(("e2b",), "[::]:3", tls_cert="a", tls_key="b"), file)
+    assert ("::1", 2) == checked(DoorCommand(("e2b",), "[::1]:2"), file)
+    assert ("0.0.0.0", 3) == checked(DoorCommand(("e2b",), "0.0.0.0:3", behind_proxy=True), file)
+    assert ("::", 3) == checked(DoorCommand(("e2b",), "[::]:3", tls_cert="a", tls_key="b"), file)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leeward.apps.serve.tokens import Quota, TokenFile, quota_of
+from leeward.apps.serve.tokens import TenantQuota, TokenFile, quota_of
 from leeward.errors import BadRequest
 
 
@@ -19,7 +19,7 @@ def file(tmp_path):
 
 
 def test_a_token_is_found_and_isnt_stored(file):
-    token = file.create("one", Quota(jobs=3), ("build",), ("web",))
+    token = file.create("one", TenantQuota(jobs=3), ("build",), ("web",))
     file.look()
     found = file.find(token)
 
@@ -115,7 +115,7 @@ def test_programs_that_write_at_the_same_time_lose_nothing(file):
 
 
 def test_a_quota_is_numbers_by_name():
-    assert Quota(body=1 << 20, rate=5) == quota_of({"body": "1M", "rate": "5"})
+    assert TenantQuota(body=1 << 20, rate=5) == quota_of({"body": "1M", "rate": "5"})
     for words in ({"x": "1"}, {"rate": "-1"}, {"rate": "many"}):
         with pytest.raises(BadRequest):
             quota_of(words)
