@@ -50,6 +50,7 @@ class _Serve(click.Group):
               help="Jobs that run at once; as many as the daemon has workers by default.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
               help="How long a job waits for its turn, before the answer is 504.")
+@click.option("--log-calls", is_flag=True, help="Print a line of JSON for each call, with its tenant, on standard error.")
 @socket_option("The daemon's socket.")
 def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, is_open: bool, domain: str, profile: str,
           environment: str, at_once: int | None, wait: float, names: tuple[str, ...] = (), **given: Any) -> int:

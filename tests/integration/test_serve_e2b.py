@@ -164,6 +164,17 @@ def test_a_server_that_starts_anew_has_forgotten_nothing(daemon, tmp_path):
         assert 204 == second.ask("DELETE", f"/sandboxes/{box['sandboxID']}")[0]
 
 
+def test_each_call_is_a_line_with_its_tenant(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "e2b", "--log-calls") as served:
+        served.ask("GET", "/sandboxes")
+        served.ask("DELETE", f"/sandboxes/{'a' * 26}")
+        served.ask("GET", "/sandboxes", token="")
+    rows = [json.loads(line) for line in served.said.splitlines()]
+
+    assert [("one", "GET /sandboxes", 200), ("one", "DELETE /sandboxes/{id}", 404), ("", "GET /sandboxes", 401)] == [
+        (row["tenant"], row["call"], row["status"]) for row in rows]
+
+
 # --- hostile requests -------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
@@ -36,6 +37,8 @@ BODIES = 4
 #: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
 MOST_JSON, PIECE_S = 1 << 20, 30.0
 
+#: A line of JSON for each call, if somebody wants it.
+CALLS = logging.getLogger("leeward.serve.calls")
 _log = logging.getLogger("leeward.serve")
 
 
@@ -205,31 +208,54 @@ Handler = Callable[[ServeCall], Awaitable[Response | AnswerStream]]
 Form = Callable[[ServeProblem], Response]
 
 
+@dataclass(slots=True)
+class _CallTold:
+    """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
+
+    tenant: str = ""
+    status: int = 0
+
+
+def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
+    """A route, whose *methods* are words."""
+    return Route(path, ServeEndpoint(f"{methods} {path}", knows, form, handler), methods=methods.split())
+
+
 class ServeEndpoint:
     """
     The ASGI application of one route.
 
     Args:
+        name: of the route, for the log.
         knows: tells who calls.
         form: makes the answer if the call is refused.
         handler: makes the answer.
     """
 
-    def __init__(self, knows: Knows, form: Form, handler: Handler) -> None:
-        self._knows, self._form, self._handler = knows, form, handler
+    def __init__(self, name: str, knows: Knows, form: Form, handler: Handler) -> None:
+        self._name, self._knows, self._form, self._handler = name, knows, form, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, started = Request(scope, receive), False
+        begun, told = time.monotonic(), _CallTold()
+        try:
+            await self._answer(scope, receive, send, told)
+        finally:
+            if CALLS.isEnabledFor(logging.INFO):
+                CALLS.info(json.dumps({"time": round(time.time(), 3), "tenant": told.tenant, "call": self._name,
+                                       "status": told.status, "seconds": round(time.monotonic() - begun, 6)}))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: _CallTold) -> None:
+        request = Request(scope, receive)
 
         async def send_once(message: Message) -> None:
-            nonlocal started
-            started = True
+            told.status = message.get("status", told.status)
             await send(message)
 
         try:
             known = await self._knows(request)
             if known is None:
                 raise unknown_token()
+            told.tenant = known[0].name
             with admitted(known[1], known[0]):
                 call = ServeCall(request, *known)
                 try:
@@ -244,10 +270,10 @@ class ServeEndpoint:
             pass
         except Exception as error:
             problem = problem_of(error)
-            if problem.status == 500 or started:
-                _log.error("%s failed: %s", scope["path"].split("/")[1], told_with_place(error))
-            if not started:  # else the server closes the connection, since the answer has no end
-                await self._refuse(problem, scope, receive, send)
+            if problem.status == 500 or told.status:
+                _log.error("%s failed: %s", self._name, told_with_place(error))
+            if not told.status:  # else the server closes the connection, since the answer has no end
+                await self._refuse(problem, scope, receive, send_once)
 
     async def _refuse(self, problem: ServeProblem, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._form(problem)

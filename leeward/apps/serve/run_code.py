@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import ServeCall, ServeEndpoint, taken
+from leeward.apps.serve.calls import ServeCall, routed, taken
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.run_languages import LANGUAGES, RunLanguage, offered
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 def routes(door: Door) -> list[BaseRoute]:
     face = RunCodeFace(door)
-    return [Route(path, ServeEndpoint(door.knows, refused, handler), methods=["POST"])
+    return [routed("POST", path, door.knows, refused, handler)
             for path, handler in (("/run_code", face.run_code), ("/run_jupyter", face.run_jupyter))]
 
 

@@ -28,6 +28,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from leeward.apps.serve.calls import CALLS
 from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
 from leeward.apps.serve.problems import ServeProblem
@@ -61,6 +62,7 @@ class DoorCommand:
     behind_proxy: bool = False
     names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
+    log_calls: bool = False
     door: DoorOptions = field(default_factory=DoorOptions)
 
 
@@ -193,6 +195,10 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     for name in ("leeward.serve", "uvicorn.error", "asyncio"):
         logging.getLogger(name).addHandler(shown_lines)
         logging.getLogger(name).setLevel(logging.WARNING)
+    if options.log_calls:
+        CALLS.addHandler(logging.StreamHandler())
+        CALLS.setLevel(logging.INFO)
+        CALLS.propagate = False
     shown = f"[{host}]" if ":" in host else host
     domain = options.door.domain or f"localhost:{port}"
 

@@ -15,9 +15,9 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import AnswerStream, ServeCall, ServeEndpoint, taken, texts
+from leeward.apps.serve.calls import AnswerStream, ServeCall, routed, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import WORKSPACE, Boxes, Context, OpenBox
 from leeward.apps.serve.e2b.envd import EnvdFace
@@ -50,7 +50,7 @@ def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
     face, known = CodeFace(door, boxes), EnvdFace(door, boxes)
     table = (("POST", "/execute", face.execute), ("POST", "/contexts", face.create), ("GET", "/contexts", face.list),
              ("DELETE", "/contexts/{id}", face.remove), ("POST", "/contexts/{id}/restart", face.restart))
-    return [Route(path, ServeEndpoint(known.knows, refused, known.in_box(handler)), methods=[method])
+    return [routed(method, path, known.knows, refused, known.in_box(handler))
             for method, path, handler in table]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import Handler, ServeCall, ServeEndpoint, taken, texts
+from leeward.apps.serve.calls import Handler, ServeCall, routed, taken, texts
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b import code, envd
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, own_metadata, profile_of, template_of
@@ -39,13 +39,13 @@ def routes(door: Door) -> list[BaseRoute]:
         ("DELETE", "/sandboxes/{id}", face.kill), ("POST", "/sandboxes/{id}/timeout", face.timeout),
         ("POST", "/sandboxes/{id}/refreshes", face.timeout), ("POST", "/sandboxes/{id}/connect", face.connect),
         ("POST", "/sandboxes/{id}/resume", face.connect), ("GET", "/sandboxes/{id}/metrics", face.metrics)]
-    absent = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+    absent = "GET POST PUT PATCH DELETE"
     return [
-        *(Route(f"{version}{path}", ServeEndpoint(door.knows, envd.refused, handler), methods=[method])
+        *(routed(method, f"{version}{path}", door.knows, envd.refused, handler)
           for version in ("", "/v2") for method, path, handler in table),
-        *(Route(f"{version}/sandboxes/{{id}}/{name}", ServeEndpoint(door.knows, envd.refused, face.absent), methods=absent)
+        *(routed(absent, f"{version}/sandboxes/{{id}}/{name}", door.knows, envd.refused, face.absent)
           for version in ("", "/v2") for name in ("pause", "snapshots", "fork", "network", "logs")),
-        *(Route(f"{path}{rest}", ServeEndpoint(door.knows, envd.refused, face.absent), methods=absent)
+        *(routed(absent, f"{path}{rest}", door.knows, envd.refused, face.absent)
           for path in _ABSENT for rest in ("", "/{rest:path}")),
         *envd.routes(door, boxes), *code.routes(door, boxes)]
 

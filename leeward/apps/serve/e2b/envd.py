@@ -23,10 +23,10 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from leeward.apps.serve.calls import AnswerStream, Handler, ServeCall, ServeEndpoint, Use
+from leeward.apps.serve.calls import AnswerStream, Handler, ServeCall, Use, routed
 from leeward.apps.serve.door import Door, token_of
 from leeward.apps.serve.e2b import connect_rpc, filesystem
 from leeward.apps.serve.e2b.boxes import Boxes, OpenBox, is_id
@@ -49,11 +49,11 @@ GONE = "The sandbox was not found"
 def routes(door: Door, boxes: Boxes) -> list[BaseRoute]:
     face = EnvdFace(door, boxes)
     found: list[BaseRoute] = [
-        Route(method.path, ServeEndpoint(face.knows, connect_rpc.refused, face.in_box(method.answer)), methods=["POST"])
+        routed("POST", method.path, face.knows, connect_rpc.refused, face.in_box(method.answer))
         for method in (*face.methods(), *filesystem.METHODS)]
-    return [*found, Route("/health", ServeEndpoint(face.knows, refused, face.in_box(face.health)), methods=["GET"]),
-            Route("/files", ServeEndpoint(face.knows_file, refused, face.in_box(face.read)), methods=["GET"]),
-            Route("/files", ServeEndpoint(face.knows_file, refused, face.in_box(face.write)), methods=["POST"])]
+    return [*found, routed("GET", "/health", face.knows, refused, face.in_box(face.health)),
+            routed("GET", "/files", face.knows_file, refused, face.in_box(face.read)),
+            routed("POST", "/files", face.knows_file, refused, face.in_box(face.write))]
 
 
 class OtherPorts:
