@@ -210,8 +210,14 @@ class Boxes:
         return [row["sandbox"] for row in self._listed if _TENANT in row["metadata"]]
 
     async def _all(self) -> list[dict[str, Any]]:
+        """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
+        kept = list(self._kept.values())
         self._listed = await AsyncSandbox.list(socket=self._door.options.socket)
         self._listed_at = time.monotonic()
+        lives = {row["sandbox"] for row in self._listed}
+        for box in kept:
+            if box.id not in lives:
+                self.forget(box)
         return self._listed
 
     def tenant_of(self, box: OpenBox) -> ServeTenant:
