@@ -92,6 +92,19 @@ def opened(served, token=None, **fields):
     return row
 
 
+def shows(box):
+    """The headers of a call for a sandbox."""
+    return {"E2b_Sandbox_Id": box["sandboxID"], "X_Access_Token": box["envdAccessToken"]}
+
+
+def ran(served, box, code, context=None):
+    """The texts of the results of code."""
+    with served.asked("POST", "/execute", {"code": code, "context_id": context}, "", **shows(box)) as response:
+        rows = [json.loads(line) for line in response.read().splitlines()]
+    assert not [row for row in rows if "error" == row["type"]], rows
+    return [row["text"] for row in rows if "result" == row["type"]]
+
+
 def rpc(served, box, method, body=b"{}", **headers):
     return served.ask("POST", f"/{method}", body, "", Content_Type="application/json", E2b_Sandbox_Id=box["sandboxID"],
                       **({"X_Access_Token": box["envdAccessToken"]} | headers))
@@ -157,10 +170,17 @@ def test_a_server_that_starts_anew_has_forgotten_nothing(daemon, tmp_path):
     with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b") as first:
         box = opened(first, metadata={"a": "b"})
         assert 200 == rpc(first, box, "filesystem.Filesystem/MakeDir", b'{"path": "kept"}')[0]
+        named = first.ask("POST", "/contexts", {"cwd": "/tmp"}, "", **shows(box))[1]["id"]
+        for context in (named, None):
+            assert [] == ran(first, box, f"kept = {context!r}", context)
     with first.again() as second:
         assert {"a": "b"} == second.ask("GET", f"/sandboxes/{box['sandboxID']}")[1]["metadata"]
         status, found = rpc(second, box, "filesystem.Filesystem/Stat", b'{"path": "kept"}')
         assert (200, "FILE_TYPE_DIRECTORY") == (status, found["entry"]["type"])
+        for context in (named, None):
+            assert [str(context)] == ran(second, box, "class Plain(str):\n    __repr__ = str.__str__\nPlain(kept)", context)
+        with second.asked("POST", "/execute", {"code": "1", "context_id": "context-99"}, "", **shows(box)) as response:
+            assert 404 == response.status
         assert 204 == second.ask("DELETE", f"/sandboxes/{box['sandboxID']}")[0]
 
 

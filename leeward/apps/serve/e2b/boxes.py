@@ -58,7 +58,7 @@ class OpenBox:
         tenant: whose it is.
         template: by which it was made.
         metadata: the caller's.
-        env: variables that the caller has given.
+        is_attached: whether another server, or this one before, has opened it.
         contexts: by id.
         making: makes the first context once.
     """
@@ -69,6 +69,7 @@ class OpenBox:
     metadata: dict[str, str]
     box: AsyncSandbox
     processes: ProcessTable
+    is_attached: bool = False
     contexts: dict[str, Context] = field(default_factory=dict)
     watchers: dict[str, Any] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -161,7 +162,7 @@ class Boxes:
             await box.detach()
             raise missing("The sandbox was not found")
         found = OpenBox(identity, metadata[_TENANT], metadata.get(_TEMPLATE, "base"), own_metadata(metadata), box,
-                        ProcessTable(box))
+                        ProcessTable(box), is_attached=True)
         if identity in self._kept:  # another call has attached meanwhile
             await box.detach()
             return self._kept[identity]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import secrets
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -22,6 +22,7 @@ from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import WORKSPACE, Boxes, Context, OpenBox
 from leeward.apps.serve.e2b.envd import EnvdFace
 from leeward.apps.serve.problems import ServeProblem, busy, missing
+from leeward.client.aio_process import AsyncKernel
 from leeward.errors import DaemonError, SandboxOver, SessionOver
 from leeward.spec.outcome import Outcome, Result
 
@@ -34,8 +35,9 @@ _HELD_S = 1.0
 _INTERRUPT_S = 5.0
 #: Contexts of a sandbox, bytes of code: at most.
 MOST_CONTEXTS, MOST_CODE = 16, 16 << 20
-#: The context of requests that name none.
-DEFAULT = "default"
+#: The context of requests that name none, whose kernel is a sandbox's first; what others' names begin with.
+DEFAULT, _NAMED = "default", "context-"
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 
 #: E2B's names of forms.
 _FORMS = {"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
@@ -65,12 +67,21 @@ class CodeFace:
         self._door, self._boxes = door, boxes
 
     async def _context(self, box: OpenBox, identity: str) -> Context:
-        """A context that is there; the one without a name is made when it is first asked for."""
-        if identity != DEFAULT and identity not in box.contexts:
-            raise missing("there is no such context")
+        """
+        A context that is there; the default one is made when it is first asked for. One of a sandbox that an earlier
+        server has opened is known by its kernel's number.
+        """
+        number = "1" if identity == DEFAULT else identity.removeprefix(_NAMED)
+        if identity in box.contexts:
+            return box.contexts[identity]
         async with box.making:
             if identity not in box.contexts:
-                box.contexts[identity] = Context(await box.box.kernel(), WORKSPACE)
+                kernel = AsyncKernel(box.box, int(number)) if _NUMBER.fullmatch(number) else None
+                if kernel is None or not box.is_attached or not await _is_there(kernel):
+                    if identity != DEFAULT:
+                        raise missing("there is no such context")
+                    kernel = await box.box.kernel()
+                box.contexts[identity] = Context(kernel, WORKSPACE)
             return box.contexts[identity]
 
     async def create(self, call: ServeCall, box: OpenBox) -> Response:
@@ -78,8 +89,11 @@ class CodeFace:
         _check_language(fields)
         if len(box.contexts) >= MOST_CONTEXTS:
             raise busy(f"{MOST_CONTEXTS} contexts are open, as many as are allowed at once")
-        cwd, identity = await box.path(taken(fields, "cwd", str, ".")), secrets.token_hex(8)
-        context = box.contexts[identity] = Context(await box.box.kernel(), cwd)
+        cwd = await box.path(taken(fields, "cwd", str, "."))
+        await self._context(box, DEFAULT)  # the default one's kernel is the first
+        context = Context(await box.box.kernel(), cwd)
+        identity = f"{_NAMED}{context.kernel.number}"
+        box.contexts[identity] = context
         await _enter(context)
         return JSONResponse(_row(identity, context))
 
@@ -114,6 +128,18 @@ def _check_language(fields: Mapping[str, Any]) -> None:
 
 def _row(identity: str, context: Context) -> Row:
     return {"id": identity, "language": "python", "cwd": context.cwd}
+
+
+async def _is_there(kernel: AsyncKernel) -> bool:
+    """Whether the sandbox has this kernel; one whose process has ended is begun anew."""
+    try:
+        await kernel.execute("", display=False)
+    except SessionOver:
+        try:
+            await kernel.reset()
+        except SessionOver:
+            return False
+    return True
 
 
 async def _enter(context: Context) -> None:
