@@ -359,6 +359,22 @@ def test_it_serves_tls_below_its_names(daemon, tmp_path):
             assert not served.ended_by(connection).startswith(b"HTTP/1.1 2")
 
 
+def test_a_stream_of_input_is_typed_in_its_order(served, box):
+    more = {"Content_Type": "application/connect+json", **shows(box)}
+    start = frame(b'{"process": {"cmd": "/usr/bin/head", "args": ["-c", "6"]}, "stdin": true}')
+    with served.asked("POST", "/process.Process/Start", start, "", **more) as output:
+        pid = messages_of(output, 1)[0]["event"]["start"]["pid"]
+        typed = [b'{"start": {"process": {"pid": %d}}}' % pid, b'{"keepalive": {}}',
+                 b'{"data": {"input": {"stdin": "YWJj"}}}', b'{"data": {"input": {"stdin": "ZGVm"}}}']
+        with served.asked("POST", "/process.Process/StreamInput", b"".join(map(frame, typed)), "", **more) as answer:
+            assert [{}, {}] == messages_of(answer)
+        events = [each["event"] for each in messages_of(output) if "event" in each]
+    assert "YWJjZGVm" == "".join(each["data"]["stdout"] for each in events if "data" in each)
+    for wrong in (typed[2:], [*typed[:1], b"{"], [b'{"start": {"process": {"pid": 1}}}']):
+        with served.asked("POST", "/process.Process/StreamInput", b"".join(map(frame, wrong)), "", **more) as answer:
+            assert "message" in messages_of(answer)[0]["error"]
+
+
 def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):
     """Each has a queue of its own, which is bounded."""
     start = frame(b'{"process": {"cmd": "/bin/sh", "args": ["-c", "read x; seq 300000; echo over"]}}')

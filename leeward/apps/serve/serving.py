@@ -188,7 +188,7 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
     port = listener.getsockname()[1]
     scheme = "https" if options.tls_cert else "http"
     # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
-    logging.lastResort = None
+    logging.getLogger().addHandler(logging.NullHandler())
     shown_lines = logging.StreamHandler()
     shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
     shown_lines.addFilter(_BoundedLog())
