@@ -36,7 +36,8 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 
 #: The faces, by name, with the module that has their routes.
-FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code"}
+FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
+         "mcp": "leeward.apps.serve.mcp_face"}
 
 #: Descriptors that aren't callers' connections.
 MOST_OWN = 768
