@@ -147,11 +147,12 @@ class ToolServer:
         content = await self._asked(self.tools.resource, path)
         kind = _type_of(path)
         try:
-            text = TextResourceContents(uri=params.uri, mime_type=kind or "text/plain", text=content.decode())
+            return ReadResourceResult(contents=[
+                TextResourceContents(uri=params.uri, mime_type=kind or "text/plain", text=content.decode())])
         except UnicodeDecodeError:
-            blob = base64.b64encode(content).decode()
-            return ReadResourceResult(contents=[BlobResourceContents(uri=params.uri, mime_type=kind, blob=blob)])
-        return ReadResourceResult(contents=[text])
+            return ReadResourceResult(contents=[
+                BlobResourceContents(uri=params.uri, mime_type=kind or "application/octet-stream",
+                                     blob=base64.b64encode(content).decode())])
 
     async def _asked(self, what: Any, *given: str) -> Any:
         try:
