@@ -84,7 +84,9 @@ class McpFace:
 
     async def answer(self, call: ServeCall) -> ASGIApp:
         for identity in [each for each in self._servers if self._door.tenant(each) is None]:
-            await self._servers.pop(identity).close()
+            gone = self._servers.pop(identity, None)  # another call may have taken it meanwhile
+            if gone is not None:
+                await gone.close()
         server = self._servers.get(call.tenant.id)
         if server is None:
             server = self._servers[call.tenant.id] = TenantServer(self._door, self._boxes, self._threads, call)
