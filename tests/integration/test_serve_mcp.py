@@ -237,6 +237,22 @@ def test_what_is_no_message_is_refused(served, body, version):
         assert answer.status < 500
 
 
+def test_a_sandbox_lasts_no_longer_than_its_tenant_may_have_it(served):
+    short = copy.copy(served)
+    short.token = tenant(served, "short", lifetime=40)
+    rpc(short, "tools/call", None, begun(short), name="run_shell", arguments={"command": "true"})
+    (box,) = open_boxes(short)
+    (row,) = (row for row in leeward.Sandbox.list(socket=served.socket) if row["sandbox"] == box)
+    assert 0 < row["left"] <= 40
+
+
+def test_without_its_daemon_a_call_says_so(tmp_path):
+    with Served(tmp_path / "none.sock", tmp_path, "mcp") as served:
+        answer = rpc(served, "tools/call", None, begun(served), name="run_shell", arguments={"command": "true"})[1]["result"]
+    assert answer["isError"]
+    assert "DaemonUnavailable" in answer["content"][0]["text"]
+
+
 def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
     with Served(daemon.socket, tmp_path, "mcp", "--open") as served:
         served.token = "none"

@@ -192,6 +192,9 @@ class TenantServer:
             self.tenant, self._use, _TEMPLATE, {}, f"mcp {key}", profile=options.profile or _PROFILE,
             environment=options.environment or None, memory=self.tenant.quota.memory or None,
             **({"egress": self.tenant.egress[0]} if self.tenant.egress else {}))
+        lasts = float(self.tenant.quota.lifetime)
+        if (await self._boxes.info(box))["left"] > lasts:
+            await box.box.extend(lifetime=lasts)
         return box.id
 
     async def _forget(self, key: str) -> None:
