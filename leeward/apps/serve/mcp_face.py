@@ -50,7 +50,7 @@ from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.sandbox import Sandbox
 
 #: Sessions of a tenant, and sandboxes of it that this process knows; threads of all calls; bytes of a message: at most.
-MOST_SESSIONS, MOST_KNOWN, MOST_THREADS, MOST_BODY = 256, 256, 512, 4 << 20
+MOST_SESSIONS, MOST_KNOWN, MOST_THREADS, MOST_BODY = 256, 256, 512, 1 << 20
 #: Seconds without a call after which a session ends; seconds of a call.
 SESSION_S, CALL_S = 1800.0, 120.0
 
