@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -37,6 +38,10 @@ _KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole numb
 BODIES = 4
 #: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
 MOST_JSON, PIECE_S = 1 << 20, 30.0
+#: Values in JSON, at most.
+MOST_VALUES = 50_000
+#: A string in JSON. Its end may be missing, so that none of its quotes begins another search.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 #: Seconds before the answer to a call that comes too fast: a flood costs the server, and so the others, little then.
 PAUSE_S = 0.5
 
@@ -137,8 +142,20 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
                 yield piece
 
 
+def check_values(body: bytes) -> None:
+    """ServeProblem if *body*, as JSON, has more than MOST_VALUES values: each takes time and memory beyond its bytes."""
+    if len(body) > MOST_VALUES:
+        # A value and its name have four quotes. Strings are looked for where they aren't many.
+        if body.count(b'"') - body.count(b'\\"') <= 4 * MOST_VALUES:
+            rest = _STRING.sub(b"", body)
+            if sum(map(rest.count, (b",", b"[", b"{"))) <= MOST_VALUES:
+                return
+        raise ServeProblem(413, f"a body has {MOST_VALUES} values at most here")
+
+
 def json_of(body: bytes) -> dict[str, Any]:
     """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
+    check_values(body)
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
         if b"\\u" in body:

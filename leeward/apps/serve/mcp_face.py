@@ -42,7 +42,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from leeward import __version__
 from leeward.apps.faces.mcp.server import BUSY, Context, ToolServer, place_of, server_of, templates_of
 from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools
-from leeward.apps.serve.calls import ServeCall, Use, routed
+from leeward.apps.serve.calls import ServeCall, Use, check_values, routed
 from leeward.apps.serve.door import ANYBODY, Door
 from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import ServeProblem
@@ -92,6 +92,7 @@ class McpFace:
             server = self._servers[call.tenant.id] = TenantServer(self._door, self._boxes, self._threads, call)
         await server.begin()
         body = await call.body(MOST_BODY) if call.request.method == "POST" else b""
+        check_values(body)
         return partial(server.serve, body)
 
     async def close(self) -> None:

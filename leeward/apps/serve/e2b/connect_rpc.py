@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, pieces_of
+from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, check_values, pieces_of
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.messages import parsed, written
 from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
@@ -100,6 +100,8 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
 
 
 async def _parsed(name: str, data: bytes, is_json: bool) -> Any:
+    if is_json:
+        check_values(data)
     return parsed(name, data, is_json) if len(data) <= SMALL else await asyncio.to_thread(parsed, name, data, is_json)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from types import SimpleNamespace
 
 import pytest
 
+from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.tokens import ServeTenant, TenantQuota
 
 pytestmark = pytest.mark.needs("extra-serve")
@@ -162,3 +165,27 @@ def test_metrics_are_of_tenants_that_are_known(calls, tmp_path):
     assert "gone" not in text
 
 
+
+
+@pytest.mark.parametrize(("body", "is_refused"), [
+    (b'{"a": [' + b"1," * 49_000 + b"1]}", False), (b'{"a": [' + b"1," * 51_000 + b"1]}", True),
+    (b'{"a": [' + b"[]," * 51_000 + b"1]}", True), (b'{"a": "' + b"[,{" * 200_000 + b'"}', False),
+    (b'{"a": "' + b'\\",[' * 200_000 + b'"}', False), (b"[" * 60_000, True), (b'{"a": "' + b"," * 60_000, False),
+])
+def test_values_in_json_are_bounded(calls, body, is_refused):
+    """Those in texts aren't values. An empty list of two bytes takes sixty."""
+    if is_refused:
+        with pytest.raises(ServeProblem) as refused:
+            calls.check_values(body)
+        assert 413 == refused.value.status
+    else:
+        calls.check_values(body)
+
+
+@pytest.mark.parametrize("body", [b'"' + b'\\"' * (8 << 20), b'"' * (16 << 20), b"\\" * (16 << 20), b'"x' * (8 << 20),
+                                  b'"\\\\"' * (4 << 20)])
+def test_values_of_hostile_texts_are_counted_in_one_pass(calls, body):
+    began = time.process_time()
+    with contextlib.suppress(ServeProblem):
+        calls.check_values(body)
+    assert time.process_time() - began < 2
