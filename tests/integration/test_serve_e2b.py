@@ -236,10 +236,9 @@ def test_a_hostile_message_is_refused_in_the_form_of_the_protocol(served, box, m
     assert {"code", "message"} == row.keys()
 
 
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"path": "' + b"x" * (9 << 20) + b'"}'])
 @pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
-def test_a_message_that_is_too_large_is_refused_in_the_form_of_the_protocol(served, box, method, body):
-    status, row = rpc(served, box, method, body)
+def test_a_message_with_too_many_values_is_refused_in_the_form_of_the_protocol(served, box, method):
+    status, row = rpc(served, box, method, b"[" * 100_000)
 
     assert (413, "resource_exhausted") == (status, row["code"])
 
