@@ -17,7 +17,7 @@ FILES = {
     "checkpoint": "overlays", "config": "library", "cp": "copying", "daemon": "daemon_commands",
     "diff": "overlays", "discard": "overlays", "doctor": "doctor", "egress": "egress", "env": "environments",
     "explain": "logs", "fetch": "fetching", "logs": "logs", "mcp": "mcp", "profiles": "profiles",
-    "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command",
+    "python": "sandboxes", "restore": "overlays", "sandbox": "sandboxes", "selftest": "selftest.command", "serve": "serve",
     "shell": "sandboxes", "shell-prefix": "agents_outside", "top": "top",
 }
 

@@ -142,6 +142,12 @@ def shown_path(value: Any) -> str:
     return value
 
 
+def home(value: Any) -> str:
+    if value != "" and (not isinstance(value, str) or not re.fullmatch(r"/home/[a-z_][a-z0-9_-]{0,31}", value, re.ASCII)):
+        raise ValueError('must be a folder of /home such as "/home/user"')
+    return str(value)
+
+
 def variables(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("must be a table")
@@ -339,6 +345,7 @@ PROFILE_KEYS: dict[str, Key] = {
                   "those that differ from [limits], by the names there"),
     "loopback": Key(flag, "as the key of that name above, where given"),
     "terminal": Key(flag, "as the key of that name above, where given"),
+    "home": Key(home, 'a path such as "/home/user" that leads to /workspace, and is HOME; "" for the base\'s'),
     "min": Key(whole(1, 256), "workers that stand while the profile is in use"),
     "max": Key(whole(1, 256), "workers at most: further ones are made while requests wait, and for sessions and"
                               " sandboxes"),

@@ -79,7 +79,7 @@ class Plans:
             profile = _for_guests(profile, config)
         return replace(
             settings, profile=name, with_home=may_have_home(name, config.profiles), show=profile.show,
-            variables=profile.variables,
+            variables=profile.variables, home=profile.home,
             limits=replace(settings.limits, **profile.limits), pool_size=profile.min, room=profile.max - profile.min,
             max_sessions=profile.max,
             bound=f"`max` of the profile {name!r}" if name == SHELL else f"`max` of [profiles.{name}]",

@@ -18,6 +18,8 @@ from leeward.spec.profiles import OURS
 
 MIB = 1 << 20
 
+OWN = ("build", "plain", "housed", "overhoused", "lost")
+
 CONFIG = """\
 pool_size = 1
 [ceilings]
@@ -29,6 +31,10 @@ loopback = true
 terminal = true
 limits = {{ memory = "400M", processes = 7, time = 90 }}
 [profiles.plain]
+[profiles.housed]
+home = "/home/user"
+[profiles.overhoused]
+home = "/home/sandbox"
 [profiles.lost]
 show = ["/opt/nothing-is-here"]
 """
@@ -92,12 +98,21 @@ def test_a_profile_has_its_variables_limits_and_network(daemon: LiveDaemon) -> N
         assert "PermissionError" in box.execute("import socket; socket.socket()").stderr_text
 
 
+def test_a_profiles_home_is_the_work_folder_by_another_path(daemon: LiveDaemon) -> None:
+    with leeward.Sandbox(socket=daemon.socket, profile="housed") as box:
+        box.files.write("/home/user/a", "x")
+        assert "x/home/user\n" == box.shell("cat /workspace/a; echo ~").stdout_text
+    with leeward.Sandbox(socket=daemon.socket, profile="overhoused") as box, \
+            pytest.raises(PoolFailed, match="home = '/home/sandbox' is a path that the profile's sandboxes have already"):
+        box.run(["true"])
+
+
 def test_a_profile_that_cannot_be_had_is_refused(daemon: LiveDaemon) -> None:
     with leeward.Sandbox(socket=daemon.socket, profile="lost") as box, \
             pytest.raises(PoolFailed, match="'/opt/nothing-is-here' is to be shown, and is no file or folder here"):
         box.run(["true"])
     with leeward.Sandbox(socket=daemon.socket, profile="shop") as box, \
-            pytest.raises(RequestRejected, match=f"this daemon has: {', '.join(OURS)}, build, plain, lost"):
+            pytest.raises(RequestRejected, match=f"this daemon has: {', '.join((*OURS, *OWN))}"):
         box.run(["true"])
 
 
@@ -137,7 +152,7 @@ def test_the_command_shows_them(daemon: LiveDaemon, config: Path, host: Path) ->
     """All of them, and one field by field."""
     listed = daemon.run("profiles", "--config", str(config))
     names = [line.split()[0] for line in listed.stdout.decode().splitlines()]
-    assert [*OURS, "build", "plain", "lost"] == names
+    assert [*OURS, *OWN] == names
     one = json.loads(daemon.run("profiles", "build", "--json", "--config", str(config)).stdout)
     assert {str(host / "tools"), str(host / "single/file"), "/usr"} <= set(one["shows"])
     assert "memory=419430400" in one["limits"]

@@ -166,9 +166,17 @@ def clang() -> str | None:
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def _framework(name: str) -> Version:
-    """An environment with a framework and its tests, whose interpreter this user may run."""
-    folder = ROOT / f".venv-framework-{name}"
+def _client_node() -> Version:
+    return present(shutil.which("node") and (ROOT / ".venv-client-node/node_modules/e2b").exists())
+
+
+def _client_mcp() -> Version:
+    return present((ROOT / ".venv-client-mcp/node_modules/.bin/mcp-inspector").exists())
+
+
+def _environment(name: str) -> Version:
+    """An environment with a framework or a client, and tests of it, whose interpreter this user may run."""
+    folder = ROOT / f".venv-{name}"
     return present((folder / ".setup").exists() and os.access(folder / "bin/python", os.X_OK))
 
 
@@ -303,6 +311,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "crun": lambda: present(shutil.which("crun")),     # makes containers; Debian: crun
     "debian": lambda: present(shutil.which("apt-get") and shutil.which("dpkg-deb")),
     "extra-mcp": lambda: present(importlib.util.find_spec("mcp")),
+    "extra-serve": lambda: present(importlib.util.find_spec("google") and importlib.util.find_spec("google.protobuf")),
     "extra-web": _extra_web,
     "go": lambda: present(shutil.which("go")),         # Debian: golang-go
     "guest": lambda: present(IN_GUEST),
@@ -328,10 +337,19 @@ TABLE: dict[str, Callable[[], Version]] = {
     "ordinary-user": _ordinary_user,                  # to be one, or to make one
     "processors": lambda: (len(os.sched_getaffinity(0)),),  # its version is their number
     "python-prctl": lambda: present(importlib.util.find_spec("_prctl")),
-    "framework-langchain": lambda: _framework("langchain"),
-    "framework-pydantic-ai": lambda: _framework("pydantic-ai"),
-    "framework-llm": lambda: _framework("llm"),
-    "framework-inspect-ai": lambda: _framework("inspect-ai"),  # environments, by ./dev test
+    "framework-langchain": lambda: _environment("framework-langchain"),
+    "framework-pydantic-ai": lambda: _environment("framework-pydantic-ai"),
+    "framework-llm": lambda: _environment("framework-llm"),
+    "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
+    "client-crewai-tools": lambda: _environment("client-crewai-tools"),
+    "client-litellm": lambda: _environment("client-litellm"),
+    "client-e2b": lambda: _environment("client-e2b"),
+    "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
+    "client-openai-agents": lambda: _environment("client-openai-agents"),
+    "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
+    "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
+    "client-node": _client_node,                      # the same from npm
+    "client-mcp": _client_mcp,                        # the conformance suite and the Inspector
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node

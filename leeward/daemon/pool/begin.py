@@ -100,6 +100,7 @@ class Settings:
     warm: bool = True  # import what most programs import. For a single job that costs more than it saves
     sandboxes: bool = True  # runners can be kept open and given more processes. `leeward run` doesn't need that
     profile: str = DEFAULT_PROFILE  # another one than "python" is shown *show* as well, and has *variables*
+    home: str = ""  # a path that leads to /workspace, and is HOME
     with_home: bool = False  # its sandboxes may have a home folder of their own, and files for an agent's tools
     show: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -189,7 +190,17 @@ def spec_of(settings: Settings, host: HostPython, *, memory_counted: bool, pinne
         spec = profiles.agent(spec)
     if settings.profile != spec.profile or settings.show or settings.variables:
         spec = profiles.extended(spec, settings.profile, _binds(settings.show, spec.view), settings.variables)
+    if settings.home:
+        spec = profiles.at_home(spec, _home(settings.home, spec.view))
     return spec
+
+
+def _home(home: str, view: View) -> str:
+    """*home*, if it can be a link in *view*; BadRequest if something is there, or below it."""
+    taken = [*(bind.target for bind in view.binds), *(link.target for link in view.links)]
+    if home and any(folders.within(each, home) or folders.within(home, each) for each in taken):
+        raise BadRequest(f"home = {home!r} is a path that the profile's sandboxes have already, or have something below")
+    return home
 
 
 def _binds(paths: Iterable[str], view: View) -> list[Bind]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leeward.base.dataclass import dataclass, field, replace
-from leeward.spec.sandbox import Bind, SandboxSpec
+from leeward.spec.sandbox import Bind, SandboxSpec, Symlink
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Profile:
     limits: Mapping[str, Any] = field(default_factory=dict)  # the limits that differ from the daemon's
     loopback: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
     terminal: bool | None = None  # as the configuration's keys of these names; None is the value of the configuration
+    home: str = ""  # the path that leads to /workspace and is HOME; "" for the base's
     min: int = 1  # workers that are kept while the profile is in use
     max: int = 4  # the most workers
 
@@ -26,3 +27,9 @@ def extended(spec: SandboxSpec, name: str, binds: Iterable[Bind], variables: Map
     """Return *spec* as the profile *name*, with the files and variables that this profile adds."""
     return replace(spec, profile=name, view=replace(spec.view, binds=(*spec.view.binds, *binds)),
                    environment=tuple({**dict(spec.environment), **variables}.items()))
+
+
+def at_home(spec: SandboxSpec, home: str) -> SandboxSpec:
+    """Return *spec* with *home* as the path of the home folder, which is /workspace."""
+    return replace(spec, view=replace(spec.view, links=(*spec.view.links, Symlink(home, "/workspace"))),
+                   environment=tuple({**dict(spec.environment), "HOME": home}.items()))

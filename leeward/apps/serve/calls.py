@@ -1,0 +1,363 @@
+"""
+One call: its body within bounds, its tenant's quota, its answer or stream, and its end when the client goes.
+
+Holds:     a handler runs in a task that is cancelled when the client closes its connection, so that nothing works for
+           nobody. A stream's generator is closed then, before the call's end.
+Trust:     none in a body. Any bytes give a value or ServeProblem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
+from leeward.apps.serve.tokens import ServeTenant
+from leeward.errors import told_with_place
+
+T = TypeVar("T")
+
+_KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole number", bool: "true or false", dict: "an object",
+                              list: "a list"}
+
+#: Bytes of all bodies of a tenant together: so many times those of one.
+BODIES = 4
+#: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
+MOST_JSON, PIECE_S = 1 << 20, 30.0
+#: Values in JSON, at most.
+MOST_VALUES = 50_000
+#: A string in JSON. Its end may be missing, so that none of its quotes begins another search.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+#: Seconds before the answer to a call that comes too fast: a flood costs the server, and so the others, little then.
+PAUSE_S = 0.5
+
+#: The key of a scope for a CountedConnection, where connections aren't a proxy's.
+CONNECTION = "leeward.connection"
+
+#: A line of JSON for each call, and each end of a sandbox, if somebody wants it.
+CALLS = logging.getLogger("leeward.serve.calls")
+_log = logging.getLogger("leeward.serve")
+
+
+def tell(**row: object) -> None:
+    """Log a line, with its time."""
+    if CALLS.isEnabledFor(logging.INFO):
+        CALLS.info(json.dumps({"time": round(time.time(), 3), **row}))
+
+
+class ClientGone(Exception):
+    """The client has closed its connection; nobody waits for an answer."""
+
+
+@dataclass(slots=True)
+class AnswerStream:
+    """An answer whose pieces are sent as they come."""
+
+    pieces: AsyncGenerator[bytes, None]
+    kind: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Use:
+    """What a tenant has under way, and has had."""
+
+    streams: int = 0
+    jobs: int = 0
+    connections: int = 0
+    sandboxes: int = 0  # when the daemon was last asked
+    held: int = 0  # bytes of bodies
+    opening: int = 0  # sandboxes that the daemon is being asked for
+    allowance: float = 0.0  # calls that may come now
+    since: float = 0.0  # time.monotonic() of that figure
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
+    is_revoked: bool = False
+    calls: Counter[int] = field(default_factory=Counter)  # by status
+    seconds: float = 0.0
+    received: int = 0
+
+
+async def paced(use: Use, tenant: ServeTenant) -> None:
+    """ServeProblem, after PAUSE_S, if a tenant's calls come too fast."""
+    now, rate = time.monotonic(), tenant.quota.rate
+    use.allowance = min(float(rate), use.allowance + (now - use.since) * rate)
+    use.since = now
+    if use.allowance < 1:
+        await asyncio.sleep(PAUSE_S)
+        raise busy(f"{rate} calls a second are allowed")
+    use.allowance -= 1
+
+
+@contextmanager
+def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
+    """Count a call of a tenant while the block runs; ServeProblem if it has too many."""
+    if use.streams >= tenant.quota.streams:
+        raise busy(f"{tenant.quota.streams} calls are under way, as many as are allowed at once")
+    task = asyncio.current_task()
+    assert task is not None
+    use.streams += 1
+    use.tasks.add(task)
+    try:
+        yield
+    finally:
+        use.streams -= 1
+        use.tasks.discard(task)
+
+
+async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body as they come; ServeProblem if it has more than *most* bytes, or comes too slowly."""
+    said = request.headers.get("content-length", "0")
+    if not said.isascii() or not said.isdigit() or int(said[:20]) > most:
+        raise too_large(most)
+    size, stream = 0, request.stream()
+    async with aclosing(stream):
+        while True:
+            try:
+                async with asyncio.timeout(PIECE_S):
+                    piece = await anext(stream, None)
+            except TimeoutError:
+                raise ServeProblem(408, f"nothing of the body came for {PIECE_S:g} seconds") from None
+            except ClientDisconnect:
+                raise ClientGone from None
+            if piece is None:
+                return
+            size += len(piece)
+            if size > most:
+                raise too_large(most)
+            if piece:
+                yield piece
+
+
+def check_values(body: bytes) -> None:
+    """ServeProblem if *body*, as JSON, has more than MOST_VALUES values: each takes time and memory beyond its bytes."""
+    if len(body) > MOST_VALUES:
+        # A value and its name have four quotes. Strings are looked for where they aren't many.
+        if body.count(b'"') - body.count(b'\\"') <= 4 * MOST_VALUES:
+            rest = _STRING.sub(b"", body)
+            if sum(map(rest.count, (b",", b"[", b"{"))) <= MOST_VALUES:
+                return
+        raise ServeProblem(413, f"a body has {MOST_VALUES} values at most here")
+
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
+    check_values(body)
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
+    except (ValueError, RecursionError):
+        raise bad("a body is one object of JSON in UTF-8") from None
+    if not isinstance(value, dict):
+        raise bad("a body is one object of JSON in UTF-8")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def taken(fields: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
+    """A field of a body, or *default* where it is missing or null; ServeProblem for one of another kind."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
+        return float(value)  # type: ignore[return-value]  # T is float
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise bad(f"{name} has to be {_KINDS[kind]}")
+    return value
+
+
+def texts(fields: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A field that is an object of texts; ServeProblem if it is anything else."""
+    found = taken(fields, name, dict, {})
+    if not all(isinstance(value, str) for value in found.values()):
+        raise bad(f"{name} has to be an object of texts")
+    return found
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of *work*, which is cancelled when the client closes its connection: ClientGone."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        watch.cancel()
+        task.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@dataclass(slots=True)
+class ServeCall:
+    """A call of a tenant's."""
+
+    request: Request
+    tenant: ServeTenant
+    use: Use
+    held: int = 0  # bytes of its body, until its end
+
+    @property
+    def headers(self) -> Headers:
+        return self.request.headers
+
+    async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
+        """The pieces of the body, which are kept until the call's end; ServeProblem if the tenant sends too much at once."""
+        async for piece in pieces_of(self.request, min(most, self.tenant.quota.body)):
+            self.held += len(piece)
+            self.use.held += len(piece)
+            self.use.received += len(piece)
+            if self.use.held > BODIES * self.tenant.quota.body:
+                raise busy("too much is being sent at once")
+            yield piece
+
+    async def body(self, most: int) -> bytes:
+        return b"".join([piece async for piece in self.pieces(most)])
+
+    async def fields(self, most: int = MOST_JSON) -> dict[str, Any]:
+        """The body's JSON object."""
+        body = await self.body(most)
+        return json_of(body) if len(body) <= MOST_JSON else await asyncio.to_thread(json_of, body)
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """As the function of this name. After the body was read."""
+        return await unless_gone(self.request.receive, work)
+
+
+#: Who calls: None if the request shows no valid token.
+Knows = Callable[[Request], Awaitable[tuple[ServeTenant, Use] | None]]
+Handler = Callable[[ServeCall], Awaitable[ASGIApp | AnswerStream]]
+#: The answer of a face to a call that is refused.
+Form = Callable[[ServeProblem], Response]
+
+
+@dataclass(slots=True)
+class _CallTold:
+    """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
+
+    tenant: str = ""
+    use: Use | None = None
+    status: int = 0
+
+
+class CountedConnection(Protocol):
+    """A connection in a request's scope, by the name CONNECTION. It is the first tenant's who calls over it."""
+
+    use: Use | None
+
+
+def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
+    """A route, whose *methods* are words."""
+    return Route(path, ServeEndpoint(f"{methods} {path}", knows, form, handler), methods=methods.split())
+
+
+class ServeEndpoint:
+    """
+    The ASGI application of one route.
+
+    Args:
+        name: of the route, for the log.
+        knows: tells who calls.
+        form: makes the answer if the call is refused.
+        handler: makes the answer.
+    """
+
+    def __init__(self, name: str, knows: Knows, form: Form, handler: Handler) -> None:
+        self._name, self._knows, self._form, self._handler = name, knows, form, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun, told = time.monotonic(), _CallTold()
+        try:
+            await self._answer(scope, receive, send, told)
+        finally:
+            if told.use is not None:
+                told.use.calls[told.status] += 1
+                told.use.seconds += time.monotonic() - begun
+            tell(tenant=told.tenant, call=self._name, status=told.status, seconds=round(time.monotonic() - begun, 6))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: _CallTold) -> None:
+        request = Request(scope, receive)
+
+        async def send_once(message: Message) -> None:
+            told.status = message.get("status", told.status)
+            await send(message)
+
+        try:
+            known = await self._knows(request)
+            if known is None:
+                raise unknown_token()
+            told.tenant, told.use = known[0].name, known[1]
+            _seat(scope.get(CONNECTION), *known)
+            await paced(known[1], known[0])
+            with admitted(known[1], known[0]):
+                call = ServeCall(request, *known)
+                try:
+                    answer = await self._handler(call)
+                    if isinstance(answer, AnswerStream):
+                        await unless_gone(receive, _sent(answer, send_once))
+                    else:
+                        await answer(scope, receive, send_once)
+                finally:
+                    call.use.held -= call.held
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            if told.use is None or not told.use.is_revoked:
+                raise
+            if not told.status:
+                await self._refuse(unknown_token(), scope, receive, send_once)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem.status == 500 or told.status:
+                _log.error("%s failed: %s", self._name, told_with_place(error))
+            if not told.status:  # else the server closes the connection, since the answer has no end
+                await self._refuse(problem, scope, receive, send_once)
+
+    async def _refuse(self, problem: ServeProblem, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._form(problem)
+        answer.headers.update(problem.headers)
+        # Of a body that wasn't read the rest may come: it isn't the next request.
+        answer.headers["Connection"] = "close"
+        await answer(scope, receive, send)
+
+
+def _seat(connection: CountedConnection | None, tenant: ServeTenant, use: Use) -> None:
+    """Count a connection; ServeProblem if the tenant has too many."""
+    if connection is not None and connection.use is None:
+        if use.connections >= tenant.quota.connections:
+            raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
+        connection.use = use
+        use.connections += 1
+
+
+async def _sent(stream: AnswerStream, send: Send) -> None:
+    async with aclosing(stream.pieces) as pieces:
+        headers = [(name.encode(), value.encode()) for name, value in {
+            "content-type": stream.kind, "cache-control": "no-store", "x-accel-buffering": "no", **stream.headers}.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

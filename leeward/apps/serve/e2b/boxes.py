@@ -1,0 +1,276 @@
+"""
+Sandboxes and whose they are.
+
+Holds:     a sandbox's metadata has its tenant's id. Each look-up compares it, and what isn't the caller's is answered as
+           what doesn't exist. Nothing else is kept here but connections, which are made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import posixpath
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leeward.apps.serve.calls import Use, tell
+from leeward.apps.serve.door import Door
+from leeward.apps.serve.e2b.processes import ProcessTable
+from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.apps.serve.tokens import ServeTenant
+from leeward.client.aio_process import AsyncKernel
+from leeward.client.aio_sandbox import AsyncSandbox
+from leeward.errors import DaemonError, RequestRejected, SandboxOver
+
+#: Connections to sandboxes that are kept, at most.
+MOST_KEPT = 512
+#: Seconds for which a list of all sandboxes is used again, by callers who have shown no token.
+_LIST_S = 1.0
+
+#: Where E2B's programs expect a home, if the profile has one there, and where they begin otherwise.
+HOME, WORKSPACE = "/home/user", "/workspace"
+
+#: Keys of the metadata; those of the caller have _OWN before them.
+_TENANT, _TEMPLATE, _KEY, _OWN = "serve.tenant", "serve.template", "serve.key", "own."
+_ID = re.compile(r"[a-z2-7]{26}", re.ASCII)
+
+
+@dataclass(slots=True)
+class Context:
+    """A kernel in which code is run, and how often it was."""
+
+    kernel: AsyncKernel
+    cwd: str
+    count: int = 0
+
+
+@dataclass(slots=True)
+class OpenBox:
+    """
+    A sandbox that this process has a connection to.
+
+    Attributes:
+        id: its id.
+        tenant: whose it is.
+        template: by which it was made.
+        metadata: the caller's.
+        is_attached: whether another server, or this one before, has opened it.
+        contexts: by id.
+        making: makes the first context once.
+    """
+
+    id: str
+    tenant: str
+    template: str
+    metadata: dict[str, str]
+    box: AsyncSandbox
+    processes: ProcessTable
+    is_attached: bool = False
+    contexts: dict[str, Context] = field(default_factory=dict)
+    watchers: dict[str, Any] = field(default_factory=dict)
+    making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    home: str = ""  # where relative paths begin; "" until it is known
+
+    async def path(self, path: str) -> str:
+        """An absolute path in the sandbox; ServeProblem for none. It leads nowhere else: a process inside uses it."""
+        if not path or "\0" in path or len(path.encode("utf-8", "replace")) > 4000:
+            raise bad("a path is missing, or isn't one")
+        if path.startswith("/"):
+            return posixpath.normpath(path)
+        if not self.home:
+            self.home = HOME if await self.box.files.exists(HOME) else WORKSPACE
+        return posixpath.normpath(posixpath.join(self.home, path[2:] if path.startswith("~/") else path))
+
+
+class Boxes:
+    """The sandboxes of all tenants."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._kept: OrderedDict[str, OpenBox] = OrderedDict()
+        self._opening: dict[tuple[str, str], asyncio.Future[OpenBox]] = {}  # by tenant and key
+        self._listed: list[dict[str, Any]] = []
+        self._listed_at = float("-inf")
+        door.regularly.append(self._all)
+
+    async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
+                   **options: Any) -> OpenBox:
+        """A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key)."""
+        hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
+        if not hashed:
+            return await self._open(tenant, use, template, metadata, "", options)
+        known = self._opening.get((tenant.id, hashed))
+        if known is None:
+            known = asyncio.ensure_future(self._open_once(tenant, use, template, metadata, hashed, options))
+            self._opening[tenant.id, hashed] = known
+            known.add_done_callback(lambda _: self._opening.pop((tenant.id, hashed), None))
+        return await asyncio.shield(known)
+
+    async def _open_once(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
+                         options: dict[str, Any]) -> OpenBox:
+        for row in await self.rows(tenant):
+            if row["metadata"].get(_KEY) == hashed:
+                return await self.find(tenant, row["sandbox"])
+        return await self._open(tenant, use, template, metadata, hashed, options)
+
+    async def _open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], hashed: str,
+                    options: dict[str, Any]) -> OpenBox:
+        use.opening += 1
+        try:
+            if len(await self.rows(tenant)) + use.opening > tenant.quota.sandboxes:
+                raise busy(f"{tenant.quota.sandboxes} sandboxes are open, as many as are allowed at once")
+            marks = {_TENANT: tenant.id, _TEMPLATE: template, **({_KEY: hashed} if hashed else {})}
+            box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
+                               metadata={**{f"{_OWN}{name}": value for name, value in metadata.items()}, **marks}, **options)
+            try:
+                found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box))
+            except BaseException:
+                await box.close()
+                raise
+        finally:
+            use.opening -= 1
+        self._listed_at = float("-inf")
+        self._keep(found)
+        return found
+
+    async def find(self, tenant: ServeTenant | None, identity: str) -> OpenBox:
+        """
+        The sandbox of *tenant* (None: of whomever, for a caller who has shown a token of the sandbox's) with this id.
+        ServeProblem 404 if there is none.
+        """
+        if not is_id(identity):
+            raise missing("The sandbox was not found")
+        found = self._kept.get(identity)
+        if found is None:
+            found = await self._attached(identity)
+        if tenant is not None and found.tenant != tenant.id:
+            raise missing("The sandbox was not found")
+        if identity in self._kept:
+            self._kept.move_to_end(identity)
+        return found
+
+    async def _attached(self, identity: str) -> OpenBox:
+        try:
+            box = await AsyncSandbox.attach(identity, socket=self._door.options.socket, retry_busy=False)
+            metadata = (await box.info())["metadata"]
+        except (SandboxOver, RequestRejected):
+            raise missing("The sandbox was not found") from None
+        if _TENANT not in metadata:  # a sandbox of this user's that no caller of this server has opened
+            await box.detach()
+            raise missing("The sandbox was not found")
+        found = OpenBox(identity, metadata[_TENANT], metadata.get(_TEMPLATE, "base"), own_metadata(metadata), box,
+                        ProcessTable(box), is_attached=True)
+        if identity in self._kept:  # another call has attached meanwhile
+            await box.detach()
+            return self._kept[identity]
+        self._keep(found)
+        return found
+
+    def _keep(self, box: OpenBox) -> None:
+        self._kept[box.id] = box
+        for other in list(self._kept.values())[:max(0, len(self._kept) - MOST_KEPT)]:
+            if not other.processes.is_busy and not other.watchers and not other.contexts:
+                self.forget(other)
+
+    def has(self, box: OpenBox) -> bool:
+        """Whether its connection is open, and used for calls."""
+        return self._kept.get(box.id) is box
+
+    def forget(self, box: OpenBox) -> None:
+        """Close the connection to a sandbox, which may live on."""
+        if self._kept.pop(box.id, None) is not None:
+            box.processes.close()
+            for watcher in box.watchers.values():
+                watcher.close()
+            task = asyncio.ensure_future(box.box.detach())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the sandbox may have ended
+
+    async def kill(self, box: OpenBox) -> None:
+        try:
+            await box.box.kill()
+        except SandboxOver as error:
+            self.over(box, error.reason)
+            raise missing("The sandbox was not found") from None
+        except DaemonError:
+            if self.has(box):
+                raise
+        self.over(box, "killed")  # else another call has seen its end, and closed the connection
+
+    async def info(self, box: OpenBox) -> dict[str, Any]:
+        """The daemon's row of a sandbox; ServeProblem 404 if it has ended."""
+        try:
+            return await box.box.info()
+        except SandboxOver as error:
+            self.over(box, error.reason)
+            raise missing("The sandbox was not found") from None
+        except DaemonError:
+            if self.has(box):
+                raise
+            raise missing("The sandbox was not found") from None
+
+    def over(self, box: OpenBox, reason: str) -> None:
+        """The sandbox has ended: forget it, and tell the log."""
+        if self.has(box):
+            tenant = self._door.tenant(box.tenant)
+            tell(tenant=tenant.name if tenant else "", end=reason, sandbox=box.id, template=box.template)
+        self.forget(box)
+
+    async def rows(self, tenant: ServeTenant) -> list[dict[str, Any]]:
+        """The daemon's rows of a tenant's sandboxes, the oldest first."""
+        return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
+
+    async def ids(self) -> list[str]:
+        """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
+        if time.monotonic() - self._listed_at > _LIST_S:
+            await self._all()
+        return [row["sandbox"] for row in self._listed if _TENANT in row["metadata"]]
+
+    async def _all(self) -> list[dict[str, Any]]:
+        """The daemon's rows of all sandboxes of this user; those that have ended are forgotten."""
+        kept = list(self._kept.values())
+        self._listed = await AsyncSandbox.list(socket=self._door.options.socket)
+        self._listed_at = time.monotonic()
+        self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in self._listed))
+        lives = {row["sandbox"] for row in self._listed}
+        for box in kept:
+            if box.id not in lives:
+                with contextlib.suppress(ServeProblem, DaemonError):  # that it has ended, and why
+                    await self.info(box)
+                self.forget(box)
+        return self._listed
+
+    def tenant_of(self, box: OpenBox) -> ServeTenant:
+        """The tenant of a sandbox; ServeProblem 401 if the token was revoked."""
+        tenant = self._door.tenant(box.tenant)
+        if tenant is None:
+            raise ServeProblem(401, "the token by which this sandbox was made was revoked")
+        return tenant
+
+
+def is_id(text: str) -> bool:
+    """Whether *text* looks like a sandbox's id."""
+    return _ID.fullmatch(text) is not None
+
+
+def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The caller's part of a sandbox's metadata."""
+    return {name.removeprefix(_OWN): value for name, value in metadata.items() if name.startswith(_OWN)}
+
+
+def template_of(metadata: Mapping[str, str]) -> str:
+    return metadata.get(_TEMPLATE, "base")
+
+
+def profile_of(template: str, tenant: ServeTenant, default: str) -> str:
+    """The profile of a template: the server's for E2B's own two, else one that the tenant may choose."""
+    if template in ("base", "code-interpreter-v1"):
+        return default
+    if template not in tenant.profiles:
+        raise bad("there is no such template for this token: templates here are base, code-interpreter-v1 and the profiles "
+                  "that `leeward serve token create --profile` has named")
+    return template

@@ -1,0 +1,202 @@
+"""The methods of E2B's file system."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import secrets
+import stat
+from collections import deque
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from leeward.apps.serve.calls import ServeCall
+from leeward.apps.serve.e2b.boxes import OpenBox
+from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of
+from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.client.file_calls import FileChange, FileInfo, FileWatch
+from leeward.errors import DaemonError
+
+#: Entries of a list of folders below folders; events that wait for a caller; watchers of a sandbox: at most.
+MOST_ENTRIES, MOST_EVENTS, MOST_WATCHERS = 20_000, 4096, 16
+#: Entries of a list that are made without a turn for other calls.
+_AT_ONCE = 256
+#: Seconds between two scans of a folder that is watched.
+LOOKS_S = 0.25
+
+_TYPES = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY"}
+_EVENTS = {"created": "EVENT_TYPE_CREATE", "modified": "EVENT_TYPE_WRITE", "deleted": "EVENT_TYPE_REMOVE"}
+
+
+def entry_of(path: str, info: FileInfo, target: FileInfo | None = None) -> Row:
+    """*info* of *path* as E2B has it; of a link with what it leads to."""
+    about = target or info
+    kinds = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK}
+    when = datetime.fromtimestamp(max(0, about.mtime_ns // 1_000_000_000) % 253_402_300_799, UTC)
+    row: Row = {"name": posixpath.basename(path) or "/", "path": path, "size": str(about.size), "mode": about.mode & 0o7777,
+                "permissions": stat.filemode(kinds.get(about.kind, 0) | about.mode & 0o7777), "owner": "user",
+                "group": "user", "modifiedTime": when.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    if about.kind in _TYPES:
+        row["type"] = _TYPES[about.kind]
+    return {**row, "isSymlink": True, "symlinkTarget": info.target} if info.kind == "link" else row
+
+
+async def entry(box: OpenBox, path: str) -> Row:
+    info = await box.box.files.stat(path, follow=False)
+    return entry_of(path, info, await _target(box, path) if info.kind == "link" else None)
+
+
+async def _target(box: OpenBox, path: str) -> FileInfo | None:
+    try:
+        return await box.box.files.stat(path)
+    except OSError:
+        return None
+
+
+async def _stat(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    return {"entry": await entry(box, await box.path(message.path))}
+
+
+async def _make_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    path = await box.path(message.path)
+    await box.box.files.mkdir(path)
+    return {"entry": await entry(box, path)}
+
+
+async def _move(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    path = await box.path(message.destination)
+    await box.box.files.move(await box.path(message.source), path)
+    return {"entry": await entry(box, path)}
+
+
+async def _remove(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    await box.box.files.remove(await box.path(message.path), recursive=True, missing_ok=True)
+    return {}
+
+
+async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    todo, found = deque([(await box.path(message.path), max(1, message.depth))]), list[Row]()
+    while todo:
+        folder, depth = todo.popleft()
+        for info in await box.box.files.list(folder):
+            path = posixpath.join(folder, info.name)
+            found.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
+            if info.is_folder and depth > 1:
+                todo.append((path, depth - 1))
+            if not len(found) % _AT_ONCE:
+                await asyncio.sleep(0)
+            if len(found) > MOST_ENTRIES:
+                raise bad(f"more than {MOST_ENTRIES} entries are below this folder")
+    return {"entries": sorted(found, key=lambda row: str(row["path"]))}
+
+
+class Watcher:
+    """
+    Looks at a folder again and again.
+
+    Attributes:
+        events: those that nobody has taken; of more than MOST_EVENTS the oldest are dropped.
+    """
+
+    def __init__(self, box: OpenBox, path: str, recursive: bool) -> None:
+        self._box, self._recursive = box, recursive
+        self._seen = FileWatch(path)
+        self.events: deque[Row] = deque(maxlen=MOST_EVENTS)
+        self.problem: ServeProblem | None = None
+        self.changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Take the first look; OSError if there is no such folder."""
+        await self._look()
+        self._task = asyncio.ensure_future(self._go_on())
+
+    async def _look(self) -> list[FileChange]:
+        found: list[FileChange] = await self._box.box.files._do(self._seen.look())
+        return found
+
+    async def _go_on(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(LOOKS_S)
+                for change in await self._look():
+                    if self._recursive or "/" not in change.path:
+                        self.events.append({"name": change.path, "type": _EVENTS[change.kind]})
+                        self.changed.set()
+        except DaemonError:
+            self.problem = ServeProblem(503, "the connection to the sandbox ended")
+        except OSError:
+            self.problem = missing("the folder isn't there any more")
+        self.changed.set()
+
+    def taken(self) -> list[Row]:
+        """The events since the last call; ServeProblem if no more can come."""
+        if not self.events and self.problem is not None:
+            raise self.problem
+        found = list(self.events)
+        self.events.clear()
+        self.changed.clear()
+        return found
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+async def _new_watcher(box: OpenBox, message: Any) -> tuple[str, Watcher]:
+    if len(box.watchers) >= MOST_WATCHERS:
+        raise busy(f"{MOST_WATCHERS} folders of this sandbox are watched, as many as are allowed at once")
+    watcher, name = Watcher(box, await box.path(message.path), message.recursive), secrets.token_hex(8)
+    box.watchers[name] = watcher
+    try:
+        await watcher.begin()
+    except BaseException:
+        del box.watchers[name]
+        raise
+    return name, watcher
+
+
+async def _watch_dir(call: ServeCall, box: OpenBox, message: Any) -> AsyncIterator[Row]:
+    name, watcher = await _new_watcher(box, message)
+    try:
+        yield {"start": {}}
+        while True:
+            try:
+                async with asyncio.timeout(keepalive_of(call)):
+                    await watcher.changed.wait()
+            except TimeoutError:
+                yield {"keepalive": {}}
+            for event in watcher.taken():
+                yield {"filesystem": event}
+    finally:
+        watcher.close()
+        box.watchers.pop(name, None)
+
+
+async def _create_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    name, _ = await _new_watcher(box, message)
+    return {"watcherId": name}
+
+
+def _watcher(box: OpenBox, message: Any) -> Watcher:
+    found = box.watchers.get(message.watcher_id)
+    if not isinstance(found, Watcher):
+        raise missing("there is no such watcher")
+    return found
+
+
+async def _watcher_events(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    return {"events": _watcher(box, message).taken()}
+
+
+async def _remove_watcher(call: ServeCall, box: OpenBox, message: Any) -> Row:
+    _watcher(box, message).close()
+    del box.watchers[message.watcher_id]
+    return {}
+
+
+METHODS = [Method("filesystem", name, handler) for name, handler in (
+    ("Stat", _stat), ("MakeDir", _make_dir), ("Move", _move), ("Remove", _remove), ("ListDir", _list_dir),
+    ("CreateWatcher", _create_watcher), ("GetWatcherEvents", _watcher_events), ("RemoveWatcher", _remove_watcher))]
+METHODS.append(Method("filesystem", "WatchDir", _watch_dir, streams=True))

@@ -1,0 +1,89 @@
+"""The answer to a call that fails: a status of HTTP, and a sentence. Each face gives it its own form."""
+
+from __future__ import annotations
+
+import errno
+import math
+
+from leeward.errors import (
+    BadRequest,
+    Busy,
+    DaemonError,
+    Forbidden,
+    LeewardError,
+    PoolFailed,
+    ProcessOver,
+    QueueTimeout,
+    RequestRejected,
+    SandboxOver,
+    SessionOver,
+    told,
+)
+
+#: Seconds of Retry-After where the daemon names none.
+TRY_AGAIN_S = 1
+
+
+class ServeProblem(LeewardError):
+    """
+    A call that is refused.
+
+    Args:
+        status: of HTTP.
+        message: for people.
+        retry_after: seconds; None if trying again changes nothing.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        self.status, self.message, self.retry_after = status, message, retry_after
+        super().__init__(message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+
+
+def bad(message: str) -> ServeProblem:
+    return ServeProblem(400, message)
+
+
+def missing(message: str) -> ServeProblem:
+    return ServeProblem(404, message)
+
+
+def unknown_token() -> ServeProblem:
+    return ServeProblem(401, "this needs a token: `leeward serve token create` makes one")
+
+
+def too_large(most: int) -> ServeProblem:
+    return ServeProblem(413, f"a body has {most} bytes at most here")
+
+
+def busy(message: str, after: float | None = None) -> ServeProblem:
+    return ServeProblem(429, message, TRY_AGAIN_S if after is None else max(TRY_AGAIN_S, math.ceil(after)))
+
+
+#: The answers to errors that aren't ServeProblem or Busy: the first kind that fits counts.
+_KINDS: tuple[tuple[type[LeewardError], int], ...] = (
+    (SandboxOver, 404), (ProcessOver, 404), (SessionOver, 409), (QueueTimeout, 504), (Forbidden, 403),
+    (RequestRejected, 400), (BadRequest, 400), (PoolFailed, 500), (DaemonError, 503))
+
+#: The answers to errors of files.
+_OF_FILES = {errno.ENOENT: 404, errno.ENOTDIR: 400, errno.EISDIR: 400, errno.EEXIST: 409, errno.EACCES: 403, errno.EPERM: 403,
+             errno.EROFS: 403, errno.ENOSPC: 507, errno.EDQUOT: 507, errno.EFBIG: 413}
+
+
+def problem_of(error: Exception) -> ServeProblem:
+    """The answer to a caller for *error*; without details for an unexpected one."""
+    if isinstance(error, ServeProblem):
+        return error
+    if isinstance(error, Busy):
+        return busy(told(error), error.retry_after)
+    for kind, status in _KINDS:
+        if isinstance(error, kind):
+            return ServeProblem(status, told(error), TRY_AGAIN_S if status == 503 else None)
+    if isinstance(error, TimeoutError):
+        return ServeProblem(408, "this took too long")
+    if isinstance(error, OSError) and error.errno is not None:
+        return ServeProblem(_OF_FILES.get(error.errno, 400), told(error))
+    return ServeProblem(500, "this failed; the log of the server has more")

@@ -1,0 +1,257 @@
+"""
+The process: the application of the faces that were asked for, its listener, and its end.
+
+Holds:     beyond loopback it listens only with tokens, and with TLS, its own or that of a proxy in front. Of a proxy
+           nothing is believed but that: no header of it is read.
+Bounds:    connections, and the seconds until the first head of one is complete; calls have those of `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import socket as sockets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from leeward.apps.serve.calls import CALLS, CONNECTION, Use
+from leeward.apps.serve.door import Door, DoorOptions
+from leeward.apps.serve.gate import HostGate, form, is_loopback
+from leeward.apps.serve.metrics import exporting
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.tokens import TokenFile
+from leeward.errors import BadRequest, told_with_place
+
+#: The faces, by name, with the module that has their routes.
+FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
+         "mcp": "leeward.apps.serve.mcp_face"}
+
+#: Descriptors that aren't callers' connections.
+MOST_OWN = 768
+#: Connections at once, seconds until the first head has to be complete, and without a request: at most.
+MOST_CONNECTIONS, HEAD_S, IDLE_S = 8192, 15.0, 120
+#: Lines of the log, and the seconds in which there may be so many.
+MOST_RECORDS, WINDOW_S = 50, 60.0
+#: Seconds that calls have to end when the server stops.
+STOP_S = 5
+
+_log = logging.getLogger("leeward.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class DoorCommand:
+    """The options of the command."""
+
+    faces: tuple[str, ...]
+    listen: str = "127.0.0.1:8080"
+    tokens: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    behind_proxy: bool = False
+    names: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    log_calls: bool = False
+    metrics: str = ""
+    door: DoorOptions = field(default_factory=DoorOptions)
+
+
+def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
+    routes: list[BaseRoute] = [route for face in faces for route in import_module(FACES[face]).routes(door)]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app.router.redirect_slashes = False
+    if "e2b" in faces:
+        from leeward.apps.serve.e2b.envd import OtherPorts  # with the face
+
+        app.add_middleware(OtherPorts)
+    return HostGate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return form(ServeProblem(status, "there is no such route; `leeward serve` names the faces that are on"))
+
+
+def most_connections() -> int:
+    """MOST_CONNECTIONS, or what the limit on descriptors leaves beside the server's own and those to sandboxes."""
+    return min(MOST_CONNECTIONS, max(64, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - MOST_OWN))
+
+
+class DoorProtocol(H11Protocol):
+    """A connection within the bounds."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        if len(self.connections) >= most_connections():
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_S, self._end_if_late)
+
+    def _end_if_late(self) -> None:
+        if getattr(self, "cycle", None) is None:  # h11_impl sets it at the first request
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._late is not None:
+            super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            super().connection_lost(exc)
+
+
+class CountedProtocol(DoorProtocol):
+    """A connection of a caller's own, which its tenant's quota counts."""
+
+    use: Use | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        app = self.app
+
+        async def with_connection(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, CONNECTION: self}, receive, send)
+
+        self.app = with_connection
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.use is not None:
+            self.use.connections -= 1
+        super().connection_lost(exc)
+
+
+class _BoundedLog(logging.Filter):
+    """
+    Puts the place of an exception in the place of its traceback, whose texts quote what callers have sent; and lets
+    MOST_RECORDS through in each WINDOW_S, since any caller can cause them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._until, self._count = float("-inf"), 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if time.monotonic() >= self._until:
+            self._until, self._count = time.monotonic() + WINDOW_S, 0
+        self._count += 1
+        if self._count > MOST_RECORDS:
+            return False
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            record.msg, record.args = f"{record.getMessage().strip()}: {told_with_place(error)}", ()
+            record.exc_info = record.exc_text = None
+        return True
+
+
+def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
+    """The address and the port; BadRequest if the options don't fit together."""
+    unknown = [face for face in options.faces if face not in FACES]
+    if unknown or not options.faces:
+        raise BadRequest(f"faces are {', '.join(FACES)}; name those to serve")
+    host, colon, port = options.listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise BadRequest(f"--listen takes an address and a port, such as 127.0.0.1:8080; not {options.listen!r:.80}")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise BadRequest("--tls-cert and --tls-key need each other")
+    if not is_loopback(host):
+        if options.door.is_open:
+            raise BadRequest(f"--open is for loopback; at {host} others can connect")
+        if not options.tls_cert and not options.behind_proxy:
+            raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
+                             "where a proxy has TLS")
+    if not options.door.is_open and not tokens.tenants():
+        raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
+    return host, int(port)
+
+
+def bind(host: str, port: int) -> sockets.socket:
+    """The listening socket; BadRequest if it can't be had."""
+    try:
+        family, kind, protocol, _, address = sockets.getaddrinfo(
+            host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)[0]
+        made = sockets.socket(family, kind, protocol)
+        try:
+            made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(1024)
+            made.setblocking(False)
+        except BaseException:
+            made.close()
+            raise
+    except OSError as error:
+        raise BadRequest(f"{host}:{port}: {(error.strerror or 'no such address').lower()}") from None
+    return made
+
+
+def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or SIGINT; *ready* is called with the URL. BadRequest if the options don't fit together."""
+    tokens = TokenFile(options.tokens)
+    host, port = checked(options, tokens)
+    tokens.make_key()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    listener = bind(host, port)
+    port = listener.getsockname()[1]
+    scheme = "https" if options.tls_cert else "http"
+    # No other logger has a handler: the parser of forms tells of bytes that callers have sent.
+    logging.getLogger().addHandler(logging.NullHandler())
+    shown_lines = logging.StreamHandler()
+    shown_lines.setFormatter(logging.Formatter("leeward serve: %(message)s"))
+    shown_lines.addFilter(_BoundedLog())
+    for name in ("leeward.serve", "uvicorn.error", "asyncio"):
+        logging.getLogger(name).addHandler(shown_lines)
+        logging.getLogger(name).setLevel(logging.WARNING)
+    if options.log_calls:
+        CALLS.addHandler(logging.StreamHandler())
+        CALLS.setLevel(logging.INFO)
+        CALLS.propagate = False
+    shown = f"[{host}]" if ":" in host else host
+    domain = options.door.domain or f"localhost:{port}"
+
+    async def run() -> None:
+        door = Door(tokens, replace(options.door, domain=domain))
+        app = application(door, options.faces, [host, *options.names], options.origins)
+        config = uvicorn.Config(
+            app, http=DoorProtocol if options.behind_proxy else CountedProtocol, ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=STOP_S, ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
+        if options.tls_cert:
+            try:
+                config.load()
+            except (OSError, ValueError) as error:
+                raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
+        server = uvicorn.Server(config)
+        watch = asyncio.ensure_future(door.watch())
+        try:
+            async with exporting(door, options.metrics) if options.metrics else nullcontext():
+                ready(f"{scheme}://{shown}:{port}")
+                await server.serve([listener])
+        finally:
+            watch.cancel()
+            await door.close()
+
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        listener.close()
+    return 0

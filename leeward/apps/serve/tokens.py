@@ -1,0 +1,235 @@
+"""
+Tenants and their tokens, in one file: who may call, and how much of everything at once.
+
+Holds:     a token is 256 random bits; the file has its SHA-256, and is this user's alone (mode 0600), as is its folder.
+           A token that many have to guess needs no slow hash. Comparisons take the same time for any token.
+Derived:   tokens of single sandboxes are HMACs of their ids by a key in the file, so that a server which starts anew knows
+           them, and two tenants never have the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from leeward.errors import BadRequest, quoted
+from leeward.spec.sizes import parse_size
+
+#: The default path, below the user's home.
+DEFAULT = ".config/leeward/serve.json"
+#: Tenants, bytes of the file, characters of a token that is looked at: at most.
+MOST_TENANTS, MOST_FILE, MOST_TOKEN = 1000, 4 << 20, 128
+#: Seconds between two looks at the file.
+LOOK_S = 1.0
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantQuota:
+    """What one tenant may have at once, and in a second."""
+
+    sandboxes: int = 16
+    jobs: int = 32  # requests for jobs that run or wait
+    streams: int = 256  # calls that aren't answered yet
+    connections: int = 512
+    rate: int = 200  # calls in a second
+    body: int = 64 << 20  # bytes of a request's body
+    memory: int = 0  # bytes of a sandbox or a job; 0: the daemon's own limit
+    lifetime: int = 24 * 3600  # seconds of a sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class ServeTenant:
+    """A token's owner. The *id* is in the metadata of its sandboxes: another token of the same name has another one."""
+
+    name: str
+    id: str
+    quota: TenantQuota = TenantQuota()
+    profiles: tuple[str, ...] = ()  # besides those that the server offers
+    egress: tuple[str, ...] = ()  # policies; the first one is for those who ask for the Internet
+    created: float = 0.0
+
+
+def quota_of(words: Mapping[str, str]) -> TenantQuota:
+    """The quota that `name=value` words make; BadRequest for other names and for what isn't a number or a size."""
+    names = {each.name for each in fields(TenantQuota)}
+    found = dict[str, int]()
+    for name, value in words.items():
+        if name not in names:
+            raise BadRequest(f"a quota has {', '.join(sorted(names))}; not {name!r:.40}")
+        try:
+            found[name] = parse_size(value)
+        except ValueError as error:
+            raise BadRequest(f"{name}: {error}") from None
+    return TenantQuota(**found)
+
+
+def default_path() -> str:
+    return os.environ.get("LEEWARD_SERVE_TOKENS") or os.path.join(os.path.expanduser("~"), DEFAULT)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(slots=True)
+class _Stored:
+    key: bytes = b""
+    tenants: dict[str, ServeTenant] = field(default_factory=dict)  # by the token's hash
+
+
+class TokenFile:
+    """The file. Its methods may be called by several programs at the same time."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = os.path.abspath(path or default_path())
+        self._seen: tuple[int, ...] | None = None
+        self._looked = float("-inf")
+        self._stored = _Stored()
+
+    # --- the command's --------------------------------------------------------------
+
+    def create(self, name: str, quota: TenantQuota = TenantQuota(), profiles: tuple[str, ...] = (),
+               egress: tuple[str, ...] = ()) -> str:
+        """A new tenant's token, which nobody can read later. BadRequest if there is one of this name, or no room."""
+        if not _NAME.fullmatch(name):
+            raise BadRequest(f"{quoted(name[:80])} is no name: at most 64 letters, digits and ._-")
+        token = "e2b_" + secrets.token_hex(32)  # E2B's clients want it to begin so
+        with self._changing() as stored:
+            if any(each.name == name for each in stored.tenants.values()):
+                raise BadRequest(f"there is a token for {name}; `leeward serve token revoke {name}` first")
+            if len(stored.tenants) >= MOST_TENANTS:
+                raise BadRequest(f"there are {MOST_TENANTS} tokens already")
+            stored.tenants[_digest(token)] = ServeTenant(name, secrets.token_hex(8), quota, profiles, egress, time.time())
+        return token
+
+    def revoke(self, name: str) -> bool:
+        """Forget a tenant; False if there is none of this name. A server that runs forgets it within LOOK_S seconds."""
+        with self._changing() as stored:
+            gone = [key for key, each in stored.tenants.items() if each.name == name]
+            for key in gone:
+                del stored.tenants[key]
+        return bool(gone)
+
+    def tenants(self) -> list[ServeTenant]:
+        """All of them, by name. BadRequest if the file isn't this user's alone, or isn't what this class writes."""
+        self.look()
+        return sorted(self._stored.tenants.values(), key=lambda each: each.name)
+
+    # --- the server's ---------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Read the file if it has changed; returns whether it has. BadRequest as `tenants`."""
+        self._looked = time.monotonic()
+        try:
+            about = os.stat(self.path, follow_symlinks=False)
+            seen: tuple[int, ...] = (about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
+        except FileNotFoundError:
+            seen = ()
+        if seen == self._seen:
+            return False
+        self._stored, self._seen = self._read() if seen else _Stored(), seen
+        return True
+
+    def fresh(self) -> None:
+        """`look`, if the last time was LOOK_S seconds ago. A file that has become unreadable lets nobody in."""
+        if time.monotonic() - self._looked >= LOOK_S:
+            try:
+                self.look()
+            except BadRequest:
+                self._stored, self._seen = _Stored(self._stored.key), None
+                raise
+
+    def find(self, token: str) -> ServeTenant | None:
+        """The tenant with this token."""
+        if len(token) > MOST_TOKEN:
+            return None
+        asked, found = _digest(token), None
+        for key, tenant in self._stored.tenants.items():
+            if hmac.compare_digest(key, asked):
+                found = tenant
+        return found
+
+    def by_id(self, identity: str) -> ServeTenant | None:
+        return next((each for each in self._stored.tenants.values() if each.id == identity), None)
+
+    def derived(self, purpose: str, sandbox: str) -> str:
+        """The token of one sandbox for a *purpose*."""
+        return hmac.new(self._stored.key, f"{purpose}:{sandbox}".encode("utf-8", "replace"), hashlib.sha256).hexdigest()
+
+    def is_derived(self, purpose: str, sandbox: str, token: str) -> bool:
+        return hmac.compare_digest(self.derived(purpose, sandbox).encode(), token.encode("utf-8", "replace"))
+
+    def make_key(self) -> None:
+        """Make the file with its key if there is none, for a server without tokens."""
+        self.look()
+        if not self._stored.key:
+            with self._changing():
+                pass
+            self.look()
+
+    # --- the file -------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[_Stored]:
+        folder = os.path.dirname(self.path)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            stored = self._read() if os.path.lexists(self.path) else _Stored()
+            stored.key = stored.key or secrets.token_bytes(32)
+            yield stored
+            rows = [{"hash": key, **asdict(each)} for key, each in stored.tenants.items()]
+            text = json.dumps({"key": stored.key.hex(), "tenants": rows}, indent=1).encode()
+            beside = f"{self.path}.{secrets.token_hex(4)}"
+            made = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with open(made, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(made)
+                os.rename(beside, self.path)
+            except BaseException:
+                os.unlink(beside)
+                raise
+        finally:
+            os.close(lock)
+
+    def _read(self) -> _Stored:
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise BadRequest(f"{self.path}: can't be read: {os.strerror(error.errno or 0).lower()}") from None
+        with open(fd, "rb") as file:
+            about = os.fstat(fd)
+            if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+                raise BadRequest(f"{self.path}: has to be a file of yours that nobody else can read: chmod 600")
+            content = file.read(MOST_FILE + 1)
+        try:
+            value = json.loads(content)
+            key = bytes.fromhex(value["key"])
+            tenants = {str(row["hash"]): _tenant(row) for row in value["tenants"]}
+            if len(key) != 32 or len(content) > MOST_FILE:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise BadRequest(f"{self.path}: isn't what `leeward serve token` writes") from None
+        return _Stored(key, tenants)
+
+
+def _tenant(row: Mapping[str, Any]) -> ServeTenant:
+    quota = TenantQuota(**{name: int(value) for name, value in row["quota"].items()})
+    return ServeTenant(str(row["name"]), str(row["id"]), quota, tuple(map(str, row["profiles"])),
+                       tuple(map(str, row["egress"])), float(row["created"]))

@@ -1,0 +1,436 @@
+"""`leeward serve e2b`: E2B's own clients as they are, what keeps tenants apart, and hostile requests."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from kit import egress_hosts, own_authority
+from kit.egress import free_port
+from kit.features import ROOT
+from kit.live_daemon import LiveDaemon
+from kit.served import Served, client_python
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+CONFIG = """\
+pool_size = 2
+pool_workers = 24
+[profiles.e2b]
+base = "workdir"
+home = "/home/user"
+terminal = true
+max = 20
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "c.toml").write_text(CONFIG)
+    (folder / "c.toml").chmod(0o600)
+    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def served(daemon, tmp_path_factory):
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "--profile", "e2b") as found:
+        found.token = found.new_token("fast", "--quota", "rate=100000")  # a client that asks for events asks without a pause
+        yield found
+
+
+def as_client(served, *argv, patience=110, **more):
+    env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token, **more}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=patience, check=False)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.needs("client-e2b")
+@pytest.mark.parametrize("case", ["control", "commands", "files", "code", "asynchronous"])
+def test_the_python_clients_work_as_they_are(served, case):
+    as_client(served, client_python("e2b"), "-W", "ignore", str(ROOT / "tests/clients/e2b_python.py"), case)
+
+
+@pytest.mark.needs("client-node")
+def test_the_clients_for_node_work_as_they_are(served):
+    as_client(served, "node", str(ROOT / "tests/clients/e2b_node.mjs"), str(ROOT / ".venv-client-node/package.json"))
+
+
+@pytest.mark.needs("client-smolagents")
+def test_smolagents_executor_works_as_it_is(served):
+    as_client(served, client_python("smolagents"), "-W", "ignore", str(ROOT / "tests/clients/smolagents_executor.py"))
+
+
+@pytest.mark.needs("client-crewai-tools")
+def test_the_tools_of_crewai_work_as_they_are(served, tmp_path):
+    as_client(served, client_python("crewai-tools"), "-W", "ignore", str(ROOT / "tests/clients/crewai_tools_e2b.py"),
+              HOME=str(tmp_path), CREWAI_DISABLE_TELEMETRY="true", OTEL_SDK_DISABLED="true")
+
+
+@pytest.mark.needs("client-litellm")
+def test_the_code_interpreter_of_litellm_works_as_it_is(daemon, tmp_path):
+    """It asks for names below a domain, by TLS."""
+    authority, host = own_authority.certified(tmp_path, "lw.example")
+    port = free_port()
+    with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b", "--listen", f"127.0.0.1:{port}", "--tls-cert", str(host),
+                "--tls-key", str(host), "--domain", f"lw.example:{port}") as served:
+        as_client(served, client_python("litellm"), "-W", "ignore", str(ROOT / "tests/clients/litellm_interpreter.py"),
+                  E2B_DOMAIN=f"lw.example:{port}", SSL_CERT_FILE=str(authority), LITELLM_LOCAL_MODEL_COST_MAP="True")
+
+
+@pytest.mark.needs("client-openai-agents")
+def test_the_clients_of_openai_agents_work_as_they_are(served):
+    as_client(served, client_python("openai-agents"), "-W", "ignore", str(ROOT / "tests/clients/openai_agents_client.py"))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.needs("client-langchain-e2b")
+def test_langchains_own_tests_pass(served, tmp_path):
+    done = as_client(served, client_python("langchain-e2b"), "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider",
+                     "-c", "/dev/null", "--rootdir", str(tmp_path), "-o", "asyncio_mode=auto",
+                     str(ROOT / "tests/clients/langchain_e2b_suite.py"), patience=360)
+
+    assert "86 passed" in done
+
+
+# --- tenants --------------------------------------------------------------------
+
+
+def opened(served, token=None, **fields):
+    status, row = served.ask("POST", "/v2/sandboxes", {"templateID": "base", "timeout": 100, **fields}, token)
+    assert 201 == status, row
+    return row
+
+
+def shows(box):
+    """The headers of a call for a sandbox."""
+    return {"E2b_Sandbox_Id": box["sandboxID"], "X_Access_Token": box["envdAccessToken"]}
+
+
+def ran(served, box, code, context=None):
+    """The texts of the results of code."""
+    with served.asked("POST", "/execute", {"code": code, "context_id": context}, "", **shows(box)) as response:
+        rows = [json.loads(line) for line in response.read().splitlines()]
+    assert not [row for row in rows if "error" == row["type"]], rows
+    return [row["text"] for row in rows if "result" == row["type"]]
+
+
+def rpc(served, box, method, body=b"{}", **headers):
+    return served.ask("POST", f"/{method}", body, "", Content_Type="application/json", E2b_Sandbox_Id=box["sandboxID"],
+                      **({"X_Access_Token": box["envdAccessToken"]} | headers))
+
+
+def test_a_tenant_has_its_own_sandboxes_only(served):
+    mallory = served.new_token("mallory")
+    box = opened(served)
+    try:
+        own, path = opened(served, mallory), f"/sandboxes/{box['sandboxID']}"
+        unknown = served.ask("GET", f"/sandboxes/{'a' * 26}", token=mallory)
+
+        assert 404 == unknown[0]
+        for method, more in (("GET", ""), ("DELETE", ""), ("POST", "/timeout"), ("POST", "/connect"), ("GET", "/metrics")):
+            assert unknown == served.ask(method, path + more, {} if method == "POST" else None, mallory)
+        assert [own["sandboxID"]] == [row["sandboxID"] for row in served.ask("GET", "/v2/sandboxes", token=mallory)[1]]
+        assert 401 == rpc(served, box, "process.Process/List", X_Access_Token=own["envdAccessToken"])[0]
+        assert 401 == rpc(served, box, "process.Process/List", X_Access_Token="")[0]
+        assert 502 == rpc(served, box, "process.Process/List", X_Access_Token="", X_API_KEY=mallory)[0]
+        assert 200 == rpc(served, box, "process.Process/List")[0]
+        assert 200 == served.ask("GET", path)[0]
+    finally:
+        served.ask("DELETE", f"/sandboxes/{box['sandboxID']}")
+        served.ask("DELETE", f"/sandboxes/{own['sandboxID']}", token=mallory)
+
+
+def test_a_token_of_the_same_name_is_another_tenant(served):
+    """Whoever gets the name later doesn't get the sandboxes."""
+    first = served.new_token("again")
+    box = opened(served, first)
+    served.revoke("again")
+    second = served.new_token("again")
+
+    assert [] == served.ask("GET", "/v2/sandboxes", token=second)[1]
+    assert 404 == served.ask("GET", f"/sandboxes/{box['sandboxID']}", token=second)[0]
+
+
+def test_a_sandbox_of_the_user_that_no_tenant_has_opened_is_unknown(served, daemon):
+    import leeward
+
+    with leeward.Sandbox(socket=daemon.socket) as box:
+        assert 404 == served.ask("GET", f"/sandboxes/{box.id}")[0]
+        assert box.id not in str(served.ask("GET", "/v2/sandboxes")[1])
+
+
+def test_a_tenants_quota_holds_for_requests_at_the_same_time(served):
+    token, statuses = served.new_token("small", "--quota", "sandboxes=2"), []
+    threads = [threading.Thread(target=lambda: statuses.append(served.ask("POST", "/v2/sandboxes", {}, token)[0]))
+               for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    rows = served.ask("GET", "/v2/sandboxes", token=token)[1]
+    assert 1 <= statuses.count(201) == len(rows) <= 2
+    assert {201, 429} == {*statuses}
+    for row in rows:
+        served.ask("DELETE", f"/sandboxes/{row['sandboxID']}", token=token)
+
+
+def test_a_server_that_starts_anew_has_forgotten_nothing(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b") as first:
+        box = opened(first, metadata={"a": "b"})
+        assert 200 == rpc(first, box, "filesystem.Filesystem/MakeDir", b'{"path": "kept"}')[0]
+        named = first.ask("POST", "/contexts", {"cwd": "/tmp"}, "", **shows(box))[1]["id"]
+        for context in (named, None):
+            assert [] == ran(first, box, f"kept = {context!r}", context)
+    with first.again() as second:
+        assert {"a": "b"} == second.ask("GET", f"/sandboxes/{box['sandboxID']}")[1]["metadata"]
+        status, found = rpc(second, box, "filesystem.Filesystem/Stat", b'{"path": "kept"}')
+        assert (200, "FILE_TYPE_DIRECTORY") == (status, found["entry"]["type"])
+        for context in (named, None):
+            assert [str(context)] == ran(second, box, "class Plain(str):\n    __repr__ = str.__str__\nPlain(kept)", context)
+        with second.asked("POST", "/execute", {"code": "1", "context_id": "context-99"}, "", **shows(box)) as response:
+            assert 404 == response.status
+        assert 204 == second.ask("DELETE", f"/sandboxes/{box['sandboxID']}")[0]
+
+
+def test_each_call_is_a_line_with_its_tenant(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "e2b", "--log-calls") as served:
+        served.ask("GET", "/sandboxes")
+        served.ask("DELETE", f"/sandboxes/{'a' * 26}")
+        served.ask("GET", "/sandboxes", token="")
+    rows = [json.loads(line) for line in served.said.splitlines()]
+
+    assert [("one", "GET /sandboxes", 200), ("one", "DELETE /sandboxes/{id}", 404), ("", "GET /sandboxes", 401)] == [
+        (row["tenant"], row["call"], row["status"]) for row in rows]
+
+
+# --- hostile requests -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def box(served):
+    found = opened(served)
+    yield found
+    served.ask("DELETE", f"/sandboxes/{found['sandboxID']}")
+
+
+@pytest.mark.parametrize("body", [
+    b"{", b"[]", b"\xff", b'{"path": 1}', b'{"path": {}}', b'{"path": "\\u0000"}', b'{"path": ""}', b"[" * 40_000,
+    b'{"path":' * 1000, b'{"process": {"pid": -1}}', b'{"process": {"pid": 99999999999999999999}}'])
+@pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
+def test_a_hostile_message_is_refused_in_the_form_of_the_protocol(served, box, method, body):
+    status, row = rpc(served, box, method, body)
+
+    assert status in (400, 404)
+    assert row["code"] in ("invalid_argument", "not_found")
+    assert {"code", "message"} == row.keys()
+
+
+@pytest.mark.parametrize("method", ["filesystem.Filesystem/Stat", "process.Process/SendInput"])
+def test_a_message_with_too_many_values_is_refused_in_the_form_of_the_protocol(served, box, method):
+    status, row = rpc(served, box, method, b"[" * 100_000)
+
+    assert (413, "resource_exhausted") == (status, row["code"])
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"\0", b"\0\xff\xff\xff\xff", b"\x01\0\0\0\x02{}", b"\0\0\0\0\x01{", b"\0\0\0\0\x10{}", b"\x02\0\0\0\x02{}"])
+def test_a_hostile_frame_is_refused(served, box, body):
+    status, row = served.ask("POST", "/process.Process/Start", body, "", Content_Type="application/connect+json",
+                             E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"])
+
+    assert status in (400, 413)
+    assert {"code", "message"} == row.keys()
+
+
+@pytest.mark.parametrize(("path", "body", "status"), [
+    ("/v2/sandboxes", {"templateID": 1}, 400), ("/v2/sandboxes", {"metadata": {"a": 1}}, 400),
+    ("/v2/sandboxes", {"timeout": -1}, 400), ("/v2/sandboxes", {"timeout": 1e99}, 400), ("/v2/sandboxes", b"{", 400),
+    ("/v2/sandboxes", {"volumeMounts": [1]}, 501), ("/v2/sandboxes", {"network": {"allowOut": [1]}}, 400),
+    ("/sandboxes/../x", {}, 404), ("/sandboxes/%00", {}, 404), ("/templates", {}, 501), ("/v3/templates/x", {}, 501),
+    ("/nothing", {}, 404)])
+def test_a_hostile_call_of_the_api_is_refused_in_its_form(served, path, body, status):
+    found, row = served.ask("POST", path, body)
+
+    assert status == found or (404 == status and 405 == found)
+    assert found == row["code"]
+    assert row["message"]
+
+
+def test_it_says_that_its_daemon_is_away_and_goes_on_with_another_one(tmp_path):
+    with LiveDaemon(tmp_path) as daemon, Served(daemon.socket, tmp_path, "e2b", "run-code") as served:
+        box = opened(served)
+        daemon.end()
+        for method, path in (("POST", "/v2/sandboxes"), ("GET", "/sandboxes"), ("GET", f"/sandboxes/{box['sandboxID']}")):
+            status, row = served.ask(method, path, {} if method == "POST" else None)
+            assert (503, 503) == (status, row["code"])
+        status, row = rpc(served, box, "process.Process/List")
+        assert (503, "unavailable") == (status, row["code"])
+        assert "SandboxError" == served.ask("POST", "/run_code", {"language": "python", "code": "1"})[1]["status"]
+        with LiveDaemon(tmp_path):
+            assert "Success" == served.ask("POST", "/run_code", {"language": "python", "code": "1"})[1]["status"]
+            assert 404 == served.ask("GET", f"/sandboxes/{box['sandboxID']}")[0]
+            assert 502 == rpc(served, box, "process.Process/List")[0]
+            assert 204 == served.ask("DELETE", f"/sandboxes/{opened(served)['sandboxID']}")[0]
+
+
+def test_a_head_that_does_not_come_ends_its_connection(served):
+    """While other calls are answered."""
+    slow = [served.raw() for _ in range(50)]
+    for each in slow:
+        each.sendall(b"GET /sandboxes HTTP/1.1\r\nHost: local")
+    assert 200 == served.ask("GET", "/sandboxes")[0]
+    for each in slow:
+        assert b"" == served.ended_by(each)
+        each.close()
+
+
+def test_a_body_is_not_read_from_strangers(served):
+    with served.raw() as connection:
+        connection.sendall(b"POST /v2/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
+
+        assert served.ended_by(connection).startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_gzip_bomb_is_not_unpacked(served, box):
+    """100 MB of zeros are 100 KB of gzip."""
+    import gzip
+
+    bomb = gzip.compress(bytes(100 << 20))
+    status, row = served.ask("POST", "/files?path=bomb", bomb, "", Content_Type="application/octet-stream",
+                             Content_Encoding="gzip", E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"])
+
+    assert (413, 413) == (status, row["code"])
+    assert 404 == rpc(served, box, "filesystem.Filesystem/Stat", b'{"path": "bomb"}')[0]
+
+
+def test_protobuf_is_as_good_as_json(served, box):
+    from leeward.apps.serve.e2b.messages import CLASSES
+
+    asked = CLASSES["filesystem.StatRequest"](path="/tmp").SerializeToString()
+    with served.asked("POST", "/filesystem.Filesystem/Stat", asked, "", Content_Type="application/proto",
+                      E2b_Sandbox_Id=box["sandboxID"], X_Access_Token=box["envdAccessToken"]) as response:
+        found = CLASSES["filesystem.StatResponse"].FromString(response.read())
+
+    assert ("application/proto", "tmp", 2) == (response.headers["content-type"], found.entry.name, found.entry.type)
+
+
+@pytest.mark.needs("client-e2b")
+def test_the_messages_are_those_of_the_client():
+    """Number, name and kind of each field."""
+    import ast
+    import re
+
+    from google.protobuf import descriptor_pb2
+
+    from leeward.apps.serve.e2b.messages import CLASSES
+
+    places = Path(ROOT, ".venv-client-e2b").glob("lib/python3*/site-packages/e2b/envd/*/*_pb.py")
+
+    def fields(message):
+        return {(each.number, each.name, each.type, each.label, each.type_name.rpartition(".")[2]) for each in message.field}
+
+    def walk(message, name):
+        yield name, fields(message)
+        for inner in message.nested_type:
+            if not inner.options.map_entry:
+                yield from walk(inner, f"{name}.{inner.name}")
+
+    theirs, ours = {}, {}
+    for place in places:
+        literal = re.search(r"file_desc\(\n    (b'.*?'),\n    \[", place.read_text(), re.DOTALL)[1]
+        file = descriptor_pb2.FileDescriptorProto.FromString(ast.literal_eval(literal))
+        for message in file.message_type:
+            theirs.update(walk(message, f"{file.package}.{message.name}"))
+    for name, kind in CLASSES.items():
+        message = descriptor_pb2.DescriptorProto()
+        kind.DESCRIPTOR.CopyToProto(message)
+        ours[name] = fields(message)
+
+    assert theirs == ours
+
+
+def test_a_sandbox_has_names_below_the_domain(served, box):
+    """As E2B's clients use them with a wildcard name."""
+    host, token = f"{{}}-{box['sandboxID']}.localhost:1", {"X_Access_Token": box["envdAccessToken"]}
+
+    with served.asked("GET", "/health", token="", Host=host.format(49983), **token) as response:
+        assert 204 == response.status
+    with served.asked("POST", "/execute", {"code": "6 * 7"}, "", Host=host.format(49999),
+                      E2B_Traffic_Access_Token=box["trafficAccessToken"]) as response:
+        assert b'"text": "42"' in response.read()
+    status, row = served.ask("GET", "/", token="", Host=host.format(3000), **token)
+    assert (501, box["sandboxID"]) == (status, row["sandboxId"])
+
+
+def test_it_serves_tls_below_its_names(daemon, tmp_path):
+    """And nothing to who doesn't speak it."""
+    pem = tmp_path / "host.pem"
+    pem.write_text(egress_hosts.CERTIFICATE)
+    tls = ("--tls-cert", str(pem), "--tls-key", str(pem))
+    with Served(daemon.socket, tmp_path, "e2b", "--domain", "example.org", *tls) as served:
+        assert served.url.startswith("https://")
+        for name, status in (("api.example.org", b"200"), ("49983-x.example.org", b"200"), ("evil.example", b"421")):
+            with egress_hosts.trusting().wrap_socket(served.raw(), server_hostname="api.example.org") as connection:
+                connection.sendall(f"GET /sandboxes HTTP/1.1\r\nHost: {name}\r\nX-API-KEY: {served.token}\r\n"
+                                   "Connection: close\r\n\r\n".encode())
+                assert status == served.ended_by(connection).split()[1]
+        with served.raw() as connection:
+            connection.sendall(b"GET /sandboxes HTTP/1.1\r\nHost: api.example.org\r\n\r\n")
+            assert not served.ended_by(connection).startswith(b"HTTP/1.1 2")
+
+
+def test_a_stream_of_input_is_typed_in_its_order(served, box):
+    more = {"Content_Type": "application/connect+json", **shows(box)}
+    start = frame(b'{"process": {"cmd": "/usr/bin/head", "args": ["-c", "6"]}, "stdin": true}')
+    with served.asked("POST", "/process.Process/Start", start, "", **more) as output:
+        pid = messages_of(output, 1)[0]["event"]["start"]["pid"]
+        typed = [b'{"start": {"process": {"pid": %d}}}' % pid, b'{"keepalive": {}}',
+                 b'{"data": {"input": {"stdin": "YWJj"}}}', b'{"data": {"input": {"stdin": "ZGVm"}}}']
+        with served.asked("POST", "/process.Process/StreamInput", b"".join(map(frame, typed)), "", **more) as answer:
+            assert [{}, {}] == messages_of(answer)
+        events = [each["event"] for each in messages_of(output) if "event" in each]
+    assert "YWJjZGVm" == "".join(each["data"]["stdout"] for each in events if "data" in each)
+    for wrong in (typed[2:], [*typed[:1], b"{"], [b'{"start": {"process": {"pid": 1}}}']):
+        with served.asked("POST", "/process.Process/StreamInput", b"".join(map(frame, wrong)), "", **more) as answer:
+            assert "message" in messages_of(answer)[0]["error"]
+
+
+def test_a_slow_reader_does_not_keep_another_from_the_output(served, box):
+    """Each has a queue of its own, which is bounded."""
+    start = frame(b'{"process": {"cmd": "/bin/sh", "args": ["-c", "read x; seq 300000; echo over"]}}')
+    more = {"Content_Type": "application/connect+json", "E2b_Sandbox_Id": box["sandboxID"],
+            "X_Access_Token": box["envdAccessToken"]}
+    with served.asked("POST", "/process.Process/Start", start, "", **more) as slow:
+        pid = messages_of(slow, 1)[0]["event"]["start"]["pid"]
+        with served.asked("POST", "/process.Process/Connect", frame(b'{"process": {"pid": %d}}' % pid), "", **more) as quick:
+            messages_of(quick, 1)
+            typed = b'{"process": {"pid": %d}, "input": {"stdin": "Cg=="}}' % pid
+            assert 200 == rpc(served, box, "process.Process/SendInput", typed)[0]
+            events = [each["event"] for each in messages_of(quick) if "event" in each]
+    said = b"".join(base64.b64decode(each["data"]["stdout"]) for each in events if "data" in each)
+
+    assert said.endswith(b"300000\nover\n")
+    assert 0 == events[-1]["end"].get("exitCode", 0)
+
+
+def frame(data):
+    return struct.pack(">BI", 0, len(data)) + data
+
+
+def messages_of(response, most=None):
+    """The messages of a stream, *most* of them at most."""
+    found = []
+    while len(found) != most and (head := response.read(5)):
+        found.append(json.loads(response.read(struct.unpack(">BI", head)[1])))
+    return found

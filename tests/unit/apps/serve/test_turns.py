@@ -1,0 +1,122 @@
+"""Turns of jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from leeward.apps.serve import turns
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.turns import Turns
+
+
+async def settled():
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_tenants_have_their_turns_one_after_the_other():
+    """However many one of them has waiting."""
+    async def run():
+        found, order, may_end = Turns(1, 60), [], asyncio.Event()
+
+        async def job(tenant):
+            async with found.turn(tenant):
+                order.append(tenant)
+                await may_end.wait()
+
+        jobs = [asyncio.ensure_future(job(tenant)) for tenant in ["a"] * 5 + ["b"] * 2 + ["c"]]
+        await settled()
+        assert ["a"] == order
+        may_end.set()
+        await asyncio.gather(*jobs)
+        return order
+
+    assert ["a", "a", "b", "c", "a", "b", "a", "a"] == asyncio.run(run())
+
+
+def test_a_share_is_kept_for_a_tenant_who_had_a_job_lately(monkeypatch):
+    monkeypatch.setattr(turns, "LATELY_S", 3600.0)
+
+    async def run():
+        found, order = Turns(2, 60), []
+
+        async def job(tenant, may_end):
+            async with found.turn(tenant):
+                order.append(tenant)
+                await may_end.wait()
+
+        async with found.turn("b"):
+            pass
+        may_end = asyncio.Event()
+        jobs = [asyncio.ensure_future(job("a", may_end)) for _ in range(3)]
+        await settled()
+        assert ["a"] == order
+        async with found.turn("b"):  # at once
+            assert ["a"] == order
+        monkeypatch.setattr(turns, "LATELY_S", 0.0)
+        found._pass_on()
+        await settled()
+        assert ["a", "a"] == order  # all turns again
+        may_end.set()
+        await asyncio.gather(*jobs)
+        return found._free, found._count
+
+    assert (2, 0) == asyncio.run(run())
+
+
+def test_a_turn_that_does_not_come_is_504():
+    async def run():
+        found = Turns(1, 0.01)
+        async with found.turn("a"):
+            with pytest.raises(ServeProblem) as caught:
+                async with found.turn("b"):
+                    raise AssertionError
+        async with found.turn("b"):  # and nothing of it is left
+            return caught.value.status, found._count
+
+    assert (504, 0) == asyncio.run(run())
+
+
+@pytest.mark.parametrize("handed", [False, True])
+def test_a_turn_that_is_given_up_is_the_next_ones(handed):
+    """Also if it came at the moment when it was given up."""
+    async def run():
+        found, may_end = Turns(1, 60), asyncio.Event()
+
+        async def job(tenant):
+            async with found.turn(tenant):
+                await may_end.wait()
+
+        first, second, third = (asyncio.ensure_future(job(tenant)) for tenant in "abc")
+        await settled()
+        if handed:
+            may_end.set()
+            await first
+            second.cancel()
+        else:
+            second.cancel()
+            may_end.set()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+        return third.done() and not third.cancelled(), found._free, found._count
+
+    assert (True, 1, 0) == asyncio.run(run())
+
+
+def test_waiting_jobs_are_bounded(monkeypatch):
+    monkeypatch.setattr(turns, "MOST_WAITING", 2)
+
+    async def run():
+        found = Turns(1, 60)
+        async with found.turn("a"):
+            waiting = [asyncio.ensure_future(found.turn("a").__aenter__()) for _ in range(2)]
+            await settled()
+            with pytest.raises(ServeProblem):
+                async with found.turn("b"):
+                    pass
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(run())
