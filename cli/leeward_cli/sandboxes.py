@@ -25,6 +25,9 @@ from leeward_cli.prompt import main
 from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
 from leeward_cli.terminal_rows import plain
 
+#: Seconds between two looks at whether a sandbox still lives, which aren't use of it.
+_LOOK_S = 2.0
+
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     found = {}
@@ -172,6 +175,25 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
             complain(str(error))
             status = 1
     return status
+
+
+@sandbox.command()
+@SOCKET
+@click.option("--on", "host_port", type=click.IntRange(0, 65535), default=0, metavar="PORT",
+              help="The port on 127.0.0.1 of the host.  [default: a free one]")
+@click.argument("name", metavar="ID", shell_complete=_known)
+@click.argument("inside", metavar="PORT", type=click.IntRange(1, 65535))
+def port(socket: str | None, host_port: int, name: str, inside: int) -> None:
+    """
+    Make a server in a sandbox reachable on 127.0.0.1 of the host, until Ctrl-C or the sandbox's end.
+
+    Prints the address. Every user of the host can connect to it.
+    """
+    with attached(name, socket) as box, box.publish(inside, host_port) as published:
+        click.echo(f"127.0.0.1:{published.port}")
+        while not published.wait(_LOOK_S):
+            if all(row["sandbox"] != box.id for row in Sandbox.list(socket=socket)):
+                box.info()  # raises the reason
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

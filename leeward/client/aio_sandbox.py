@@ -31,6 +31,7 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient  # asyncio
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.aio_ports import AsyncPublished
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.spec.outcome import Result
@@ -303,6 +304,24 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         fields = {"sandbox": await self._named(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*await self._links.call("sandbox_fetch", fields))
+
+    async def publish(self, port: int, host_port: int = 0) -> AsyncPublished:
+        """
+        Make a server in the sandbox reachable on 127.0.0.1 of the host, for every user of the host, until the result is
+        closed, which is a context as well. The server may start later; connections to none are reset. Programs can
+        listen where the profile has `loopback`, as `workdir` and `agent` have. An open connection isn't use of the
+        sandbox that keeps it from ending after its idle time.
+
+        Args:
+            port: the server's, of TCP, on 127.0.0.1 or ::1 in the sandbox.
+            host_port: on the host; 0 for a free one, which is `AsyncPublished.port`.
+
+        Raises:
+            RequestRejected: the port of the host is taken.
+        """
+        from leeward.client.aio_ports import AsyncPublished  # most programs don't need it
+
+        return await AsyncPublished.open(self, port, host_port)
 
     # --- Python ---------------------------------------------------------------------
 

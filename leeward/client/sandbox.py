@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
+    from leeward.client.ports import Published
     from leeward.spec.outcome import Result
 
 
@@ -292,6 +293,24 @@ class Sandbox(OverlayCalls):
 
         fields = {"sandbox": self._named(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*self._links.call("sandbox_fetch", fields))
+
+    def publish(self, port: int, host_port: int = 0) -> Published:
+        """
+        Make a server in the sandbox reachable on 127.0.0.1 of the host, for every user of the host, until the result is
+        closed, which is a context as well. The server may start later; connections to none are reset. Programs can
+        listen where the profile has `loopback`, as `workdir` and `agent` have. An open connection isn't use of the
+        sandbox that keeps it from ending after its idle time.
+
+        Args:
+            port: the server's, of TCP, on 127.0.0.1 or ::1 in the sandbox.
+            host_port: on the host; 0 for a free one, which is `Published.port`.
+
+        Raises:
+            RequestRejected: the port of the host is taken.
+        """
+        from leeward.client.ports import Published  # most programs don't need it
+
+        return Published.open(self, port, host_port)
 
     # --- Python ---------------------------------------------------------------------
 
