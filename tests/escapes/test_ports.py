@@ -58,7 +58,7 @@ def box(daemon: LiveDaemon) -> Iterator[leeward.Sandbox]:
 
 def serves(box: leeward.Sandbox, port: int = 8000) -> Process:
     server = box.start(["python3", "-c", DEAF.replace("8000", str(port))])
-    assert "listens\n" == server.read(PATIENCE)[0].text
+    assert server.read(PATIENCE)[0].text.startswith("listens")
     return server
 
 
@@ -70,6 +70,11 @@ def outside(port: int) -> socket.socket:
     made = socket.create_connection(("127.0.0.1", port), PATIENCE)
     assert b"hello" == made.recv(5)
     return made
+
+
+def reset(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as made, pytest.raises(ConnectionResetError):
+        made.recv(1)
 
 
 @BY_NETWORKS
@@ -92,8 +97,8 @@ def test_c464_cannot_reach_another_sandboxs_port(daemon: LiveDaemon, box: leewar
         with control():
             assert "" == dialled(box, 8000)
         assert ["ECONNREFUSED"] * 2 == [dialled(other, port) for port in (8000, published.port)]
-        with other.publish(8000) as none, pytest.raises(ConnectionResetError):
-            socket.create_connection(("127.0.0.1", none.port), PATIENCE).recv(1)
+        with other.publish(8000) as none:
+            reset(none.port)
 
 
 def lent(box: leeward.Sandbox, port: int) -> socket.socket:
@@ -136,11 +141,9 @@ def test_c466_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
     """Connections that say nothing: so many are open and no more, and the sandbox's other calls go on."""
     serves(box)
     with box.publish(8000) as published, contextlib.ExitStack() as flood:
-        for _ in range(aio_ports.MOST):
-            flood.enter_context(outside(published.port))
         with control():
-            assert aio_ports.MOST == len([line for line in box.shell("cat /proc/net/tcp").stdout_text.splitlines()
-                                          if line.split()[1].endswith(":1F40") and "01" == line.split()[3]])
+            for _ in range(aio_ports.MOST):
+                flood.enter_context(outside(published.port))
         more = [flood.enter_context(socket.create_connection(("127.0.0.1", published.port), PATIENCE)) for _ in range(20)]
         for each in more:
             each.setblocking(False)
@@ -157,15 +160,13 @@ def test_c467_cannot_be_served_by_a_port_whose_process_or_sandbox_is_gone(box: l
             pass
         server.kill()
         server.result()
-        with pytest.raises(ConnectionResetError):
-            socket.create_connection(("127.0.0.1", published.port), PATIENCE).recv(1)
+        reset(published.port)
         serves(box)
         with outside(published.port) as kept:
             box.kill()
             with contextlib.suppress(ConnectionResetError):
                 assert b"" == kept.recv(1)
-        with contextlib.suppress(ConnectionResetError):
-            socket.create_connection(("127.0.0.1", published.port), PATIENCE).recv(1)
+        reset(published.port)
         with pytest.raises(SandboxOver):
             published.wait(PATIENCE)
     with pytest.raises(ConnectionRefusedError):

