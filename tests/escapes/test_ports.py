@@ -78,7 +78,7 @@ def reset(port: int) -> None:
 
 
 @BY_NETWORKS
-def test_c463_cannot_reach_the_hosts_loopback_by_a_published_port(box: leeward.Sandbox) -> None:
+def test_c500_cannot_reach_the_hosts_loopback_by_a_published_port(box: leeward.Sandbox) -> None:
     """Neither a server of the host's nor the port's own listener: bytes of accepted connections are all that passes."""
     serves(box)
     with socket.create_server(("127.0.0.1", 0)) as hosts, box.publish(8000) as published:
@@ -90,7 +90,7 @@ def test_c463_cannot_reach_the_hosts_loopback_by_a_published_port(box: leeward.S
 
 
 @BY_NETWORKS
-def test_c464_cannot_reach_another_sandboxs_port(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+def test_c501_cannot_reach_another_sandboxs_port(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
     """By its number inside, or by the one on the host."""
     serves(box)
     with box.publish(8000) as published, opened(daemon) as other:
@@ -118,7 +118,7 @@ def turned(sock: socket.socket, port: int) -> int:
 
 
 @BY_NETWORKS
-def test_c465_cannot_reach_a_later_sandbox_by_a_socket_of_an_earlier_one(daemon: LiveDaemon) -> None:
+def test_c502_cannot_reach_a_later_sandbox_by_a_socket_of_an_earlier_one(daemon: LiveDaemon) -> None:
     """A client keeps the socket, which no daemon can take back. No further sandbox has that network."""
     with opened(daemon) as first:
         serves(first)
@@ -137,7 +137,7 @@ def test_c465_cannot_reach_a_later_sandbox_by_a_socket_of_an_earlier_one(daemon:
 
 
 @BY_NETWORKS
-def test_c466_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
+def test_c503_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
     """Connections that say nothing: so many are open and no more, and the sandbox's other calls go on."""
     serves(box)
     with box.publish(8000) as published, contextlib.ExitStack() as flood:
@@ -153,7 +153,7 @@ def test_c466_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
 
 
 @BY_NETWORKS
-def test_c467_cannot_be_served_by_a_port_whose_process_or_sandbox_is_gone(box: leeward.Sandbox) -> None:
+def test_c504_cannot_be_served_by_a_port_whose_process_or_sandbox_is_gone(box: leeward.Sandbox) -> None:
     server = serves(box)
     with box.publish(8000) as published:
         with control(), outside(published.port):
@@ -174,7 +174,7 @@ def test_c467_cannot_be_served_by_a_port_whose_process_or_sandbox_is_gone(box: l
 
 
 @BY_NETWORKS
-def test_c468_cannot_starve_the_daemon_by_a_server_that_never_accepts(box: leeward.Sandbox) -> None:
+def test_c505_cannot_starve_the_daemon_by_a_server_that_never_accepts(box: leeward.Sandbox) -> None:
     """Its queue is full, so a connection waits for the kernel's time: not the daemon, and so many at once at most."""
     full = DEAF.replace("create_server((\"127.0.0.1\", 8000))", "create_server((\"127.0.0.1\", 8000), backlog=0)")
     box.start(["python3", "-c", full.replace("while True:", "import time\nwhile True:\n    time.sleep(1000)")]).read(PATIENCE)
