@@ -89,24 +89,14 @@ class AsyncPublished:
 
     async def _pass(self, passing: _Passing) -> None:
         try:
-            fd = await self._dial()
-            if fd >= 0:
-                await passing.run(socket.socket(fileno=fd))
+            there = await connected(self._sandbox, self._inside)
+            if there is not None:
+                await passing.run(there)
         except (RequestRejected, SandboxOver) as error:
             self.error = error
             self._serving.cancel()
         except DaemonError:
             pass  # the next connection may find it better
-
-    async def _dial(self) -> int:
-        """A socket that is connected to the server; -1 if nobody listens there."""
-        reply, descriptors = await self._sandbox._links.call(
-            "sandbox_connect", {"sandbox": await self._sandbox.id(), "port": self._inside})
-        if bool(reply.ok and reply.ok.get("socket")) != bool(descriptors):
-            for fd in descriptors:
-                os.close(fd)
-            raise BadReply("the daemon broke the protocol: not the socket that its answer says")
-        return descriptors[0] if descriptors else -1
 
     async def wait(self) -> None:
         """Wait until the port is closed; raises `error`, such as SandboxOver, if there is one."""
@@ -173,6 +163,16 @@ class _Passing:
             if not self._ended:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             each.close()
+
+
+async def connected(sandbox: AsyncSandbox, port: int) -> socket.socket | None:
+    """A socket that is connected to a server in *sandbox*; None if nobody listens there."""
+    reply, descriptors = await sandbox._links.call("sandbox_connect", {"sandbox": await sandbox.id(), "port": port})
+    if bool(reply.ok and reply.ok.get("socket")) != bool(descriptors):
+        for fd in descriptors:
+            os.close(fd)
+        raise BadReply("the daemon broke the protocol: not the socket that its answer says")
+    return socket.socket(fileno=descriptors[0]) if descriptors else None
 
 
 def listening(port: int) -> socket.socket:

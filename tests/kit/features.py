@@ -170,6 +170,10 @@ def _client_node() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-client-node/node_modules/e2b").exists())
 
 
+def _vite() -> Version:
+    return present(shutil.which("node") and (ROOT / ".venv-vite/node_modules/vite").exists())
+
+
 def _environment(name: str) -> Version:
     """An environment with a framework or a client, and tests of it, whose interpreter this user may run."""
     folder = ROOT / f".venv-{name}"
@@ -337,6 +341,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
     "client-node": _client_node,                      # the same from npm
+    "vite": _vite,                                    # a dev server, from npm
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node

@@ -209,11 +209,23 @@ Form = Callable[[ServeProblem], Response]
 
 
 @dataclass(slots=True)
-class _CallTold:
+class CallTold:
     """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
 
     tenant: str = ""
     status: int = 0
+
+
+@contextmanager
+def call_told(name: str) -> Iterator[CallTold]:
+    """Write a call's line when the block is left, if somebody wants it."""
+    begun, told = time.monotonic(), CallTold()
+    try:
+        yield told
+    finally:
+        if CALLS.isEnabledFor(logging.INFO):
+            CALLS.info(json.dumps({"time": round(time.time(), 3), "tenant": told.tenant, "call": name,
+                                   "status": told.status, "seconds": round(time.monotonic() - begun, 6)}))
 
 
 def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
@@ -236,15 +248,10 @@ class ServeEndpoint:
         self._name, self._knows, self._form, self._handler = name, knows, form, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun, told = time.monotonic(), _CallTold()
-        try:
+        with call_told(self._name) as told:
             await self._answer(scope, receive, send, told)
-        finally:
-            if CALLS.isEnabledFor(logging.INFO):
-                CALLS.info(json.dumps({"time": round(time.time(), 3), "tenant": told.tenant, "call": self._name,
-                                       "status": told.status, "seconds": round(time.monotonic() - begun, 6)}))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: _CallTold) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: CallTold) -> None:
         request = Request(scope, receive)
 
         async def send_once(message: Message) -> None:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from leeward.apps.serve.calls import ServeCall, Use
+from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import busy
 from leeward.apps.serve.tokens import ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
@@ -54,6 +55,7 @@ class Door:
         self._uses: defaultdict[str, Use] = defaultdict(Use)
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()
+        self.boxes = Boxes(self)
 
     def use_of(self, tenant: ServeTenant) -> Use:
         return self._uses[tenant.id]
@@ -75,7 +77,7 @@ class Door:
             tenant = ANYBODY
         return None if tenant is None else (tenant, self.use_of(tenant))
 
-    async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
+    async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
         """Who calls, by the token in one of the headers that clients have for it."""
         return self.with_token(token_of(request))
 
@@ -106,7 +108,7 @@ class Door:
         await self.client.close()
 
 
-def token_of(request: Request) -> str:
+def token_of(request: HTTPConnection) -> str:
     """X-API-KEY, a bearer token, or the password of Basic, which clients without headers of their own take from the URL."""
     headers = request.headers
     if "x-api-key" in headers:

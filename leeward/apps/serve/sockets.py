@@ -1,0 +1,73 @@
+"""One WebSocket: who opens it, its tenant's quota, and its refusal by an answer of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import HTTPConnection
+from starlette.types import Message, Receive, Scope, Send
+
+from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told
+from leeward.apps.serve.problems import problem_of, unknown_token
+from leeward.apps.serve.tokens import ServeTenant
+
+#: Bytes of one message, at most.
+MOST_MESSAGE = 4 << 20
+
+
+@dataclass(slots=True)
+class SocketCall:
+    """A WebSocket of a tenant's; the handler accepts it."""
+
+    request: HTTPConnection
+    tenant: ServeTenant
+    use: Use
+    receive: Receive
+    send: Send
+
+    async def accept(self, subprotocol: str | None = None) -> None:
+        await self.send({"type": "websocket.accept", "subprotocol": subprotocol})
+
+    async def message(self) -> bytes | str:
+        """The next message of the client's; ClientGone when it has closed."""
+        event = await self.receive()
+        if event["type"] != "websocket.receive":
+            raise ClientGone
+        found: bytes | str = event["bytes"] if event.get("text") is None else event["text"]
+        return found
+
+
+class SocketEndpoint:
+    """The ASGI application of one kind of WebSocket; arguments as for ServeEndpoint."""
+
+    def __init__(self, name: str, knows: Callable[[HTTPConnection], Awaitable[tuple[ServeTenant, Use] | None]], form: Form,
+                 handler: Callable[[SocketCall], Awaitable[None]]) -> None:
+        self._name, self._knows, self._form, self._handler = name, knows, form, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with call_told(self._name) as told:
+            async def send_once(message: Message) -> None:
+                if message["type"] == "websocket.accept":
+                    told.status = 101
+                told.status = message.get("status", told.status)
+                await send(message)
+
+            try:
+                request = HTTPConnection(scope)
+                await receive()  # that the client wants to connect
+                known = await self._knows(request)
+                if known is None:
+                    raise unknown_token()
+                told.tenant = known[0].name
+                with admitted(known[1], known[0]):
+                    await self._handler(SocketCall(request, *known, receive, send_once))
+                if told.status == 101:
+                    await send({"type": "websocket.close", "code": 1000})
+            except ClientGone:
+                pass
+            except Exception as error:
+                if told.status:
+                    await send({"type": "websocket.close", "code": 1011})
+                else:
+                    await self._form(problem_of(error))(scope, receive, send_once)
