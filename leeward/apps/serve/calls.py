@@ -62,7 +62,7 @@ class Use:
     streams: int = 0
     jobs: int = 0
     held: int = 0  # bytes of bodies
-    opening: int = 0  # sandboxes that the daemon is being asked for
+    opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
 

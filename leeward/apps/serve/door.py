@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from leeward.apps.serve.calls import ServeCall, Use
 from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import busy
+from leeward.apps.serve.sockets import SocketCall
 from leeward.apps.serve.tokens import ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
 from leeward.client.aio import AsyncClient
@@ -81,13 +82,13 @@ class Door:
         """Who calls, by the token in one of the headers that clients have for it."""
         return self.with_token(token_of(request))
 
-    def check_jobs(self, call: ServeCall) -> None:
+    def check_jobs(self, call: ServeCall | SocketCall) -> None:
         """ServeProblem if the tenant has as many jobs as it may."""
         if call.use.jobs >= call.tenant.quota.jobs:
             raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
 
     @asynccontextmanager
-    async def turn(self, call: ServeCall) -> AsyncIterator[None]:
+    async def turn(self, call: ServeCall | SocketCall) -> AsyncIterator[None]:
         """A turn to run a job; ServeProblem if the tenant has too many, or the turn doesn't come in time."""
         self.check_jobs(call)
         call.use.jobs += 1

@@ -15,6 +15,7 @@ import asyncio
 import re
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ from leeward.apps.serve.calls import ClientGone, ServeCall, ServeEndpoint, Use, 
 from leeward.apps.serve.door import Door, token_of
 from leeward.apps.serve.e2b.boxes import OpenBox, is_id
 from leeward.apps.serve.problems import ServeProblem, bad, unknown_token
-from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint
+from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_ports import connected
 from leeward.errors import SandboxOver
@@ -203,17 +204,8 @@ async def _both(call: SocketCall, there: ClientConnection) -> None:
             kind = "text" if isinstance(message, str) else "bytes"
             await call.send({"type": "websocket.send", kind: message})
 
-    tasks = [asyncio.ensure_future(up()), asyncio.ensure_future(down())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    except ConnectionClosed:
-        pass
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    with suppress(ConnectionClosed):
+        await first_of(up(), down())
 
 
 def passed_on(heads: Iterable[Head]) -> list[Head]:

@@ -38,10 +38,11 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 
 #: The faces, by name, with the module that has their routes.
-FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code", "ports": ""}
+FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code", "ports": "",
+         "leeward": "leeward.apps.serve.wire_face"}
 
 #: Those with WebSockets.
-WITH_SOCKETS = frozenset({"ports"})
+WITH_SOCKETS = frozenset({"ports", "leeward"})
 
 #: Descriptors that aren't callers' connections.
 MOST_OWN = 768

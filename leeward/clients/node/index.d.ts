@@ -66,7 +66,7 @@ export interface LimitOptions {
 export interface HostOptions {
   /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
   socket?: string;
-  /** The `leeward` command, for packages, mounts, the profile "shell" and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  /** The `leeward` command, for packages, mounts, the profile "shell", `diff` and `publish`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
   command?: string | string[];
 }
 
@@ -255,12 +255,20 @@ export class Sandbox {
   fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   kernel(): Promise<Kernel>;
+  /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
+  publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
   info(): Promise<Record<string, any>>;
   extend(options?: { idle?: number; lifetime?: number }): Promise<Record<string, any>>;
   kill(): Promise<void>;
   close(): Promise<void>;
   detach(): Promise<string>;
+}
+
+/** A port of the host, until `close`, or the end of this program or of the sandbox. */
+export interface Published {
+  readonly port: number;
+  close(): Promise<void>;
 }
 
 export interface FetchOptions {

@@ -133,10 +133,9 @@ class Boxes:
             if len(await self.rows(tenant)) + use.opening > tenant.quota.sandboxes:
                 raise busy(f"{tenant.quota.sandboxes} sandboxes are open, as many as are allowed at once")
             is_private = options.pop("is_private", False)
-            marks = {_TENANT: tenant.id, _TEMPLATE: template, **({_KEY: hashed} if hashed else {}),
-                     **({_PRIVATE: "1"} if is_private else {})}
+            marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
             box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
-                               metadata={**{f"{_OWN}{name}": value for name, value in metadata.items()}, **marks}, **options)
+                               metadata=marked(tenant, metadata) | marks, **options)
             try:
                 found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box),
                                 is_private=is_private)
@@ -145,7 +144,7 @@ class Boxes:
                 raise
         finally:
             use.opening -= 1
-        self._listed_at = float("-inf")
+        self.changed()
         self._keep(found)
         return found
 
@@ -217,6 +216,10 @@ class Boxes:
         """The daemon's rows of a tenant's sandboxes, the oldest first."""
         return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
 
+    def changed(self) -> None:
+        """There may be another sandbox."""
+        self._listed_at = float("-inf")
+
     async def ids(self) -> list[str]:
         """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
         if time.monotonic() - self._listed_at > _LIST_S:
@@ -245,6 +248,11 @@ class Boxes:
 def is_id(text: str) -> bool:
     """Whether *text* looks like a sandbox's id."""
     return _ID.fullmatch(text) is not None
+
+
+def marked(tenant: ServeTenant, metadata: Mapping[str, str]) -> dict[str, str]:
+    """The metadata of a tenant's sandbox for the daemon, with the caller's in it."""
+    return {**{f"{_OWN}{name}": value for name, value in metadata.items()}, _TENANT: tenant.id}
 
 
 def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -144,6 +144,41 @@ async function diff({ command, socket, id, target }) {
   return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
+/** A server in a sandbox on a port of 127.0.0.1: `leeward sandbox port`, until `close`, or this program's or the sandbox's end. */
+class Published {
+  /** Resolves when it listens. */
+  static async open({ command, socket, id, port, hostPort }) {
+    const [program, ...first] = commandOf(command);
+    const args = ['sandbox', 'port', '--until-eof', '--on', String(hostPort), ...socketOption(socket), id, String(port)];
+    const child = spawn(program, [...first, ...args], { stdio: 'pipe' });
+    let said = '';
+    let complaint = '';
+    child.stdin.on('error', () => {}); // it has ended, and says why
+    child.stderr.on('data', (data) => { complaint = (complaint + data).slice(-4096); });
+    const over = new Promise((resolve) => {
+      child.once('error', (error) => resolve(missing(program, error)));
+      child.once('close', (status) => resolve(status === 0 ? null : new errors.LeewardError(`the port is closed: ${complaint.trim() || `status ${status}`}`)));
+    });
+    const listens = new Promise((resolve) => {
+      child.stdout.on('data', (data) => { said += data; if (said.includes('\n')) resolve(); });
+    });
+    await Promise.race([listens, over]);
+    const found = /^127\.0\.0\.1:(\d+)\n/.exec(said);
+    if (!found) throw (await over) || new errors.LeewardError('the port is closed: the command has ended');
+    for (const one of [child, child.stdin, child.stdout, child.stderr]) one.unref();
+    return Object.assign(new Published(), { port: Number(found[1]), child, over });
+  }
+
+  /** Close the port, and the connections. */
+  async close() {
+    this.child.ref();
+    this.child.stdin.end();
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), CLOSE_MS);
+    await this.over;
+    clearTimeout(timer);
+  }
+}
+
 /** A `leeward sandbox new --json --stay`, from its first request until `close` or this program's end. */
 class Companion {
   constructor({ command, socket, fields, mounts }) {
@@ -247,4 +282,4 @@ class Companion {
   }
 }
 
-module.exports = { openSandbox, ensure, diff, Companion };
+module.exports = { openSandbox, ensure, diff, Companion, Published };

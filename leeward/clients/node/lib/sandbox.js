@@ -212,6 +212,15 @@ class Sandbox {
     return new Kernel(this, whole(await this.starts('kernel_open'), 'kernel', 1));
   }
 
+  /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host: `{port, close()}`. */
+  async publish(port, options = {}) {
+    const { hostPort = 0 } = known('publish', options, ['hostPort']);
+    for (const [each, least] of [[port, 1], [hostPort, 0]]) {
+      if (!Number.isInteger(each) || each < least || each > 65535) throw new RequestRejected(`${each} is no port`);
+    }
+    return host.Published.open({ ...this.host, id: await this.id(), port, hostPort });
+  }
+
   // --- the sandbox ------------------------------------------------------------------
 
   /**
