@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leeward.client.aio_workdir import AsyncWorkdirSandbox
     from leeward.client.blocking import Client
     from leeward.client.changes import FolderChange
+    from leeward.client.connecting import RemoteHost
     from leeward.client.egress_asks import EgressAsk
     from leeward.client.environments import BuildFailed
     from leeward.client.fetching import Fetched
@@ -80,12 +81,12 @@ __all__ = [
     "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncPublished", "AsyncSandbox", "AsyncSession",
     "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound",
     "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched",
-    "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError",
-    "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal",
-    "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout", "Refused", "RequestRejected", "Result",
-    "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable",
-    "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError",
-    "WorkdirSandbox",
+    "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "RemoteHost", "JobError", "Kernel",
+    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
+    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout", "Refused", "RequestRejected",
+    "Result", "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout",
+    "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError",
+    "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
@@ -96,7 +97,8 @@ _IN_CLIENT = {
     "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
     "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
     "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
-    "FolderChange": "changes", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
+    "FolderChange": "changes",
+    "RemoteHost": "connecting", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
     "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "Sandbox": "sandbox", "Session": "session",
     "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
     "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",

@@ -81,6 +81,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--workdir", metavar="FOLDER", help="Mount this folder of the host as /workspace."),
         click.option("--overlay", is_flag=True,
                      help="With --workdir: work on a copy, see `leeward diff` and `leeward apply`."),
+        click.option("--copy", is_flag=True, help="With --workdir: copy it into the sandbox, also on another machine; "
+                                                  "`leeward cp` brings it back."),
         click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
                      help="Mount a folder of the host: read-only, with rw writable, with overlay as a copy."),
         click.option("--egress", metavar="NAME",

@@ -25,7 +25,7 @@ from leeward.client.conversation import answered, checked
 from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.retry import Retry
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
-from leeward.spec.paths import Host, client_socket
+from leeward.spec.paths import RemoteHost, client_socket
 from leeward.wire.sandbox_replies import whole
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
@@ -165,7 +165,7 @@ class AsyncCalls:
             return connection
 
     async def _connect(self) -> Socket:
-        if isinstance(self.socket, Host):
+        if isinstance(self.socket, RemoteHost):
             made = await asyncio.to_thread(connect, self.socket)
             assert made is not None
             return made

@@ -59,6 +59,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+        copy: copy *workdir* into the sandbox instead, also to another machine; `Files.download` brings it back.
 
     With asyncio, `client` is an AsyncClient, whose socket and connections this sandbox uses beside other sandboxes and
     calls; `retry_busy` is its own then. What is `held` has another connection.
@@ -94,13 +95,16 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
+                 copy: bool = False,
                  client: AsyncClient | None = None,  # asyncio
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
         # blocking: self._links = FreeLinks(socket, retry_busy)
         self._links = AsyncFreeLinks(socket, retry_busy, client)  # asyncio
         self._packages = requirements_of(options)
-        folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
+        folders = mounts_of(mounts, workdir, overlay, compare, copy)
+        self._copies = [mount for mount in folders if mount.copy]
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options),
+                                                   tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -154,8 +158,22 @@ class AsyncSandbox(AsyncOverlayCalls):
                 if not self._id:
                     if self._closed:
                         raise SandboxOver("the sandbox was closed before it was used", "killed")
-                    self._id = checked(sandbox_id, await self._open())
+                    opened = checked(sandbox_id, await self._open())
+                    if self._copies:
+                        await self._copy_to(opened)
+                    self._id = opened
         return self._id
+
+    async def _copy_to(self, opened: str) -> None:
+        """Copy the folders of the host before any other call; what fails ends the sandbox."""
+        box = await AsyncSandbox.attach(opened, socket=self._links.socket)
+        try:
+            for mount in self._copies:
+                await box.files.upload(mount.source, mount.target)
+        except BaseException:
+            await box.close()
+            raise
+        await box.detach()
 
     @property
     def files(self) -> AsyncFiles:
@@ -166,8 +184,9 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def _open(self) -> Reply:
         if not self._packages:
             return await self._opened(self._fields)
-        from leeward.client.packages import wanted_packages, with_environment_async
+        from leeward.client.packages import elsewhere, wanted_packages, with_environment_async
 
+        elsewhere(self._links.socket)
         await self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = await self._links.call("status", {})
         wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))

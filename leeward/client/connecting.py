@@ -8,7 +8,8 @@ from _socket import AF_UNIX, SO_PEERCRED, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_CLOEXEC
 from _socket import socket as Socket
 
 from leeward.errors import DaemonAway, quoted
-from leeward.spec.paths import TRUSTED_VARIABLE, Host
+from leeward.spec.paths import TRUSTED_VARIABLE
+from leeward.spec.paths import RemoteHost as RemoteHost
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
@@ -27,7 +28,7 @@ MAX_PATH = 107
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
     """The error for a daemon that can't be reached. It *may have run* if the kernel got a byte of the request."""
-    if isinstance(path, Host):
+    if isinstance(path, RemoteHost):
         far = DaemonAway(f"no daemon answers at {path} ({reason})")
         far.may_have_run = may_have_run
         return far
@@ -71,9 +72,9 @@ def connect(path: str, wait: bool = True) -> Socket | None:
     """
     Connect to the daemon, if its user is root, our own, or that of LEEWARD_TRUSTED_UID; else DaemonAway. Waits up to
     CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the result is None then. To a
-    Host it connects by remote.py, and waits.
+    RemoteHost it connects by remote.py, and waits.
     """
-    if isinstance(path, Host):
+    if isinstance(path, RemoteHost):
         from leeward.client import remote  # what most clients don't need
 
         return remote.connect(path)

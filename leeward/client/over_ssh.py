@@ -1,7 +1,8 @@
 """
 The way to a daemon by ssh: one ssh a host and process, which forwards the daemon's socket to one of a private folder.
 
-Bounds:    READY_S seconds until it is forwarded, in which ssh may ask for a password or whether it knows the host.
+Bounds:    READY_S seconds until it is forwarded, in which ssh may ask for a password or whether it knows the host; and
+           END_S until it is killed.
 Ends:      with this process, however it ends: a command at the other end waits for the end of a pipe of ours.
 """
 
@@ -20,9 +21,9 @@ from urllib.parse import unquote, urlsplit
 
 from leeward.client.connecting import away, connect
 from leeward.errors import RequestRejected
-from leeward.spec.paths import Host
+from leeward.spec.paths import RemoteHost
 
-READY_S = 120.0
+READY_S, END_S = 120.0, 5.0
 #: The program with its options; another one by this variable.
 SSH, VARIABLE = "ssh", "LEEWARD_SSH"
 #: Bytes of one read.
@@ -47,7 +48,7 @@ _lock = threading.Lock()
 _forwarded: dict[tuple[int, str], tuple[subprocess.Popen[bytes], str]] = {}  # by process and host; with the socket's path
 
 
-async def way(host: Host) -> SocketWay:
+async def way(host: RemoteHost) -> SocketWay:
     """A stream to the daemon. DaemonAway if there is none."""
     path = await asyncio.to_thread(forwarded, host)
     made = connect(path)
@@ -57,17 +58,20 @@ async def way(host: Host) -> SocketWay:
     return SocketWay(host, *await asyncio.open_unix_connection(sock=made))
 
 
-def forwarded(host: Host) -> str:
+def forwarded(host: RemoteHost) -> str:
     """The path of a socket of this machine that ssh forwards to the daemon's. DaemonAway if it can't."""
     with _lock:
         key = os.getpid(), str(host)
         known = _forwarded.get(key)
-        if known is None or known[0].poll() is not None:
+        if known is not None and known[0].poll() is not None:
+            _end(*_forwarded.pop(key))
+            known = None
+        if known is None:
             known = _forwarded[key] = _forward(host)
         return known[1]
 
 
-def _forward(host: Host) -> tuple[subprocess.Popen[bytes], str]:
+def _forward(host: RemoteHost) -> tuple[subprocess.Popen[bytes], str]:
     parts, ssh = urlsplit(host), shlex.split(os.environ.get(VARIABLE, SSH))
     there = [*(["-p", str(parts.port)] if parts.port else []), "--",
              f"{unquote(parts.username)}@{parts.hostname}" if parts.username else str(parts.hostname)]
@@ -94,8 +98,7 @@ def _forward(host: Host) -> tuple[subprocess.Popen[bytes], str]:
             raise away(host, "ssh forwards no socket there, and says why")
     except BaseException as error:
         made.kill()
-        made.communicate()
-        shutil.rmtree(folder, ignore_errors=True)
+        _end(made, near)
         raise (away(host, "ssh takes too long") if isinstance(error, subprocess.TimeoutExpired) else error) from None
     finally:
         late.cancel()
@@ -107,15 +110,22 @@ def close() -> None:
     """End each ssh of this process."""
     with _lock:
         for key in [key for key in _forwarded if key[0] == os.getpid()]:
-            made, near = _forwarded.pop(key)
-            made.communicate()
-            shutil.rmtree(os.path.dirname(near), ignore_errors=True)
+            _end(*_forwarded.pop(key))
+
+
+def _end(made: subprocess.Popen[bytes], near: str) -> None:
+    try:
+        made.communicate(timeout=END_S)  # the end of its input ends it, if the network goes
+    except subprocess.TimeoutExpired:
+        made.kill()
+        made.communicate()
+    shutil.rmtree(os.path.dirname(near), ignore_errors=True)
 
 
 class SocketWay:
-    """As remote.Way."""
+    """As remote.RemoteWay."""
 
-    def __init__(self, host: Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, host: RemoteHost, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._host, self._reader, self._writer = host, reader, writer
 
     async def send(self, data: bytes) -> None:

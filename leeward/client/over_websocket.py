@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from leeward.client.connecting import away
 from leeward.errors import DaemonAway, RequestRejected, SandboxOver
-from leeward.spec.paths import Host
+from leeward.spec.paths import RemoteHost
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -21,14 +21,14 @@ _STATUSES = {401: "it wants another token: token=, or LEEWARD_TOKEN", 403: "it d
              429: "the token has as many connections as it may"}
 
 
-async def way(host: Host, path: str) -> WebSocketWay:
+async def way(host: RemoteHost, path: str) -> WebSocketWay:
     """The stream at *path* of a host. DaemonAway if there is none."""
     return WebSocketWay(host, await _opened(host, path))
 
 
-async def _opened(host: Host, path: str) -> ClientConnection:
+async def _opened(host: RemoteHost, path: str) -> ClientConnection:
     try:
-        from websockets.asyncio.client import connect
+        from websockets.asyncio.client import connect  # of the extra `remote`
         from websockets.exceptions import InvalidStatus, WebSocketException
     except ImportError:
         raise away(host, "this needs websockets: pip install 'leeward[remote]'") from None
@@ -63,13 +63,13 @@ class _Unopened(DaemonAway):
 
 
 class WebSocketWay:
-    """As remote.Way."""
+    """As remote.RemoteWay."""
 
-    def __init__(self, host: Host, made: ClientConnection) -> None:
+    def __init__(self, host: RemoteHost, made: ClientConnection) -> None:
         self._host, self._made = host, made
 
     async def send(self, data: bytes) -> None:
-        from websockets.exceptions import ConnectionClosed
+        from websockets.exceptions import ConnectionClosed  # of the extra
 
         try:
             for at in range(0, len(data), MOST_MESSAGE):
@@ -78,7 +78,7 @@ class WebSocketWay:
             raise ConnectionResetError from None
 
     async def receive(self) -> bytes:
-        from websockets.exceptions import ConnectionClosed
+        from websockets.exceptions import ConnectionClosed  # of the extra
 
         while True:
             try:

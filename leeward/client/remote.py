@@ -26,7 +26,7 @@ from leeward.client.arena import SEALS
 from leeward.client.connecting import PATIENCE_S, timeval
 from leeward.client.conversation import refusal
 from leeward.errors import DaemonError, PeerError
-from leeward.spec.paths import Host
+from leeward.spec.paths import RemoteHost
 from leeward.wire.frames import MAX_REPLY, MAX_REQUEST, VERSION, FrameReader, decode, encode, frame
 from leeward.wire.replies import Reply, parse_reply
 
@@ -43,7 +43,7 @@ _FOLDERS = ("folders of this machine can't be shown on another one: `copy=True` 
 _REFUSED = {"sandbox_dock": _FOLDERS, "arena": "an arena is shared memory, and this daemon is on another machine"}
 
 
-class Way(Protocol):
+class RemoteWay(Protocol):
     """A stream of bytes to a daemon."""
 
     async def send(self, data: bytes) -> None: ...
@@ -53,11 +53,11 @@ class Way(Protocol):
 
     async def close(self) -> None: ...
 
-    async def port(self, sandbox: str, port: int) -> Way | None:
+    async def port(self, sandbox: str, port: int) -> RemoteWay | None:
         """A stream to a server in a sandbox; None if nobody listens. DaemonError if there is none by this way."""
 
 
-def connect(host: Host) -> socket.socket:
+def connect(host: RemoteHost) -> socket.socket:
     """A socket as `connecting.connect` gives. DaemonAway if there is no way to the daemon, or no daemon."""
     ours, theirs = socket.socketpair()
     try:
@@ -77,18 +77,18 @@ def connect(host: Host) -> socket.socket:
     return ours
 
 
-async def _begun(host: Host, theirs: socket.socket) -> None:
+async def _begun(host: RemoteHost, theirs: socket.socket) -> None:
     """Open a way, and pass on by it until one end has closed."""
     way = await _way(host)
     _start(Relay(theirs, way).run())
 
 
-async def _way(host: Host) -> Way:
+async def _way(host: RemoteHost) -> RemoteWay:
     if host.startswith("ssh:"):
-        from leeward.client import over_ssh
+        from leeward.client import over_ssh  # one of the two is needed
 
         return await over_ssh.way(host)
-    from leeward.client import over_websocket
+    from leeward.client import over_websocket  # as above
 
     return await over_websocket.way(host, "/leeward")
 
@@ -135,7 +135,7 @@ class _Ended(Exception):
 class Relay:
     """Passes on between a client, at *near*, and a daemon, by *way*; owns both."""
 
-    def __init__(self, near: socket.socket, way: Way) -> None:
+    def __init__(self, near: socket.socket, way: RemoteWay) -> None:
         self._near, self._way = near, way
         self._last = FIRST
         self._asked: dict[int, asyncio.Future[Reply]] = {}
@@ -267,7 +267,7 @@ async def _writable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> Non
         loop.remove_writer(sock.fileno())
 
 
-async def _pass_bytes(near: socket.socket, way: Way) -> None:
+async def _pass_bytes(near: socket.socket, way: RemoteWay) -> None:
     """Pass on both directions until the far end has ended."""
     loop = asyncio.get_running_loop()
 

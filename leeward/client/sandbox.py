@@ -57,6 +57,7 @@ class Sandbox(OverlayCalls):
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+        copy: copy *workdir* into the sandbox instead, also to another machine; `Files.download` brings it back.
 
     Keyword Args:
         profile (str): what the sandbox sees and may do; "python" by default.
@@ -89,11 +90,14 @@ class Sandbox(OverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
+                 copy: bool = False,
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
         self._links = FreeLinks(socket, retry_busy)
         self._packages = requirements_of(options)
-        folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
+        folders = mounts_of(mounts, workdir, overlay, compare, copy)
+        self._copies = [mount for mount in folders if mount.copy]
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options),
+                                                   tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -143,8 +147,22 @@ class Sandbox(OverlayCalls):
                 if not self._id:
                     if self._closed:
                         raise SandboxOver("the sandbox was closed before it was used", "killed")
-                    self._id = checked(sandbox_id, self._open())
+                    opened = checked(sandbox_id, self._open())
+                    if self._copies:
+                        self._copy_to(opened)
+                    self._id = opened
         return self._id
+
+    def _copy_to(self, opened: str) -> None:
+        """Copy the folders of the host before any other call; what fails ends the sandbox."""
+        box = Sandbox.attach(opened, socket=self._links.socket)
+        try:
+            for mount in self._copies:
+                box.files.upload(mount.source, mount.target)
+        except BaseException:
+            box.close()
+            raise
+        box.detach()
 
     @property
     def files(self) -> Files:
@@ -155,8 +173,9 @@ class Sandbox(OverlayCalls):
     def _open(self) -> Reply:
         if not self._packages:
             return self._opened(self._fields)
-        from leeward.client.packages import wanted_packages, with_environment
+        from leeward.client.packages import elsewhere, wanted_packages, with_environment
 
+        elsewhere(self._links.socket)
         self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = self._links.call("status", {})
         wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))

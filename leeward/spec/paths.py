@@ -99,7 +99,7 @@ def named_in(content: bytes, path: str) -> str | None:
 #: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
 
-#: Those of a client with the Host of a daemon, and the token for it.
+#: Those of a client with the RemoteHost of a daemon, and the token for it.
 HOST_VARIABLE, TOKEN_VARIABLE = "LEEWARD_HOST", "LEEWARD_TOKEN"
 
 #: The environment variable with the number of one more user whose daemon a client trusts, beside root and itself.
@@ -129,7 +129,7 @@ class OwnSocket(str):
     __slots__ = ()
 
 
-class Host(str):
+class RemoteHost(str):
     """
     A daemon on another machine, in place of a socket's path: `https://NAME` of its `leeward serve leeward`, or
     `ssh://[USER@]NAME[:PORT][/SOCKET]`, by which ssh forwards the daemon's socket. BadRequest for anything else, and for
@@ -142,7 +142,7 @@ class Host(str):
     __slots__ = ("token",)
     token: str
 
-    def __new__(cls, url: str, token: str | None = None) -> Host:
+    def __new__(cls, url: str, token: str | None = None) -> RemoteHost:
         from urllib.parse import urlsplit  # most clients need none
 
         try:
@@ -167,17 +167,17 @@ class Host(str):
 def client_socket(explicit: str | os.PathLike[str] | None, token: str | None = None) -> str:
     """
     A client's socket: *explicit*, LEEWARD_HOST, LEEWARD_SOCKET, that of the user's or system's configuration, or the
-    default. A Host if that is on another machine, with *token*.
+    default. A RemoteHost if that is on another machine, with *token*.
 
-    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written; as Host, and
+    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written; as RemoteHost, and
     for a token without one.
     """
     named = os.fspath(explicit) if explicit is not None else ""
-    if isinstance(explicit, Host) and token is None:
+    if isinstance(explicit, RemoteHost) and token is None:
         return explicit
     remote = named if "://" in named else "" if named else os.environ.get(HOST_VARIABLE, "")
     if remote:
-        return Host(remote, token)
+        return RemoteHost(remote, token)
     if token is not None:
         raise BadRequest("a token is for a daemon on another machine: https://NAME")
     uid = os.geteuid()

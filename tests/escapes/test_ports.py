@@ -84,11 +84,13 @@ def test_c500_cannot_reach_the_hosts_loopback_by_a_published_port(box: leeward.S
     with socket.create_server(("127.0.0.1", 0)) as hosts, box.publish(8000) as published:
         with control():
             outside(published.port).close()
-            socket.create_connection(hosts.getsockname(), PATIENCE).close()
+            with socket.create_connection(hosts.getsockname(), PATIENCE) as there:
+                assert hosts.getsockname() == there.getpeername()
         with outside(published.port):
             assert ["ECONNREFUSED"] * 2 == [dialled(box, port) for port in (hosts.getsockname()[1], published.port)]
 
 
+@pytest.mark.smoke
 @BY_NETWORKS
 def test_c501_cannot_reach_another_sandboxs_port(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
     """By its number inside, or by the one on the host."""

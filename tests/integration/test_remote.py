@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 import os
 import shutil
 import socket
@@ -14,11 +15,11 @@ import urllib.request
 import pytest
 
 import leeward
-from kit.features import SBIN
+from kit.features import ROOT, SBIN
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
 from leeward.client import over_ssh
-from leeward.spec.paths import Host
+from leeward.spec.paths import RemoteHost
 
 pytestmark = pytest.mark.needs("extra-serve")
 
@@ -47,7 +48,7 @@ def served(daemon, tmp_path_factory):
 
 @pytest.fixture
 def host(served):
-    return Host(served.url, served.token)
+    return RemoteHost(served.url, served.token)
 
 
 def test_jobs_and_their_large_results(served):
@@ -117,6 +118,34 @@ def test_folders_say_that_they_cannot_be_shown(host, tmp_path):
         box.shell("true")
 
 
+def test_folders_are_copied_instead(host, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "f").write_text("mine")
+    (tmp_path / "one").write_text("1")
+
+    async def main():
+        async with leeward.AsyncSandbox(socket=host, workdir=tmp_path, copy=True) as box:
+            assert "mine1" == (await box.shell("cat sub/f one; echo changed > one")).stdout_text
+
+    with leeward.Sandbox(socket=host, workdir=tmp_path, copy=True,
+                         mounts=[leeward.Mount(tmp_path / "sub", "/tmp/other", copy=True)]) as box:
+        assert "mine" == box.shell("cat /tmp/other/f").stdout_text
+        box.shell("echo made > two")
+        box.files.download("/workspace", tmp_path / "back")
+    asyncio.run(main())
+    assert ["made\n", "1"] == [(tmp_path / "back" / name).read_text() for name in ("two", "one")]
+    assert "1" == (tmp_path / "one").read_text()
+    with pytest.raises(leeward.RequestRejected, match="copy=True needs a workdir"):
+        leeward.Sandbox(socket=host, copy=True)
+
+
+def test_packages_say_where_they_are_installed(host):
+    with leeward.Client(host) as client, pytest.raises(leeward.Forbidden, match="the daemon's machine"):
+        client.execute("1", packages=["x"])
+    with pytest.raises(leeward.Forbidden, match="the daemon's machine"), leeward.Sandbox(socket=host, packages=["x"]) as box:
+        box.shell("true")
+
+
 def test_the_command_takes_a_host_from_the_environment(served):
     env = environment(LEEWARD_HOST=served.url, LEEWARD_TOKEN=served.token)
     done = subprocess.run(command("exec", "print(6 * 7)"), env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -145,7 +174,7 @@ def test_a_host_that_is_none_is_told(served):
 @pytest.fixture(scope="module")
 def other(served):
     quotas = [word for each in ("sandboxes=2", "jobs=2", "lifetime=100", "memory=128M") for word in ("--quota", each)]
-    return Host(served.url, served.new_token("other", *quotas))
+    return RemoteHost(served.url, served.new_token("other", *quotas))
 
 
 def test_a_tenant_sees_its_own_sandboxes_alone(daemon, host, other):
@@ -225,7 +254,7 @@ def test_profiles_and_policies_are_those_of_the_token(served, other):
         assert "bad_request" == raw(served, other.token, {"op": "execute", "code": b"1", **wrong})[0], wrong
         assert "bad_request" == raw(served, other.token, {"op": "session_open", **wrong})[0], wrong
     assert "bad_request" == raw(served, other.token, {"op": "sandbox_open", "lifetime": 101.0})[0]
-    allowed = Host(served.url, served.new_token("profiled", "--profile", "kept"))
+    allowed = RemoteHost(served.url, served.new_token("profiled", "--profile", "kept"))
     with leeward.Sandbox(socket=allowed, profile="kept") as box:
         assert "kept" == box.info()["profile"]
 
@@ -272,6 +301,27 @@ def test_both_faces_have_the_same_sandboxes(served, host):
         box.shell("true")
         status, row = served.ask("GET", f"/sandboxes/{box.id}")
         assert (200, box.id) == (status, row["sandboxID"])
+
+
+# --- Node -------------------------------------------------------------------------
+
+
+def node(case, host, token, **more):
+    env = environment(LEEWARD_TEST_COMMAND=json.dumps(command()), LEEWARD_HOST=host, LEEWARD_TOKEN=token, **more)
+    done = subprocess.run(["node", ROOT / "tests/clients/remote_node.js", case], env=env, capture_output=True, text=True,
+                          timeout=90, check=False)
+    assert (0, "") == (done.returncode, done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.needs("node>=18")
+@pytest.mark.parametrize("case", ["jobs", "sandboxes", "ports", "folders", "tokens"])
+def test_nodes_package(served, case):
+    node(case, served.url, served.token)
+
+
+@pytest.mark.needs("node>=18", "sshd")
+def test_nodes_package_by_ssh(daemon, ssh):
+    node("jobs", f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
 
 
 # --- ssh --------------------------------------------------------------------------
