@@ -66,12 +66,13 @@ def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, 
         from leeward.apps.serve.door import DoorOptions  # of the extra `serve`
         from leeward.apps.serve.serving import DoorCommand
         from leeward.apps.serve.serving import serve as run
+        door = DoorOptions(socket, is_open, profile, environment, wait, at_once or 0, domain)
+        return run(DoorCommand(names, names=hosts, origins=origins, door=door, **given),
+                   lambda url: click.echo(f"leeward serve: process {os.getpid()} serves {', '.join(names)} at {url}",
+                                          err=True))
     except ImportError as error:
-        complain(f"{error.name} is missing: pip install 'leeward[serve]'")
+        complain(f"{error.name} is missing: pip install 'leeward[serve,mcp]'")
         return 1
-    door = DoorOptions(socket, is_open, profile, environment, wait, at_once or 0, domain)
-    return run(DoorCommand(names, names=hosts, origins=origins, door=door, **given),
-               lambda url: click.echo(f"leeward serve: process {os.getpid()} serves {', '.join(names)} at {url}", err=True))
 
 
 @serve.group()

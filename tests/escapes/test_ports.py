@@ -145,7 +145,7 @@ def test_c503_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
     with box.publish(8000) as published, contextlib.ExitStack() as flood:
         with control():
             for _ in range(aio_ports.MOST):
-                flood.enter_context(outside(published.port))
+                assert 0 <= flood.enter_context(outside(published.port)).fileno()
         more = [flood.enter_context(socket.create_connection(("127.0.0.1", published.port), PATIENCE)) for _ in range(20)]
         for each in more:
             each.setblocking(False)
@@ -158,8 +158,8 @@ def test_c503_cannot_hold_a_port_by_a_flood(box: leeward.Sandbox) -> None:
 def test_c504_cannot_be_served_by_a_port_whose_process_or_sandbox_is_gone(box: leeward.Sandbox) -> None:
     server = serves(box)
     with box.publish(8000) as published:
-        with control(), outside(published.port):
-            pass
+        with control(), outside(published.port) as there:
+            assert published.port == there.getpeername()[1]
         server.kill()
         server.result()
         reset(published.port)

@@ -42,6 +42,7 @@ def daemon(tmp_path_factory):
 @pytest.fixture(scope="module")
 def served(daemon, tmp_path_factory):
     with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "e2b", "--profile", "e2b") as found:
+        found.token = found.new_token("fast", "--quota", "rate=100000")  # a client that asks for events asks without a pause
         yield found
 
 

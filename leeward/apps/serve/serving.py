@@ -38,8 +38,8 @@ from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
 
 #: The faces, by name, with the module that has their routes.
-FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code", "ports": "",
-         "leeward": "leeward.apps.serve.wire_face"}
+FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
+         "mcp": "leeward.apps.serve.mcp_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
 
 #: Those with WebSockets.
 WITH_SOCKETS = frozenset({"ports", "leeward"})

@@ -1,5 +1,5 @@
 """
-The server of `leeward mcp`, by the protocol's own SDK, on standard input and output.
+The protocol's server, by its own SDK: the answers, and `leeward mcp` on standard input and output.
 
 Trust:     none in the messages. The SDK passes over a line that is no message, and refuses a wrong request.
 
@@ -11,10 +11,13 @@ that ends the calls.
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 import os
 import signal
 from collections.abc import AsyncIterator
 from typing import Any, TextIO
+from urllib.parse import quote, unquote, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -23,15 +26,26 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
+    BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
+    ImageContent,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
     TextContent,
+    TextResourceContents,
     Tool,
 )
 
 from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools, ToolCall, WrongArguments
+from leeward.client.mounts import WORKDIR
+from leeward.errors import LeewardError, told
 
 #: Calls that run at once, at most. With one cancellation each, and three threads more, these are fewer than the 40
 #: threads that anyio has.
@@ -39,8 +53,16 @@ CALLS = 16
 #: Characters of one message, at most. The SDK has no such bound.
 MAX_MESSAGE = 16 << 20
 
-#: Error code: CALLS run already.
-BUSY = -32000
+#: Seconds between two tellings of progress, to clients that ask for them.
+PROGRESS_S = 1.0
+
+#: Error codes: CALLS run already; there is no such resource.
+BUSY, NOT_FOUND = -32000, -32002
+
+#: Files of a sandbox as resources: sandbox://NAME/PATH, the name only where a caller has several sandboxes.
+SCHEME = "sandbox"
+
+Context = ServerRequestContext[Any]
 
 
 class BoundedLines(anyio.AsyncFile[str]):
@@ -63,17 +85,16 @@ class BoundedLines(anyio.AsyncFile[str]):
 
 
 class ToolServer:
-    """Answers requests about *tools*."""
+    """Answers requests about *tools*, whose calls run in *threads*. *name* is the sandbox's."""
 
-    def __init__(self, tools: SandboxTools) -> None:
-        self._tools = tools
+    def __init__(self, tools: SandboxTools, name: str = "", threads: anyio.CapacityLimiter | None = None) -> None:
+        self.tools, self._name, self._threads = tools, name, threads
         self._places = anyio.CapacityLimiter(CALLS)
 
-    async def list(self, _context: ServerRequestContext[Any], _params: PaginatedRequestParams | None,
-                   ) -> ListToolsResult:
+    async def list(self, _context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[Tool.model_validate(tool) for tool in TOOLS])
 
-    async def call(self, _context: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+    async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a call, and end it if it is cancelled; MCPError for a wrong one, or if CALLS run already."""
         try:
             call = ToolCall(params.name, params.arguments or {})
@@ -84,29 +105,100 @@ class ToolServer:
         except anyio.WouldBlock:
             raise MCPError(BUSY, f"{CALLS} calls run already") from None
         try:
-            text, failed = await self._result(call)
+            text, failed = await self._result(context, call)
         finally:
             self._places.release_on_behalf_of(call)
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
+        images = [ImageContent(type="image", data=base64.b64encode(content).decode(), mime_type=kind)
+                  for kind, content in call.images]
+        return CallToolResult(content=[TextContent(type="text", text=text), *images], is_error=failed)
 
-    async def _result(self, call: ToolCall) -> tuple[str, bool]:
+    async def _result(self, context: Context, call: ToolCall) -> tuple[str, bool]:
         found: list[tuple[str, bool]] = []
         over = anyio.Event()
 
         async def run() -> None:
             with anyio.CancelScope(shield=True):
-                found.append(await anyio.to_thread.run_sync(self._tools.run, call))
+                found.append(await anyio.to_thread.run_sync(self.tools.run, call, limiter=self._threads))
             over.set()
 
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             try:
-                await over.wait()
+                await _told_until(over, context)
             except anyio.get_cancelled_exc_class():
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(call.cancel)
+                    await anyio.to_thread.run_sync(call.cancel, limiter=self._threads)
                 raise
         return found[0]
+
+    async def resources(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourcesResult:
+        """The files of the sandbox's work folder."""
+        rows = await self._asked(self.tools.resources)
+        return ListResourcesResult(resources=[
+            Resource(name=row.name, uri=f"{SCHEME}://{self._name}{WORKDIR}/{quote(row.name)}", size=row.size,
+                     mime_type=_type_of(row.name)) for row in rows])
+
+    async def templates(self, _context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
+        return templates_of("")
+
+    async def resource(self, _context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        """A file's content; MCPError if there is none."""
+        _, path = place_of(params.uri)
+        content = await self._asked(self.tools.resource, path)
+        kind = _type_of(path)
+        try:
+            return ReadResourceResult(contents=[
+                TextResourceContents(uri=params.uri, mime_type=kind or "text/plain", text=content.decode())])
+        except UnicodeDecodeError:
+            return ReadResourceResult(contents=[
+                BlobResourceContents(uri=params.uri, mime_type=kind or "application/octet-stream",
+                                     blob=base64.b64encode(content).decode())])
+
+    async def _asked(self, what: Any, *given: str) -> Any:
+        try:
+            return await anyio.to_thread.run_sync(what, *given, limiter=self._threads)
+        except (LeewardError, OSError, ValueError) as error:
+            raise MCPError(NOT_FOUND, told(error)) from None
+
+
+async def _told_until(over: anyio.Event, context: Context) -> None:
+    """Wait for the end of a call, and tell the client each second that it goes on."""
+    begun = anyio.current_time()
+    while not over.is_set():
+        with anyio.move_on_after(PROGRESS_S):
+            await over.wait()
+        if not over.is_set():
+            seconds = anyio.current_time() - begun
+            await context.session.report_progress(seconds, None, f"running for {seconds:.0f} s")
+
+
+def templates_of(name: str) -> ListResourceTemplatesResult:
+    """What the URIs of a sandbox's files are; *name* is its name, or stands for it."""
+    return ListResourceTemplatesResult(resource_templates=[ResourceTemplate(
+        name="file", uri_template=f"{SCHEME}://{name}/{{+path}}", description="A file of the sandbox.")])
+
+
+def place_of(uri: str) -> tuple[str, str]:
+    """The sandbox's name and the path in a resource's URI; MCPError for another one."""
+    try:
+        found = urlsplit(uri)
+        name, path = unquote(found.netloc, errors="strict"), unquote(found.path, errors="strict")
+    except ValueError:
+        raise MCPError(NOT_FOUND, "this is no resource of a sandbox's") from None
+    if found.scheme != SCHEME or not path or found.query or found.fragment or "\0" in path:
+        raise MCPError(NOT_FOUND, "this is no resource of a sandbox's")
+    return name, path
+
+
+def _type_of(name: str) -> str | None:
+    return mimetypes.guess_type(name)[0]
+
+
+def server_of(answers: Any, version: str) -> Server[Any]:
+    """The SDK's server with the answers of a ToolServer, or of what has these methods, too."""
+    return Server("leeward", version=version, on_list_tools=answers.list, on_call_tool=answers.call,
+                  on_list_resources=answers.resources, on_list_resource_templates=answers.templates,
+                  on_read_resource=answers.resource)
 
 
 async def serve(tools: SandboxTools, version: str) -> None:
@@ -118,8 +210,7 @@ async def serve(tools: SandboxTools, version: str) -> None:
     """
     # Never closed: that would wait for the thread that reads.
     stdin = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    answers = ToolServer(tools)
-    server = Server("leeward", version=version, on_list_tools=answers.list, on_call_tool=answers.call)
+    server = server_of(ToolServer(tools), version)
     async with anyio.create_task_group() as group:
         group.start_soon(_end_on_signals, tools)
         async with stdio_server(BoundedLines(stdin, tools)) as (messages, replies):

@@ -11,23 +11,27 @@ cancelled from another thread: its process or the code of its kernel is ended, a
 from __future__ import annotations
 
 import contextlib
+import mimetypes
 import posixpath
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from leeward.client.file_calls import FileInfo
 from leeward.client.model_text import cut, text_of
 from leeward.client.mounts import WORKDIR
 from leeward.client.process import Kernel
 from leeward.client.protecting import FolderGuard, Unprotected
 from leeward.client.sandbox import Sandbox
-from leeward.errors import Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver, told_with_type
+from leeward.errors import BadRequest, Cancelled, DaemonError, LeewardError, SandboxOver, SessionOver, told_with_type
 from leeward.spec.outcome import Result
 
 #: Bytes of a command's output that are kept for its answer.
 _OUTPUT = 1 << 20
 #: Bytes of a file that are read, and rows of a list.
 _READ, _ROWS = 256 << 10, 200
+#: Bytes of a file as a resource; images of an answer and bytes of them together: at most.
+MOST_RESOURCE, _IMAGES, _IMAGE_BYTES = 4 << 20, 8, 4 << 20
 #: Seconds after an interrupt in which Python code may end by itself.
 _GRACE_S = 5.0
 
@@ -58,7 +62,12 @@ class WrongArguments(Exception):
 
 
 class ToolCall:
-    """One call of a tool; WrongArguments if there is no tool *name*, or it doesn't take *given*."""
+    """
+    One call of a tool; WrongArguments if there is no tool *name*, or it doesn't take *given*.
+
+    Attributes:
+        images: MIME types and bytes of what it has shown, beside its text.
+    """
 
     def __init__(self, name: object, given: object) -> None:
         schema = _SCHEMAS.get(name) if isinstance(name, str) else None
@@ -71,9 +80,16 @@ class ToolCall:
         for key in schema["required"] - given.keys():
             raise WrongArguments(f"{name} needs the argument {key}")
         self.name, self.given = name, given
+        self.images: list[tuple[str, bytes]] = []
         self._lock = threading.Lock()
         self._cancelled = False
         self._end: Callable[[], object] | None = None
+
+    def show(self, kind: str, content: str | bytes) -> None:
+        """Add an image to the answer, if it is one that clients show, and there is room."""
+        if kind in ("image/png", "image/jpeg", "image/gif", "image/webp") and isinstance(content, bytes) and (
+                len(self.images) < _IMAGES and len(content) + sum(len(each) for _, each in self.images) <= _IMAGE_BYTES):
+            self.images.append((kind, content))
 
     def cancel(self) -> None:
         """End what the call runs, and let it start nothing more. This may wait."""
@@ -109,7 +125,7 @@ class SandboxTools:
     """
 
     def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,
-                 end: Callable[[Sandbox], None] = lambda box: box.close()) -> None:
+                 end: Callable[[Sandbox], object] = Sandbox.close) -> None:
         self._open, self._timeout, self._end = open_sandbox, timeout, end
         self._lock = threading.Lock()
         self._python = threading.Lock()
@@ -122,12 +138,7 @@ class SandboxTools:
         """Run a call to its end. Returns a text for the model, and whether the call has failed."""
         box = None
         try:
-            with self._lock:
-                if self._closed:
-                    raise Cancelled("the server is ending")
-                if self._box is None:
-                    self._box, self._guard = self._open()
-                box = self._box
+            box = self._opened()
             text, failed = getattr(self, f"_{call.name}")(box, call)
         except SandboxOver as error:
             text, failed = f"{error}. Its files and variables are lost; the next call opens a new one.", True
@@ -138,6 +149,30 @@ class SandboxTools:
         else:
             said = self._put_away(box)
         return cut(f"{text}\n{said}" if said else text), failed or bool(said)
+
+    def _opened(self) -> Sandbox:
+        with self._lock:
+            if self._closed:
+                raise Cancelled("the server is ending")
+            if self._box is None:
+                self._box, self._guard = self._open()
+            return self._box
+
+    def resources(self) -> list[FileInfo]:
+        """Files in the sandbox's work folder, the first ones by name; none before a call has opened the sandbox."""
+        with self._lock:
+            box, guard = self._box, self._guard
+        if box is None:
+            return []
+        rows = {row.name: row for row in box.files.list(WORKDIR) if row.kind == "file"}
+        return [rows[name] for name in (sorted(rows) if guard is None else guard.shown(sorted(rows)))[:_ROWS]]
+
+    def resource(self, path: str) -> bytes:
+        """A file's content; BadRequest if it has more than MOST_RESOURCE bytes."""
+        content = self._opened().files.read(path, size=MOST_RESOURCE + 1)
+        if len(content) > MOST_RESOURCE:
+            raise BadRequest(f"the file has more than {MOST_RESOURCE} bytes")
+        return content
 
     def _put_away(self, box: Sandbox | None) -> str:
         """Rename what the host would run at once, and return a text about it for the model; else end the sandbox."""
@@ -208,13 +243,22 @@ class SandboxTools:
                 self._kernel = None
                 return f"{error}. Its variables are lost; the next call starts a new interpreter.", True
         text, failed = _shown(result)
+        for forms in result.results:
+            for kind, content in forms.items():
+                call.show(kind, content)
         if result.value is None:
             return text, failed
         return "\n".join([str(result.value), *([] if text == "[No output]" else [text])]), failed
 
     @staticmethod
     def _read_file(box: Sandbox, call: ToolCall) -> tuple[str, bool]:
-        content = box.files.read(call.given["path"], size=_READ)
+        path = call.given["path"]
+        kind, _ = mimetypes.guess_type(path)
+        if kind and kind.startswith("image/"):
+            call.show(kind, box.files.read(path, size=_IMAGE_BYTES + 1))
+            if call.images:
+                return "[Image]", False
+        content = box.files.read(path, size=_READ)
         return content.decode("utf-8", "replace") or "[Empty file]", False
 
     @staticmethod

@@ -187,6 +187,10 @@ class Boxes:
             if not other.processes.is_busy and not other.watchers and not other.contexts:
                 self.forget(other)
 
+    def has(self, box: OpenBox) -> bool:
+        """Whether its connection is open, and used for calls."""
+        return self._kept.get(box.id) is box
+
     def forget(self, box: OpenBox) -> None:
         """Close the connection to a sandbox, which may live on."""
         if self._kept.pop(box.id, None) is not None:

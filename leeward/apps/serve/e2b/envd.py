@@ -34,7 +34,7 @@ from leeward.apps.serve.e2b.connect_rpc import Method, Row, keepalive_of, second
 from leeward.apps.serve.e2b.processes import FollowedProcess, said_by
 from leeward.apps.serve.problems import ServeProblem, bad, missing, too_large, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
-from leeward.errors import SandboxOver
+from leeward.errors import DaemonError, SandboxOver
 
 #: Files of one form; bytes of one piece of an answer; bytes of an upload in memory, the rest is in a file: at most.
 MOST_FORM, PIECE, IN_MEMORY = 100, 1 << 20, 1 << 20
@@ -136,6 +136,10 @@ class EnvdFace:
             except SandboxOver:
                 self._boxes.forget(box)
                 raise ServeProblem(502, GONE) from None
+            except DaemonError:
+                if not self._boxes.has(box):  # another call has forgotten it meanwhile, perhaps since it has ended
+                    await self._of_box(call.request, box.id, call.tenant)
+                raise
 
         return handled
 

