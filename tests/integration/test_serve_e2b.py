@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kit import egress_hosts
+from kit import egress_hosts, own_authority
+from kit.egress import free_port
 from kit.features import ROOT
 from kit.live_daemon import LiveDaemon
 from kit.served import Served, client_python
@@ -46,8 +47,8 @@ def served(daemon, tmp_path_factory):
         yield found
 
 
-def as_client(served, *argv, patience=110):
-    env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token}
+def as_client(served, *argv, patience=110, **more):
+    env = {**os.environ, "E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url, "E2B_API_KEY": served.token, **more}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=patience, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
@@ -67,6 +68,23 @@ def test_the_clients_for_node_work_as_they_are(served):
 @pytest.mark.needs("client-smolagents")
 def test_smolagents_executor_works_as_it_is(served):
     as_client(served, client_python("smolagents"), "-W", "ignore", str(ROOT / "tests/clients/smolagents_executor.py"))
+
+
+@pytest.mark.needs("client-crewai-tools")
+def test_the_tools_of_crewai_work_as_they_are(served, tmp_path):
+    as_client(served, client_python("crewai-tools"), "-W", "ignore", str(ROOT / "tests/clients/crewai_tools_e2b.py"),
+              HOME=str(tmp_path), CREWAI_DISABLE_TELEMETRY="true", OTEL_SDK_DISABLED="true")
+
+
+@pytest.mark.needs("client-litellm")
+def test_the_code_interpreter_of_litellm_works_as_it_is(daemon, tmp_path):
+    """It asks for names below a domain, by TLS."""
+    authority, host = own_authority.certified(tmp_path, "lw.example")
+    port = free_port()
+    with Served(daemon.socket, tmp_path, "e2b", "--profile", "e2b", "--listen", f"127.0.0.1:{port}", "--tls-cert", str(host),
+                "--tls-key", str(host), "--domain", f"lw.example:{port}") as served:
+        as_client(served, client_python("litellm"), "-W", "ignore", str(ROOT / "tests/clients/litellm_interpreter.py"),
+                  E2B_DOMAIN=f"lw.example:{port}", SSL_CERT_FILE=str(authority), LITELLM_LOCAL_MODEL_COST_MAP="True")
 
 
 @pytest.mark.needs("client-openai-agents")

@@ -352,6 +352,8 @@ TABLE: dict[str, Callable[[], Version]] = {
     "framework-pydantic-ai": lambda: _environment("framework-pydantic-ai"),
     "framework-llm": lambda: _environment("framework-llm"),
     "framework-inspect-ai": lambda: _environment("framework-inspect-ai"),  # environments, by ./dev test
+    "client-crewai-tools": lambda: _environment("client-crewai-tools"),
+    "client-litellm": lambda: _environment("client-litellm"),
     "client-e2b": lambda: _environment("client-e2b"),
     "client-langchain-e2b": lambda: _environment("client-langchain-e2b"),
     "client-openai-agents": lambda: _environment("client-openai-agents"),

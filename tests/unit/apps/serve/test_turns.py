@@ -36,6 +36,36 @@ def test_tenants_have_their_turns_one_after_the_other():
     assert ["a", "a", "b", "c", "a", "b", "a", "a"] == asyncio.run(run())
 
 
+def test_a_share_is_kept_for_a_tenant_who_had_a_job_lately(monkeypatch):
+    monkeypatch.setattr(turns, "LATELY_S", 3600.0)
+
+    async def run():
+        found, order = Turns(2, 60), []
+
+        async def job(tenant, may_end):
+            async with found.turn(tenant):
+                order.append(tenant)
+                await may_end.wait()
+
+        async with found.turn("b"):
+            pass
+        may_end = asyncio.Event()
+        jobs = [asyncio.ensure_future(job("a", may_end)) for _ in range(3)]
+        await settled()
+        assert ["a"] == order
+        async with found.turn("b"):  # at once
+            assert ["a"] == order
+        monkeypatch.setattr(turns, "LATELY_S", 0.0)
+        found._pass_on()
+        await settled()
+        assert ["a", "a"] == order  # all turns again
+        may_end.set()
+        await asyncio.gather(*jobs)
+        return found._free, found._count
+
+    assert (2, 0) == asyncio.run(run())
+
+
 def test_a_turn_that_does_not_come_is_504():
     async def run():
         found = Turns(1, 0.01)
