@@ -6,11 +6,13 @@ import asyncio
 import getpass
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
 import threading
 import urllib.request
+from contextlib import suppress
 
 import pytest
 
@@ -270,6 +272,59 @@ def test_quotas_hold(served, other):
         session.close()
         with leeward.Sandbox(socket=other, retry_busy=False) as second:
             second.shell("true")
+
+
+def test_hostile_bytes_end_their_own_connection_alone(served, host):
+    """Messages of random bytes, of text, frames of all sizes, requests whose fields have any type; other clients go on."""
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    from leeward.apps.serve.wire_face import COUNTED, PLAIN
+    from leeward.wire.frames import encode
+
+    chance = random.Random(7)
+    values = [None, True, -1, 0, 2**63, 1.5, "", "x" * 200, b"\xff" * 200, [], [1, "a"], {}, {"a": {"b": 1}}, "a" * 26]
+    names = ["v", "id", "op", "sandbox", "target", "code", "limits", "profile", "metadata", "lifetime", "session", "mounts"]
+    ops = [*sorted(PLAIN | COUNTED), "execute", "sandbox_list", "sandbox_extend", "process_read", "nothing"]
+
+    def message():
+        kind = chance.randrange(4)
+        if kind == 0:
+            return chance.randbytes(chance.randrange(300))
+        if kind == 1:
+            return chance.randrange(1 << 32).to_bytes(4, "big") + chance.randbytes(20)
+        given = {chance.choice(names): chance.choice(values) for _ in range(chance.randrange(5))}
+        return encode({"v": 1, "id": chance.randrange(1, 9), "op": chance.choice(ops), **(given if kind == 2 else {
+            name: value for name, value in given.items() if name not in ("v", "id", "op")})})
+
+    url, heads = served.url.replace("http", "ws") + "/leeward", {"Authorization": f"Bearer {host.token}"}
+    for _ in range(150):
+        with connect(url, additional_headers=heads, proxy=None) as ws, suppress(ConnectionClosed):
+            for _ in range(8):
+                ws.send(message() if chance.randrange(50) else "text")
+    with connect(url, additional_headers=heads, proxy=None) as ws:
+        ws.send(b"\xff" * 8)  # a frame of 4 GiB
+        with pytest.raises(ConnectionClosed):
+            ws.recv(PATIENCE)
+    with leeward.Client(host) as client:
+        assert "fine\n" == client.execute("print('fine')").stdout_text
+    for row in leeward.Sandbox.list(socket=host):
+        leeward.Sandbox.attach(row["sandbox"], socket=host).close()
+
+
+def test_a_flood_is_paced_and_its_quota_is_given_back(served):
+    """So many requests at once as the quota has streams; then there is room again."""
+    flooded = RemoteHost(served.url, served.new_token("flood", "--quota", "streams=4", "--quota", "rate=50"))
+
+    async def main():
+        async with leeward.AsyncClient(flooded, retry_busy=False) as client:
+            found = await asyncio.gather(*(client.ping() for _ in range(40)), return_exceptions=True)
+            assert all(isinstance(each, (float, leeward.Busy)) for each in found), found
+        async with leeward.AsyncClient(flooded) as client:
+            for _ in range(3):
+                await client.ping()
+
+    asyncio.run(main())
 
 
 def test_a_forged_mark_is_the_callers_own_text(served, host, other):

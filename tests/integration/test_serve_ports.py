@@ -298,6 +298,21 @@ def test_a_pipelined_request_for_another_name_is_its_own(served, box):
     assert other["sandboxID"].encode() not in said.partition(b" 502 ")[0]
 
 
+def test_a_tenants_connections_to_ports_count_as_its_calls(served):
+    """Whoever makes them: 429 beyond the quota, and there is room again when they are gone."""
+    token = served.new_token("few", "--quota", "streams=3")
+    found = opened(served, token)
+    runs(served, found, "python3", "-c", ECHO, port=3000)
+    head = f"POST / HTTP/1.1\r\nHost: 3000-{found['sandboxID']}.localhost\r\nContent-Length: 5\r\n\r\n".encode()
+    with contextlib.ExitStack() as stack:
+        def crowded():
+            stack.enter_context(socket.create_connection(served.address, PATIENCE)).sendall(head)
+            return 429 == get(served, found, 3000).status
+
+        poll_until(crowded, PATIENCE)
+    poll_until(lambda: 201 == get(served, found, 3000).status, PATIENCE)
+
+
 @pytest.mark.needs("client-e2b")
 def test_get_host_of_e2bs_client_names_it(served, tmp_path):
     script = tmp_path / "s.py"

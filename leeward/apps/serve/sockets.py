@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,9 @@ from starlette.types import Message, Receive, Scope, Send
 from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told
 from leeward.apps.serve.problems import problem_of, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
+from leeward.errors import told_with_place
+
+_log = logging.getLogger("leeward.serve")
 
 #: Bytes of one message, at most.
 MOST_MESSAGE = 4 << 20
@@ -66,7 +71,10 @@ class SocketEndpoint:
                 if message["type"] == "websocket.accept":
                     told.status = 101
                 told.status = message.get("status", told.status)
-                await send(message)
+                try:
+                    await send(message)
+                except OSError:
+                    raise ClientGone from None
 
             try:
                 request = HTTPConnection(scope)
@@ -77,12 +85,15 @@ class SocketEndpoint:
                 told.tenant = known[0].name
                 with admitted(known[1], known[0]):
                     await self._handler(SocketCall(request, *known, receive, send_once))
-                if told.status == 101:
-                    await send({"type": "websocket.close", "code": 1000})
+                await send_once({"type": "websocket.close", "code": 1000})
             except ClientGone:
                 pass
             except Exception as error:
-                if told.status:
-                    await send({"type": "websocket.close", "code": 1011})
-                else:
-                    await self._form(problem_of(error))(scope, receive, send_once)
+                problem = problem_of(error)
+                if problem.status == 500:
+                    _log.error("%s failed: %s", self._name, told_with_place(error))
+                with suppress(ClientGone):
+                    if told.status:
+                        await send_once({"type": "websocket.close", "code": 1011})
+                    else:
+                        await self._form(problem)(scope, receive, send_once)

@@ -148,8 +148,8 @@ class WireConnection:
         self._face, self._door, self._call, self._reader, self._writer = face, door, call, reader, writer
         self._under_way: dict[int, str] = {}  # the operation by the number of the request
         self._jobs: dict[int, _Job] = {}  # those with turns, or waiting for one
-        self._sessions = set[int]()  # that are open
-        self._closing: dict[int, Any] = {}  # the session by the number of the request to close it
+        self._sessions = set[str]()  # that are open
+        self._closing: dict[int, str] = {}  # the session by the number of the request to close it
         self._held = 0
 
     async def run(self) -> None:
@@ -204,6 +204,8 @@ class WireConnection:
 
     async def _taken(self, number: int, message: Row) -> None:
         op = message.get("op")
+        if not isinstance(op, str):
+            raise PeerError("a request has no operation")
         if number in self._under_way or number in self._jobs:
             raise PeerError("a number of two requests")
         target = message.get("target")
@@ -216,7 +218,7 @@ class WireConnection:
         if waits is not None and op in PLAIN:
             if len(waits.behind) >= MOST_BEHIND:
                 raise busy("too many requests about a job that waits for its turn")
-            waits.behind.append((number, str(op), message))
+            waits.behind.append((number, op, message))
             return
         if op == "sandbox_list":
             rows = await self._door.boxes.rows(self._call.tenant)
@@ -236,14 +238,14 @@ class WireConnection:
         elif op == "sandbox_extend":
             self._lasting(message)
         elif op == "session_close":
-            self._closing[number] = message.get("session")
+            self._closing[number] = str(message.get("session"))
         if op in ABOUT_SANDBOXES:
             sandbox = message.get("sandbox")
             if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):
                 raise SandboxOver("there is no such sandbox", may_have_run=False)
         elif op not in PLAIN and op not in COUNTED and op != "execute":
             raise ServeProblem(403, "this isn't for those who come from another machine")
-        await self._forward(number, str(op), message)
+        await self._forward(number, op, message)
 
     def _begun(self, message: Row) -> None:
         """Put the tenant's quota into a request that begins something, and the server's environment."""
@@ -347,13 +349,13 @@ class WireConnection:
     def _count(self, number: int, op: str, ok: Any) -> None:
         use = self._call.use
         if op == "session_open" and ok is not None:
-            self._sessions.add(ok["session"])  # it counts until it is closed, or the connection
+            self._sessions.add(str(ok["session"]))  # it counts until it is closed, or the connection
         elif op in COUNTED:
             use.opening -= 1
             self._door.boxes.changed()
             if ok is not None:
                 self._face.add(self._call.tenant, ok["sandbox"])
-        elif (closed := self._closing.pop(number, None)) in self._sessions and ok is not None:
+        elif (closed := self._closing.pop(number, "")) in self._sessions and ok is not None:
             self._sessions.remove(closed)
             use.opening -= 1
 
