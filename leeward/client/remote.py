@@ -19,7 +19,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from leeward.client.arena import SEALS
@@ -221,27 +221,33 @@ class Relay:
         raise _Ended
 
     async def _give_with_files(self, payload: bytes, reply: Reply) -> None:
-        if sum(reply.arenas) > MOST:
-            raise PeerError(f"an answer has {sum(reply.arenas)} bytes; at most {MOST} are taken")
+        places = places_of(reply)
+        if sum(length for _, _, length in places) > MOST:
+            raise PeerError(f"an answer has more than {MOST} bytes")
         files: list[int] = []
         try:
-            for number, size in enumerate(reply.arenas):
+            for size in reply.arenas:
                 files.append(os.memfd_create("leeward-result", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-                for at in range(0, size, PIECE * WINDOW):
-                    asked = [{"target": reply.id, "arena": number, "offset": offset, "size": min(PIECE, size - offset)}
-                             for offset in range(at, min(size, at + PIECE * WINDOW), PIECE)]
-                    for found, fields in zip(await asyncio.gather(*(self._ask("kept_read", each) for each in asked)), asked,
-                                             strict=True):
-                        data = (found.ok or {}).get("data")
-                        if not isinstance(data, bytes) or len(data) != fields["size"]:
-                            raise PeerError("a piece of a memory file is cut off")
-                        os.write(files[-1], data)
-                fcntl.fcntl(files[-1], fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+                os.truncate(files[-1], size)
+            pieces = [(arena, at, min(PIECE, offset + length - at)) for arena, offset, length in places
+                      for at in range(offset, offset + length, PIECE)]
+            for first in range(0, len(pieces), WINDOW):
+                await asyncio.gather(*(self._read(reply.id, files, *each) for each in pieces[first:first + WINDOW]))
+            for fd in files:
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
             await self._ask("kept_drop", {"target": reply.id})
             await self._give(frame(payload), files)
         finally:
             for fd in files:
                 os.close(fd)
+
+    async def _read(self, target: int, files: Sequence[int], arena: int, offset: int, size: int) -> None:
+        """Copy a piece of a memory file at the daemon into the one here."""
+        found = await self._ask("kept_read", {"target": target, "arena": arena, "offset": offset, "size": size})
+        data = (found.ok or {}).get("data")
+        if not isinstance(data, bytes) or len(data) != size:
+            raise PeerError("a piece of a memory file is cut off")
+        os.pwrite(files[arena], data, offset)
 
     async def _give(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a frame to the client, with descriptors."""
@@ -256,6 +262,26 @@ class Relay:
                     except BlockingIOError:
                         await _writable(loop, self._near)
             await loop.sock_sendall(self._near, data)
+
+
+def places_of(reply: Reply) -> list[tuple[int, int, int]]:
+    """
+    What an answer uses of its memory files: each [arena, offset, length] in it, and of a file of which it names no part
+    all. A file may be larger by far.
+    """
+    found = set(_triples(reply.ok, reply.arenas))
+    used = {arena for arena, _, _ in found}
+    return sorted(found | {(arena, 0, size) for arena, size in enumerate(reply.arenas) if arena not in used})
+
+
+def _triples(value: Any, arenas: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    if isinstance(value, list) and len(value) == 3 and all(type(each) is int and each >= 0 for each in value):
+        arena, offset, length = value
+        if arena < len(arenas) and offset + length <= arenas[arena]:
+            yield arena, offset, length
+    elif isinstance(value, (list, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _triples(each, arenas)
 
 
 async def _writable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
