@@ -50,7 +50,10 @@ class _Serve(click.Group):
               help="Jobs that run at once; as many as the daemon has workers by default.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
               help="How long a job waits for its turn, before the answer is 504.")
-@click.option("--log-calls", is_flag=True, help="Print a line of JSON for each call, with its tenant, on standard error.")
+@click.option("--log-calls", is_flag=True,
+              help="Print a line of JSON for each call and each sandbox's end, with its tenant, on standard error.")
+@click.option("--metrics", metavar="PLACE", default="",
+              help="Serve counts by tenant for Prometheus: at an ADDRESS:PORT of loopback, or the path of a socket.")
 @socket_option("The daemon's socket.")
 def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, is_open: bool, domain: str, profile: str,
           environment: str, at_once: int | None, wait: float, names: tuple[str, ...] = (), **given: Any) -> int:
@@ -83,7 +86,8 @@ def token() -> None:
 @token.command()
 @_TOKENS
 @click.option("--quota", "quotas", metavar="NAME=VALUE", multiple=True,
-              help="sandboxes, jobs, streams: at once. rate: calls a second. body, memory: bytes, or 64M. lifetime: seconds.")
+              help="sandboxes, jobs, streams, connections: at once. rate: calls a second. body, memory: bytes, or 64M."
+                   " lifetime: seconds.")
 @click.option("--profile", "profiles", metavar="NAME", multiple=True, help="A profile that this tenant may choose.")
 @click.option("--egress", "policies", metavar="NAME", multiple=True,
               help="A policy that this tenant's sandboxes may have; the first is for those who ask for the Internet.")

@@ -1,8 +1,8 @@
 """
 Feeds hostile bytes to every decoder: `./dev fuzz [RUNS]`, by default 10 million to each that is Python (decoders.py)
-and as many to the C client. `--python`,
-`--egress` (what the broker of egress decodes), `--web` (what the page of approvals decodes) and `--c` feed the one or
-the other alone; `--only=request,stream` feeds only decoders in Python with these names.
+and as many to the C client. `--python`, `--egress` (what the broker of egress decodes), `--web` (what the page of
+approvals decodes), `--serve` (a fifth as many requests to the faces of `leeward serve`) and `--c` feed the one or the
+other alone; `--only=request,stream` feeds only decoders in Python with these names.
 
 Runs in:   anybody's shell; the C client's needs clang with libFuzzer (clang-14 and libclang-rt-14-dev on Debian 12).
 
@@ -26,9 +26,10 @@ from pathlib import Path
 
 import decoders
 import egress_decoders
+import serve_faces
 import web_decoders
 
-SIDES, ONLY = {"--python", "--egress", "--web", "--c"}, "--only="
+SIDES, ONLY = {"--python", "--egress", "--web", "--serve", "--c"}, "--only="
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))  # for those without leeward in their environment
 CLIENT = HERE.parent.parent / "leeward" / "clients" / "c"
@@ -168,8 +169,11 @@ def main() -> int:
     names = [name for name in decoders.TARGETS
              if ("--egress" if name in egress_decoders.TARGETS else "--web" if name in web_decoders.TARGETS
                  else "--python") in sides and (not only or name in only)]
+    seed = int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None
     if names:
-        worst = decoders.main(runs, int(os.environ["FUZZ_SEED"]) if "FUZZ_SEED" in os.environ else None, names)
+        worst = decoders.main(runs, seed, names)
+    if "--serve" in sides:
+        worst = max(worst, serve_faces.main(runs // 5, seed))
     return max(worst, feed_client(runs)) if "--c" in sides else worst
 
 

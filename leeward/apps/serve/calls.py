@@ -12,10 +12,11 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -37,9 +38,18 @@ BODIES = 4
 #: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
 MOST_JSON, PIECE_S = 1 << 20, 30.0
 
-#: A line of JSON for each call, if somebody wants it.
+#: The key of a scope for a CountedConnection, where connections aren't a proxy's.
+CONNECTION = "leeward.connection"
+
+#: A line of JSON for each call, and each end of a sandbox, if somebody wants it.
 CALLS = logging.getLogger("leeward.serve.calls")
 _log = logging.getLogger("leeward.serve")
+
+
+def tell(**row: object) -> None:
+    """Log a line, with its time."""
+    if CALLS.isEnabledFor(logging.INFO):
+        CALLS.info(json.dumps({"time": round(time.time(), 3), **row}))
 
 
 class ClientGone(Exception):
@@ -57,14 +67,21 @@ class AnswerStream:
 
 @dataclass(slots=True)
 class Use:
-    """What a tenant has under way."""
+    """What a tenant has under way, and has had."""
 
     streams: int = 0
     jobs: int = 0
+    connections: int = 0
+    sandboxes: int = 0  # when the daemon was last asked
     held: int = 0  # bytes of bodies
     opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
+    is_revoked: bool = False
+    calls: Counter[int] = field(default_factory=Counter)  # by status
+    seconds: float = 0.0
+    received: int = 0
 
 
 @contextmanager
@@ -77,12 +94,16 @@ def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
         raise busy(f"{quota.rate} calls a second are allowed")
     if use.streams >= quota.streams:
         raise busy(f"{quota.streams} calls are under way, as many as are allowed at once")
+    task = asyncio.current_task()
+    assert task is not None
     use.allowance -= 1
     use.streams += 1
+    use.tasks.add(task)
     try:
         yield
     finally:
         use.streams -= 1
+        use.tasks.discard(task)
 
 
 async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
@@ -184,6 +205,7 @@ class ServeCall:
         async for piece in pieces_of(self.request, min(most, self.tenant.quota.body)):
             self.held += len(piece)
             self.use.held += len(piece)
+            self.use.received += len(piece)
             if self.use.held > BODIES * self.tenant.quota.body:
                 raise busy("too much is being sent at once")
             yield piece
@@ -213,19 +235,28 @@ class CallTold:
     """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
 
     tenant: str = ""
+    use: Use | None = None
     status: int = 0
+
+
+class CountedConnection(Protocol):
+    """A connection in a request's scope, by the name CONNECTION. It is the first tenant's who calls over it."""
+
+    use: Use | None
 
 
 @contextmanager
 def call_told(name: str) -> Iterator[CallTold]:
-    """Write a call's line when the block is left, if somebody wants it."""
+    """Count a call, and write its line if somebody wants it, when the block is left."""
     begun, told = time.monotonic(), CallTold()
     try:
         yield told
     finally:
-        if CALLS.isEnabledFor(logging.INFO):
-            CALLS.info(json.dumps({"time": round(time.time(), 3), "tenant": told.tenant, "call": name,
-                                   "status": told.status, "seconds": round(time.monotonic() - begun, 6)}))
+        seconds = time.monotonic() - begun
+        if told.use is not None:
+            told.use.calls[told.status] += 1
+            told.use.seconds += seconds
+        tell(tenant=told.tenant, call=name, status=told.status, seconds=round(seconds, 6))
 
 
 def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
@@ -262,7 +293,8 @@ class ServeEndpoint:
             known = await self._knows(request)
             if known is None:
                 raise unknown_token()
-            told.tenant = known[0].name
+            told.tenant, told.use = known[0].name, known[1]
+            _seat(scope.get(CONNECTION), *known)
             with admitted(known[1], known[0]):
                 call = ServeCall(request, *known)
                 try:
@@ -275,6 +307,11 @@ class ServeEndpoint:
                     call.use.held -= call.held
         except ClientGone:
             pass
+        except asyncio.CancelledError:
+            if told.use is None or not told.use.is_revoked:
+                raise
+            if not told.status:
+                await self._refuse(unknown_token(), scope, receive, send_once)
         except Exception as error:
             problem = problem_of(error)
             if problem.status == 500 or told.status:
@@ -288,6 +325,15 @@ class ServeEndpoint:
         # Of a body that wasn't read the rest may come: it isn't the next request.
         answer.headers["Connection"] = "close"
         await answer(scope, receive, send)
+
+
+def _seat(connection: CountedConnection | None, tenant: ServeTenant, use: Use) -> None:
+    """Count a connection; ServeProblem if the tenant has too many."""
+    if connection is not None and connection.use is None:
+        if use.connections >= tenant.quota.connections:
+            raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
+        connection.use = use
+        use.connections += 1
 
 
 async def _sent(stream: AnswerStream, send: Send) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,14 +16,16 @@ from leeward.apps.serve.calls import ServeCall, Use
 from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import busy
 from leeward.apps.serve.sockets import SocketCall
-from leeward.apps.serve.tokens import ServeTenant, TokenFile
+from leeward.apps.serve.tokens import LOOK_S, ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
 from leeward.client.aio import AsyncClient
+from leeward.errors import BadRequest, DaemonError
 
 #: The tenant of a server that asks for no token.
 ANYBODY = ServeTenant("", "-")
 #: Seconds between two attempts to learn how many workers there are.
 _ASK_S = 5.0
+_REGULARLY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,14 @@ class Door:
     The state of the server.
 
     Attributes:
-        at_end: what faces do at its end.
+        at_end, regularly: what faces do at its end, and every _REGULARLY times LOOK_S.
     """
 
     def __init__(self, tokens: TokenFile, options: DoorOptions) -> None:
         self.tokens, self.options = tokens, options
         self.client = AsyncClient(options.socket, retry_busy=False)
-        self.at_end: list[Callable[[], Awaitable[None]]] = []
+        self.at_end: list[Callable[[], Awaitable[object]]] = []
+        self.regularly: list[Callable[[], Awaitable[object]]] = []
         self._uses: defaultdict[str, Use] = defaultdict(Use)
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()
@@ -103,6 +107,35 @@ class Door:
                 yield
         finally:
             call.use.jobs -= 1
+
+    def named_uses(self) -> list[tuple[str, Use]]:
+        """What tenants have under way, by their names; of those whose token was revoked nothing."""
+        known = ((self.tenant(identity), use) for identity, use in list(self._uses.items()))
+        return [(tenant.name, use) for tenant, use in known if tenant is not None]
+
+    def count_sandboxes(self, counts: Mapping[str, int]) -> None:
+        """How many sandboxes each tenant has, by its id."""
+        for identity, use in self._uses.items():
+            use.sandboxes = counts.get(identity, 0)
+
+    async def watch(self) -> None:
+        """Until it is cancelled, end the calls of tenants whose token was revoked or can't be read, and run `regularly`."""
+        while True:
+            for _ in range(_REGULARLY):
+                await asyncio.sleep(LOOK_S)
+                self._end_revoked()
+            for look in self.regularly:
+                with contextlib.suppress(DaemonError):
+                    await look()
+
+    def _end_revoked(self) -> None:
+        for identity, use in list(self._uses.items()):
+            try:
+                use.is_revoked = self.tenant(identity) is None
+            except BadRequest:
+                use.is_revoked = True
+            for task in list(use.tasks) if use.is_revoked else ():
+                task.cancel()
 
     async def turns(self) -> Turns:
         async with self._asking:

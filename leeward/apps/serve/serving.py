@@ -15,6 +15,7 @@ import signal
 import socket as sockets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal
@@ -26,12 +27,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leeward.apps.serve.calls import CALLS
+from leeward.apps.serve.calls import CALLS, CONNECTION, Use
 from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
+from leeward.apps.serve.metrics import exporting
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
@@ -69,6 +71,7 @@ class DoorCommand:
     names: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     log_calls: bool = False
+    metrics: str = ""
     door: DoorOptions = field(default_factory=DoorOptions)
 
 
@@ -128,6 +131,34 @@ class DoorProtocol(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             super().connection_lost(exc)
+
+
+class CountedProtocol(DoorProtocol):
+    """A connection of a caller's own, which its tenant's quota counts."""
+
+    use: Use | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        app = self.app
+
+        async def with_connection(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, CONNECTION: self}, receive, send)
+
+        self.app = with_connection
+        super().connection_made(transport)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._leave()  # a WebSocket counts by itself
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def _leave(self) -> None:
+        if self.use is not None:
+            self.use.connections -= 1
+            self.use = None
 
 
 def sockets_of(faces: Sequence[str]) -> Literal["websockets-sansio", "none"]:
@@ -228,20 +259,23 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
         door = Door(tokens, replace(options.door, domain=domain))
         app = application(door, options.faces, [host, *options.names], options.origins)
         config = uvicorn.Config(
-            app, http=DoorProtocol, ws=sockets_of(options.faces), ws_max_size=MOST_MESSAGE, ws_per_message_deflate=False,
-            lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
-            timeout_keep_alive=IDLE_S, timeout_graceful_shutdown=STOP_S,
-            ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
+            app, http=DoorProtocol if options.behind_proxy else CountedProtocol, ws=sockets_of(options.faces),
+            ws_max_size=MOST_MESSAGE, ws_per_message_deflate=False, lifespan="off", log_config=None, access_log=False,
+            server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=STOP_S, ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
         if options.tls_cert:
             try:
                 config.load()
             except (OSError, ValueError) as error:
                 raise BadRequest(f"--tls-cert, --tls-key: {told_with_place(error)}") from None
         server = uvicorn.Server(config)
-        ready(f"{scheme}://{shown}:{port}")
+        watch = asyncio.ensure_future(door.watch())
         try:
-            await server.serve([listener])
+            async with exporting(door, options.metrics) if options.metrics else nullcontext():
+                ready(f"{scheme}://{shown}:{port}")
+                await server.serve([listener])
         finally:
+            watch.cancel()
             await door.close()
 
     try:

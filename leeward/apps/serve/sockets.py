@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
 from leeward.apps.serve.calls import ClientGone, Form, Use, admitted, call_told
-from leeward.apps.serve.problems import problem_of, unknown_token
+from leeward.apps.serve.problems import busy, problem_of, unknown_token
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.errors import told_with_place
 
@@ -58,6 +58,18 @@ async def first_of(*works: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@contextmanager
+def _seated(tenant: ServeTenant, use: Use) -> Iterator[None]:
+    """Count a connection while the block runs; ServeProblem if the tenant has too many."""
+    if use.connections >= tenant.quota.connections:
+        raise busy(f"{tenant.quota.connections} connections are open, as many as are allowed at once")
+    use.connections += 1
+    try:
+        yield
+    finally:
+        use.connections -= 1
+
+
 class SocketEndpoint:
     """The ASGI application of one kind of WebSocket; arguments as for ServeEndpoint."""
 
@@ -82,12 +94,17 @@ class SocketEndpoint:
                 known = await self._knows(request)
                 if known is None:
                     raise unknown_token()
-                told.tenant = known[0].name
-                with admitted(known[1], known[0]):
+                told.tenant, told.use = known[0].name, known[1]
+                with admitted(known[1], known[0]), _seated(*known):
                     await self._handler(SocketCall(request, *known, receive, send_once))
                 await send_once({"type": "websocket.close", "code": 1000})
             except ClientGone:
                 pass
+            except asyncio.CancelledError:
+                if told.use is None or not told.use.is_revoked:
+                    raise
+                with suppress(ClientGone):
+                    await send_once({"type": "websocket.close", "code": 1008})
             except Exception as error:
                 problem = problem_of(error)
                 if problem.status == 500:

@@ -43,6 +43,7 @@ class TenantQuota:
     sandboxes: int = 16
     jobs: int = 32  # requests for jobs that run or wait
     streams: int = 256  # calls that aren't answered yet
+    connections: int = 512
     rate: int = 200  # calls in a second
     body: int = 64 << 20  # bytes of a request's body
     memory: int = 0  # bytes of a sandbox or a job; 0: the daemon's own limit

@@ -125,7 +125,7 @@ class SandboxTools:
     """
 
     def __init__(self, open_sandbox: Callable[[], tuple[Sandbox, FolderGuard | None]], timeout: float,
-                 end: Callable[[Sandbox], object] = Sandbox.close) -> None:
+                 end: Callable[[Sandbox], object] = lambda box: box.close()) -> None:
         self._open, self._timeout, self._end = open_sandbox, timeout, end
         self._lock = threading.Lock()
         self._python = threading.Lock()

@@ -8,22 +8,23 @@ Holds:     a sandbox's metadata has its tenant's id. Each look-up compares it, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import posixpath
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leeward.apps.serve.calls import Use
+from leeward.apps.serve.calls import Use, tell
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
 from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
-from leeward.errors import RequestRejected, SandboxOver
+from leeward.errors import DaemonError, RequestRejected, SandboxOver
 
 if TYPE_CHECKING:
     from leeward.apps.serve.door import Door
@@ -102,6 +103,7 @@ class Boxes:
         self._opening: dict[tuple[str, str], asyncio.Future[OpenBox]] = {}  # by tenant and key
         self._listed: list[dict[str, Any]] = []
         self._listed_at = float("-inf")
+        door.regularly.append(self._all)
 
     async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
                    **options: Any) -> OpenBox:
@@ -203,18 +205,32 @@ class Boxes:
     async def kill(self, box: OpenBox) -> None:
         try:
             await box.box.kill()
-        except SandboxOver:
+        except SandboxOver as error:
+            self.over(box, error.reason)
             raise missing("The sandbox was not found") from None
-        finally:
-            self.forget(box)
+        except DaemonError:
+            if self.has(box):
+                raise
+        self.over(box, "killed")  # else another call has seen its end, and closed the connection
 
     async def info(self, box: OpenBox) -> dict[str, Any]:
         """The daemon's row of a sandbox; ServeProblem 404 if it has ended."""
         try:
             return await box.box.info()
-        except SandboxOver:
-            self.forget(box)
+        except SandboxOver as error:
+            self.over(box, error.reason)
             raise missing("The sandbox was not found") from None
+        except DaemonError:
+            if self.has(box):
+                raise
+            raise missing("The sandbox was not found") from None
+
+    def over(self, box: OpenBox, reason: str) -> None:
+        """The sandbox has ended: forget it, and tell the log."""
+        if self.has(box):
+            tenant = self._door.tenant(box.tenant)
+            tell(tenant=tenant.name if tenant else "", end=reason, sandbox=box.id, template=box.template)
+        self.forget(box)
 
     async def rows(self, tenant: ServeTenant) -> list[dict[str, Any]]:
         """The daemon's rows of a tenant's sandboxes, the oldest first."""
@@ -235,9 +251,12 @@ class Boxes:
         kept = list(self._kept.values())
         self._listed = await AsyncSandbox.list(socket=self._door.options.socket)
         self._listed_at = time.monotonic()
+        self._door.count_sandboxes(Counter(row["metadata"].get(_TENANT, "") for row in self._listed))
         lives = {row["sandbox"] for row in self._listed}
         for box in kept:
             if box.id not in lives:
+                with contextlib.suppress(ServeProblem, DaemonError):  # that it has ended, and why
+                    await self.info(box)
                 self.forget(box)
         return self._listed
 

@@ -133,8 +133,8 @@ class EnvdFace:
             box: OpenBox = call.request.state.box
             try:
                 return await handler(call, box)
-            except SandboxOver:
-                self._boxes.forget(box)
+            except SandboxOver as error:
+                self._boxes.over(box, error.reason)
                 raise ServeProblem(502, GONE) from None
             except DaemonError:
                 if not self._boxes.has(box):  # another call has forgotten it meanwhile, perhaps since it has ended

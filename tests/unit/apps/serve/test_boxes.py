@@ -41,6 +41,8 @@ def boxes(monkeypatch, tmp_path):
             return [{"sandbox": identity, "metadata": metadata} for identity, metadata in rows.items()]
 
         async def info(self):
+            if self.identity not in rows:
+                raise SandboxOver("gone", "idle")
             return {"metadata": rows[self.identity]}
 
         async def detach(self):
