@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import shutil
 import socket
@@ -17,7 +18,7 @@ import yaml
 
 import leeward
 from kit.features import ROOT, SBIN
-from kit.live_daemon import PATIENCE, LiveDaemon, command
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from kit.served import Served
 from kit.waiting import poll_until
 
@@ -142,6 +143,13 @@ def _all_faces(served, port):
         with box.publish(8000) as published, \
                 urllib.request.urlopen(f"http://127.0.0.1:{published.port}/f", timeout=PATIENCE) as answer:
             assert 3_000_000 == len(answer.read())
+    if shutil.which("node"):
+        env = environment(LEEWARD_HOST=host, LEEWARD_TOKEN=host.token, LEEWARD_TEST_COMMAND="[]",
+                          NODE_EXTRA_CA_CERTS=os.environ["SSL_CERT_FILE"])
+        script = ROOT / "tests/clients/remote_node.js"
+        done = subprocess.run(["node", script, "jobs"], env=env, capture_output=True, text=True,
+                              timeout=90, check=False)
+        assert 0 == done.returncode, done.stderr
     with pytest.raises(leeward.DaemonAway, match="certificate"), leeward.Client(
             leeward.RemoteHost(f"https://127.0.0.1:{port}", served.token)) as client:
         client.ping()

@@ -23,7 +23,7 @@ from typing import Any
 
 from starlette.routing import BaseRoute, WebSocketRoute
 
-from leeward.apps.serve.calls import BODIES
+from leeward.apps.serve.calls import BODIES, tell
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.boxes import is_id, marked, own_metadata
 from leeward.apps.serve.gate import form
@@ -146,7 +146,7 @@ class WireConnection:
     def __init__(self, face: WireFace, door: Door, call: SocketCall, reader: asyncio.StreamReader,
                  writer: asyncio.StreamWriter) -> None:
         self._face, self._door, self._call, self._reader, self._writer = face, door, call, reader, writer
-        self._under_way: dict[int, str] = {}  # the operation by the number of the request
+        self._under_way: dict[int, tuple[str, float]] = {}  # the operation and its time, by the number of the request
         self._jobs: dict[int, _Job] = {}  # those with turns, or waiting for one
         self._sessions = set[str]()  # that are open
         self._closing: dict[int, str] = {}  # the session by the number of the request to close it
@@ -165,7 +165,7 @@ class WireConnection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._call.use.streams -= len(self._under_way)
-            self._call.use.opening -= len(self._sessions) + sum(op in COUNTED for op in self._under_way.values())
+            self._call.use.opening -= len(self._sessions) + sum(op in COUNTED for op, _ in self._under_way.values())
             self._call.use.held -= self._held
 
     # --- requests -------------------------------------------------------------------
@@ -320,7 +320,7 @@ class WireConnection:
                 use.opening -= 1
             raise busy(f"{most} calls are under way, as many as are allowed at once")
         use.streams += 1
-        self._under_way[number] = op
+        self._under_way[number] = op, time.monotonic()
         await self._send(message)
 
     async def _send(self, message: Mapping[str, Any]) -> None:
@@ -337,9 +337,11 @@ class WireConnection:
                 number: int = message["id"]
                 if number == OWN:
                     continue
-                op = self._under_way.pop(number, "")
+                op, begun = self._under_way.pop(number, ("", 0.0))
                 if op:
                     self._call.use.streams -= 1
+                    tell(tenant=self._call.tenant.name, call=f"leeward {op}", status=200 if "ok" in message else 400,
+                         seconds=round(time.monotonic() - begun, 6))
                 if number in self._jobs:
                     self._jobs[number].answered.set()
                 self._count(number, op, message.get("ok"))
