@@ -127,7 +127,7 @@ def ffibuilder(headers: Path | None = None) -> FFI:
         extra_compile_args=[*LANGUAGE, *flags, *GLUE_WARNINGS, "-O2", "-g", "-fvisibility=hidden",
                             *shlex.split(os.environ.get("LEEWARD_CFLAGS", ""))],
         # now: a process between clone3 and its last lock must not stop to resolve a symbol.
-        extra_link_args=["-pthread", "-Wl,-z,relro,-z,now", *libraries,
+        extra_link_args=["-pthread", "-ldl", "-Wl,-z,relro,-z,now", *libraries,
                          *shlex.split(os.environ.get("LEEWARD_LDFLAGS", ""))],
         py_limited_api=True,
     )

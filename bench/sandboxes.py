@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.results import result_of
 from leeward.errors import LeewardError
 from leeward.isolation.cgroup.v1_worker import MOST_KEPT
@@ -75,8 +75,15 @@ def _field(path: str, name: str) -> int:
 
 
 def memory(pid: int) -> int:
-    """The MiB of the daemon and its descendants."""
-    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid)) >> 10
+    """The MiB of the daemon and its descendants, but for helpers: they are on their keepers' memory."""
+    return sum(_field(f"/proc/{one}/smaps_rollup", "Pss") for one in below(pid) if not _is_helper(one)) >> 10
+
+
+def _is_helper(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == "lw-helper\n"
+    except OSError:
+        return False
 
 
 def available() -> int:
@@ -128,12 +135,12 @@ def descriptors(pid: int, without: set[str]) -> int:
     return count
 
 
-class SandboxLink:
+class SandboxConnection:
     def __init__(self, path: str) -> None:
-        self._link = Link(path)
+        self._connection = BlockingConnection(path)
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        reply, descriptors = self._link.call(op, fields)
+        reply, descriptors = self._connection.call(op, fields)
         for fd in descriptors:
             os.close(fd)
         assert reply.ok is not None
@@ -144,31 +151,31 @@ class SandboxLink:
 
     def answers(self, box: str, number: int) -> bool:
         fields = {"sandbox": box, "argv": ["echo", str(number)]}
-        return b"%d\n" % number == result_of(*self._link.call("process_run", fields)).stdout
+        return b"%d\n" % number == result_of(*self._connection.call("process_run", fields)).stdout
 
     def close(self) -> None:
-        self._link.close()
+        self._connection.close()
 
 
-def at_once(link: SandboxLink, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
+def at_once(connection: SandboxConnection, pid: int, count: int, wrong: list[str]) -> dict[str, Any]:
     before, free, kernels, boxes, opened, used = memory(pid), available(), kernel(), [], [], []
     for number in range(count):
         start = time.perf_counter()
         try:
-            boxes.append(link.open())
+            boxes.append(connection.open())
         except LeewardError as error:
             wrong.append(f"sandbox {number} of {count} can't be opened: {error}")
             break
         opened.append(time.perf_counter() - start)
-        if not link.answers(boxes[-1], number):
+        if not connection.answers(boxes[-1], number):
             wrong.append(f"sandbox {number} gave another answer")
     for number, box in enumerate(boxes):
         start = time.perf_counter()
-        if not link.answers(box, number):
+        if not connection.answers(box, number):
             wrong.append(f"sandbox {number} gave another answer when all were open")
         used.append(time.perf_counter() - start)
     time.sleep(SETTLED_S)
-    rest(link, pid)
+    rest(connection, pid)
     found: dict[str, Any] = {
         "count": len(boxes), "MiB": memory(pid), "MiB before": before, "MiB less available": free - available(),
         "MiB more of the kernel's": kernel() - kernels,
@@ -176,7 +183,7 @@ def at_once(link: SandboxLink, pid: int, count: int, wrong: list[str]) -> dict[s
     if boxes:
         found |= {"open ms": _times(opened), "command ms": _times(used)}
     for box in boxes:
-        link.ask("sandbox_kill", sandbox=box)
+        connection.ask("sandbox_kill", sandbox=box)
     return found
 
 
@@ -184,29 +191,29 @@ def _times(seconds: list[float]) -> dict[str, float]:
     return {name: round(1e3 * percentile(seconds, p), 2) for name, p in (("p50", 50), ("p99", 99), ("worst", 100))}
 
 
-def in_turn(link: SandboxLink, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
+def in_turn(connection: SandboxConnection, pid: int, turns: int, wrong: list[str]) -> dict[str, Any]:
     before: dict[str, int] = {}
     start = time.perf_counter()
     for number in range(turns):
         if number == turns // 10:
-            before = rest(link, pid)
-        box = link.open()
-        if not link.answers(box, number):
+            before = rest(connection, pid)
+        box = connection.open()
+        if not connection.answers(box, number):
             wrong.append(f"turn {number} gave another answer")
-        link.ask("sandbox_kill", sandbox=box)
+        connection.ask("sandbox_kill", sandbox=box)
     seconds = time.perf_counter() - start
-    left = rest(link, pid)
+    left = rest(connection, pid)
     kept = "places kept by a worker"
     wrong += [f"{left[what]} {what} after {turns} turns, and {before[what]} after a tenth of them" for what in before
               if left[what] > (0 if what == kept else before[what]) + ROOM[what]]
     return {"turns": turns, "turns a second": round(turns / seconds, 1), "before": before, "left": left}
 
 
-def rest(link: SandboxLink, pid: int) -> dict[str, int]:
+def rest(connection: SandboxConnection, pid: int) -> dict[str, int]:
     """What there is after a second in which the daemon had the workers of no sandbox, with the runners that they keep."""
     until, since = time.monotonic() + REST_S, time.monotonic()
     while time.monotonic() < min(until, since + 1.0):
-        status = link.ask("status")
+        status = connection.ask("status")
         idle = status["workers"]["total"] if status["sandboxes"] else WORKERS
         if (status["workers"]["total"], status["runners_armed"], status["runners_arming"]) != (
                 idle, status["runners_kept"], 0):
@@ -233,8 +240,8 @@ def main() -> int:
         found: dict[str, Any] = {"load before": os.getloadavg()[0]}
         for name, does, times in (("at once", at_once, asked.count), ("in turn", in_turn, asked.turns)):
             if times:  # each with a daemon of its own: the workers of many sandboxes linger for a while
-                with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxLink(path)) as link:
-                    found[name] = does(link, daemon_pid(path), times, wrong)
+                with daemon(None, "--config", config.name) as path, contextlib.closing(SandboxConnection(path)) as connection:
+                    found[name] = does(connection, daemon_pid(path), times, wrong)
         found["load after"] = os.getloadavg()[0]
     print(json.dumps({**found, "wrong": wrong}, indent=None if asked.json else 2))
     for one in wrong:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import leeward
-from leeward.apps.approvals.link import OperatorLink
+from leeward.apps.approvals.operator_connection import OperatorConnection
 
 #: Runs in the sandbox. It can ask, and nothing in it can decide.
 AGENT = """
@@ -46,33 +46,33 @@ def example(project: Path) -> None:
     (project / "total.py").write_text("def total(numbers):\n    return sum(numbers) + 1\n\n\nprint(total([1, 2, 3]))\n")
 
 
-def main(project: Path, agrees: Callable[[str], bool], link: OperatorLink | None = None) -> None:
+def main(project: Path, agrees: Callable[[str], bool], connection: OperatorConnection | None = None) -> None:
     """
     Let the agent work, and decide about its requests.
 
     Args:
         project: the folder whose files change when *agrees* agrees.
         agrees: decides about each request.
-        link: the link to the service; by default to the service of this user.
+        connection: the connection to the service; by default to the service of this user.
     """
-    link = link or OperatorLink()
-    made = link.open_sandbox(str(project))
+    connection = connection or OperatorConnection()
+    made = connection.open_sandbox(str(project))
     box = leeward.Sandbox.attach(made["sandbox"])
     try:
         agent = box.start(["python3", "-c", AGENT], timeout=120)
         while agent.wait(0.1) is None:
-            _decide(link, agrees)
-        _decide(link, agrees)  # what it has asked for at its end
+            _decide(connection, agrees)
+        _decide(connection, agrees)  # what it has asked for at its end
         print(agent.result().stdout_text, end="")
     finally:
-        link.close_sandbox(box.detach())
+        connection.close_sandbox(box.detach())
 
 
-def _decide(link: OperatorLink, agrees: Callable[[str], bool]) -> None:
+def _decide(connection: OperatorConnection, agrees: Callable[[str], bool]) -> None:
     """Ask about each request that waits."""
-    for row in link.call("GET", "/api/requests")["requests"]:
+    for row in connection.call("GET", "/api/requests")["requests"]:
         word = "approve" if agrees(f"{row['category']} {row['title']} {row['reason']}".strip()) else "deny"
-        link.call("POST", f"/api/requests/{row['id']}/{word}", {})
+        connection.call("POST", f"/api/requests/{row['id']}/{word}", {})
         print(f"{word}: {row['category']} {row['title']}")
 
 

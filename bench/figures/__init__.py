@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.figures import agent, egress, jobs, overload, processes, sandboxes
+from bench.figures import agent, egress, jobs, overload, processes, sandboxes, serve
 from bench.figures.row import FigureSettings, Row
 from leeward import __version__
 from leeward_cli.bench import floors
@@ -36,6 +36,7 @@ GROUPS: dict[str, Callable[[FigureSettings], Sequence[Row]]] = {
     "denied": jobs.measure_denied,
     "egress": egress.measure,
     "crowd": jobs.measure_crowd,
+    "serve": serve.measure,
     "overload": overload.measure_overload,
 }
 

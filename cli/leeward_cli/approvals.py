@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from leeward.apps.approvals.durations import duration_text, parse_duration
-from leeward.apps.approvals.link import OperatorLink
+from leeward.apps.approvals.operator_connection import OperatorConnection
 from leeward.apps.approvals.queue.rules import CATEGORIES, MODES
 from leeward.apps.approvals.queue.store import recover as recovered
 from leeward.apps.approvals.service_paths import state_folder
@@ -83,21 +83,21 @@ def serve(socket: str | None, daemon: str | None, lasts: float | None, port: int
 @click.option("--category", type=click.Choice(CATEGORIES), help="Only rows of this category.")
 def list_(socket: str | None, as_json: bool, recent: bool, category: str | None) -> None:
     """Show what waits for a decision, the oldest first."""
-    rows = _requests(OperatorLink(socket), recent, category)
+    rows = _requests(OperatorConnection(socket), recent, category)
     if not rows and not as_json:
         complain("there was no request" if recent else "no request waits for a decision")
     for row in rows:
         click.echo(json.dumps(row) if as_json else line_of(row))
 
 
-def _requests(link: OperatorLink, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
+def _requests(connection: OperatorConnection, recent: bool = False, category: str | None = None) -> list[dict[str, Any]]:
     if recent:
-        newest: list[dict[str, Any]] = link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
+        newest: list[dict[str, Any]] = connection.call("GET", "/api/requests?which=recent&limit=50")["requests"]
         return [row for row in newest if category in (None, row["category"])]
     query = f"/api/requests?limit={_PAGE}" + (f"&category={category}" if category else "")
     found = list[dict[str, Any]]()
     while True:
-        rows = link.call("GET", f"{query}&after={found[-1]['id'] if found else 0}")["requests"]
+        rows = connection.call("GET", f"{query}&after={found[-1]['id'] if found else 0}")["requests"]
         found += rows
         if len(rows) < _PAGE:
             return found
@@ -110,9 +110,9 @@ def _requests(link: OperatorLink, recent: bool = False, category: str | None = N
 @click.argument("number", metavar="ID", type=int)
 def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> None:
     """Show a request, and what it would carry out: of a file, the diff."""
-    link = OperatorLink(socket)
-    request = link.call("GET", f"/api/requests/{number}")
-    detail = link.call("GET", f"/api/requests/{number}/detail")
+    connection = OperatorConnection(socket)
+    request = connection.call("GET", f"/api/requests/{number}")
+    detail = connection.call("GET", f"/api/requests/{number}/detail")
     if as_json:
         click.echo(json.dumps({"request": request, "detail": detail}))
         return
@@ -122,7 +122,7 @@ def show(socket: str | None, as_json: bool, color: bool | None, number: int) -> 
 
 def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], category: str | None, always: bool,
             everywhere: bool, hunks: str | None = None, profile: str | None = None) -> int:
-    link = OperatorLink(socket)
+    connection = OperatorConnection(socket)
     if bool(numbers) == bool(category):
         raise click.UsageError("either ID, or --all CATEGORY")
     if (always or hunks or profile is not None) and len(numbers) != 1:
@@ -130,20 +130,20 @@ def _decide(socket: str | None, approved: bool, numbers: tuple[int, ...], catego
     if everywhere and not always:
         raise click.UsageError("--everywhere is about the rule that --always stores")
     if category:
-        rows = _requests(link, category=category)
+        rows = _requests(connection, category=category)
         if not rows:
             click.echo(f"nothing of {category} is pending")
             return 0
-        found = link.call("POST", "/api/bulk", {"approved": approved, "category": category, "upto": rows[-1]["id"]})
+        found = connection.call("POST", "/api/bulk", {"approved": approved, "category": category, "upto": rows[-1]["id"]})
     elif len(numbers) > 1:
-        found = link.call("POST", "/api/bulk", {"approved": approved, "ids": list(numbers)})
+        found = connection.call("POST", "/api/bulk", {"approved": approved, "ids": list(numbers)})
     else:
         more: dict[str, Any] = {"always": True, "everywhere": everywhere} if always else {}
         if profile is not None:
             more["profile"] = profile
         if hunks:
             more["hunks"] = _places(hunks)
-        found = link.call("POST", f"/api/requests/{numbers[0]}/{'approve' if approved else 'deny'}", more)
+        found = connection.call("POST", f"/api/requests/{numbers[0]}/{'approve' if approved else 'deny'}", more)
     return resolved(found)
 
 
@@ -206,7 +206,7 @@ def deny(socket: str | None, category: str | None, always: bool, everywhere: boo
 @JSON_LINES
 def rules(socket: str | None, as_json: bool) -> None:
     """Show the rules with where they hold, and each category's mode."""
-    found = OperatorLink(socket).call("GET", "/api/rules")
+    found = OperatorConnection(socket).call("GET", "/api/rules")
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -226,7 +226,7 @@ _PROJECT = click.option("--project", metavar="PATH", help="Only in this project.
 
 def _add(socket: str | None, rule: str, effect: str, project: str | None) -> int:
     body = {"rule": rule, "effect": effect, "project": "" if project is None else os.path.realpath(project)}
-    found = OperatorLink(socket).call("POST", "/api/rules", body)
+    found = OperatorConnection(socket).call("POST", "/api/rules", body)
     if found["never_matches"]:
         complain("this rule never matches: it would allow everything")
     return resolved(found["resolution"])
@@ -263,7 +263,7 @@ def remove_rule(socket: str | None, project: str | None, everywhere: bool, rule:
     if project is not None and everywhere:
         raise click.UsageError("either --project or --everywhere")
     where = "" if everywhere else None if project is None else os.path.realpath(project)
-    OperatorLink(socket).call("DELETE", "/api/rules", {"rule": rule, "project": where})
+    OperatorConnection(socket).call("DELETE", "/api/rules", {"rule": rule, "project": where})
 
 
 @approvals.command()
@@ -287,19 +287,19 @@ def recover(without_rules: bool) -> None:
 @SOCKET
 def watch(socket: str | None) -> int:
     """Show pending requests as they come, and decide by keys: ? shows which."""
-    return attend(OperatorLink(socket))
+    return attend(OperatorConnection(socket))
 
 
 @approvals.command()
 @SOCKET
 def page(socket: str | None) -> int:
     """Print a link to the page, which works once and for five minutes. The service has to serve a --port."""
-    link = OperatorLink(socket)
-    port = link.call("GET", "/api/status")["port"]
+    connection = OperatorConnection(socket)
+    port = connection.call("GET", "/api/status")["port"]
     if port is None:
         complain("the service serves no page: start it with --port")
         return 1
-    click.echo(f"http://127.0.0.1:{port}{link.call('POST', '/api/login-links')['path']}")
+    click.echo(f"http://127.0.0.1:{port}{connection.call('POST', '/api/login-links')['path']}")
     return 0
 
 
@@ -322,19 +322,19 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
     status is the command's.
     """
     path, argv = split_words(words, sys.argv)
-    link = OperatorLink(socket)
-    made = link.open_sandbox(path or ".", **{name: value for name, value in options.items() if value})
+    connection = OperatorConnection(socket)
+    made = connection.open_sandbox(path or ".", **{name: value for name, value in options.items() if value})
     box = made["sandbox"]
     try:
         status = in_sandbox(box, daemon, {}, argv, None, None, False)
     finally:
-        asked = ask_at_end(link, box, daemon, git=bool(made.get("git")))
+        asked = ask_at_end(connection, box, daemon, git=bool(made.get("git")))
         if asked and made.get("sync"):
-            tell_notes(link, box)
+            tell_notes(connection, box)
         if keep:
             click.echo(box, err=True)
         elif asked:
-            close_asked(link, box)
+            close_asked(connection, box)
     return status if asked else status or 1
 
 
@@ -343,7 +343,7 @@ def run(socket: str | None, daemon: str | None, keep: bool, words: tuple[str, ..
 @JSON_LINES
 def sandboxes(socket: str | None, as_json: bool) -> None:
     """Show the sandboxes that can ask, and what live sync has written and held back."""
-    for row in OperatorLink(socket).call("GET", "/api/sandboxes")["sandboxes"]:
+    for row in OperatorConnection(socket).call("GET", "/api/sandboxes")["sandboxes"]:
         if as_json:
             click.echo(json.dumps(row))
             continue
@@ -360,7 +360,7 @@ def sandboxes(socket: str | None, as_json: bool) -> None:
 @JSON_LINES
 def status(socket: str | None, as_json: bool) -> None:
     """Show since when the service decides and how long it has left, what waits, and whether the record is written."""
-    found = OperatorLink(socket).call("GET", "/api/status")
+    found = OperatorConnection(socket).call("GET", "/api/status")
     if as_json:
         click.echo(json.dumps(found))
         return
@@ -383,7 +383,7 @@ def status(socket: str | None, as_json: bool) -> None:
 @click.argument("mode", type=click.Choice(MODES))
 def set_mode(socket: str | None, category: str, mode: str) -> int:
     """Set what happens to requests of CATEGORY that no rule decides, and decide by it what is pending."""
-    return resolved(OperatorLink(socket).call("PUT", "/api/modes", {"category": category, "mode": mode}))
+    return resolved(OperatorConnection(socket).call("PUT", "/api/modes", {"category": category, "mode": mode}))
 
 
 @approvals.command()
@@ -393,9 +393,9 @@ def set_mode(socket: str | None, category: str, mode: str) -> int:
 @click.argument("value", metavar="[VALUE]", default=None, required=False)
 def config(socket: str | None, as_json: bool, key: str, value: str | None) -> None:
     """Show the configuration, or one KEY of it; with VALUE, set it."""
-    link = OperatorLink(socket)
-    found = (link.call("GET", "/api/config") if value is None
-             else link.call("PUT", "/api/config", {"key": key, "value": _value(value)}))
+    connection = OperatorConnection(socket)
+    found = (connection.call("GET", "/api/config") if value is None
+             else connection.call("PUT", "/api/config", {"key": key, "value": _value(value)}))
     if key and key not in found:
         raise BadRequest(f"no such key; these are: {', '.join(found)}")
     if key:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leeward.apps.approvals.link import ApprovalsAway, OperatorLink
+from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.errors import LeewardError
 from leeward_cli.screen import alternate_screen, draw
 from leeward_cli.terminal_rows import plain
@@ -195,12 +195,12 @@ class WatchState:
 
 
 class WatchKeys:
-    def __init__(self, link: OperatorLink) -> None:
-        self._link, self.state = link, WatchState()
+    def __init__(self, connection: OperatorConnection) -> None:
+        self._connection, self.state = connection, WatchState()
 
     def reload(self) -> None:
         before = self.state.selected
-        self.state.take(self._link.call("GET", "/api/requests?which=pending&limit=500")["requests"])
+        self.state.take(self._connection.call("GET", "/api/requests?which=pending&limit=500")["requests"])
         if before and self.state.selected != before:
             self.state.marked = time.monotonic()
 
@@ -216,11 +216,11 @@ class WatchKeys:
         elif key == "?":
             state.view, state.lines = ("pending" if state.view == "help" else "help"), list(HELP)
         elif key == "l":
-            recent = self._link.call("GET", "/api/requests?which=recent&limit=50")["requests"]
+            recent = self._connection.call("GET", "/api/requests?which=recent&limit=50")["requests"]
             state.view, state.lines = ("pending" if state.view == "recent" else "recent"), list(map(line_of, recent))
         elif key in ("\r", "\n") and state.selected:
-            request = self._link.call("GET", f"/api/requests/{state.selected}")
-            detail = self._link.call("GET", f"/api/requests/{state.selected}/detail")
+            request = self._connection.call("GET", f"/api/requests/{state.selected}")
+            detail = self._connection.call("GET", f"/api/requests/{state.selected}/detail")
             state.view, state.lines, state.shown = "one", lines_of(request, detail, True), state.selected
         elif key in _DECISIONS and (number := {"pending": state.selected, "one": state.shown}.get(state.view, 0)):
             self._decide(number, *_DECISIONS[key])
@@ -233,9 +233,9 @@ class WatchKeys:
             state.message = "the marked request has only just appeared there; look at it first"
             return
         if every and is_table:
-            found = self._link.call("POST", "/api/bulk", {"approved": True, "ids": [row["id"] for row in state.rows]})
+            found = self._connection.call("POST", "/api/bulk", {"approved": True, "ids": [row["id"] for row in state.rows]})
         else:
-            found = self._link.call("POST", f"/api/requests/{number}/{word}",
+            found = self._connection.call("POST", f"/api/requests/{number}/{word}",
                                     {"always": True} if always else {})
         said = [f"{len(found['decided'])} decided"]
         said += [f"{row['id']} was {row['status']} before, by {row['decided_by']}" for row in found.get("before", [])]
@@ -252,15 +252,15 @@ _DECISIONS = {"a": ("approve", False, False), "aa": ("approve", False, True), "d
               "A": ("approve", True, False), "D": ("deny", True, False)}
 
 
-def attend(link: OperatorLink) -> int:
-    desk = WatchKeys(link)
+def attend(connection: OperatorConnection) -> int:
+    desk = WatchKeys(connection)
     desk.reload()
     if not (os.isatty(0) and os.isatty(1)):
         for row in desk.state.rows:
             print(line_of(row))
         return 0
     woken, wake = os.pipe()
-    threading.Thread(target=_listen, args=(link.path, wake), daemon=True).start()
+    threading.Thread(target=_listen, args=(connection.path, wake), daemon=True).start()
     with alternate_screen():
         return _loop(desk, woken)
 

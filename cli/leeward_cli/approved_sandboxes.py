@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from leeward.apps.approvals.bridge.boxes import LEFT_S, environment_of
-from leeward.apps.approvals.link import OperatorLink
+from leeward.apps.approvals.operator_connection import OperatorConnection
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError, SandboxOver
 from leeward_cli.messages import complain
@@ -29,8 +29,8 @@ class ApprovedAgent:
     """The registration of an agent's sandbox, over a copy of *project*; LeewardError if the service doesn't answer."""
 
     def __init__(self, project: str, socket: str | None) -> None:
-        self._project, self._link, self._socket = project, OperatorLink(), socket
-        self._link.call("GET", "/api/status")
+        self._project, self._connection, self._socket = project, OperatorConnection(), socket
+        self._connection.call("GET", "/api/status")
         self._sandbox, self._git = "", False
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +40,7 @@ class ApprovedAgent:
         return own
 
     def opened(self, sandbox: str) -> None:
-        made = self._link.open_sandbox(self._project, sandbox=sandbox)
+        made = self._connection.open_sandbox(self._project, sandbox=sandbox)
         self._sandbox, self._git = sandbox, bool(made.get("git"))
 
     def ending(self) -> bool:
@@ -49,16 +49,17 @@ class ApprovedAgent:
         if not sandbox:
             return False
         with contextlib.suppress(LeewardError):  # the service has ended after `ask_at_end`
-            return not ask_at_end(self._link, sandbox, self._socket, git=self._git) or close_asked(self._link, sandbox)
+            return (not ask_at_end(self._connection, sandbox, self._socket, git=self._git)
+                    or close_asked(self._connection, sandbox))
         return True
 
 
-def ask_at_end(link: OperatorLink, box: str, daemon: str | None, *, git: bool) -> bool:
+def ask_at_end(connection: OperatorConnection, box: str, daemon: str | None, *, git: bool) -> bool:
     """Make requests of the changes and pushes in a sandbox whose work is over. Returns False, and keeps it, if that fails."""
     try:
-        tell_sync("files", link.collect_files(box))
+        tell_sync("files", connection.collect_files(box))
         if git:
-            tell_sync("branches", link.call("POST", "/api/sync/git", {"sandbox": box}))
+            tell_sync("branches", connection.call("POST", "/api/sync/git", {"sandbox": box}))
     except SandboxOver as error:
         complain(f"what the sandbox has changed is lost: {error}")
     except LeewardError as error:
@@ -81,9 +82,9 @@ def kept_line(box: str, daemon: str | None = None) -> str:
     return f"{where}: `leeward diff {box}`, `leeward apply {box} PATH`, `leeward sandbox kill {box}`"
 
 
-def close_asked(link: OperatorLink, box: str) -> bool:
+def close_asked(connection: OperatorConnection, box: str) -> bool:
     """End a sandbox for whose changes `ask_at_end` has made requests. Returns whether it stays, since some have none yet."""
-    stays = link.close_sandbox(box, left=True)
+    stays = connection.close_sandbox(box, left=True)
     if stays:
         complain(f"the sandbox stays for the changes that have no request: those that wait for room are asked for when the"
                  f" requests before them are decided. `leeward diff {box}`, `leeward apply {box} PATH`; `leeward sandbox"
@@ -104,9 +105,9 @@ def tell_sync(what: str, found: Mapping[str, Any]) -> None:
         click.echo(f"leeward: {found['more']} more {what} wait for room among the requests", err=True)
 
 
-def tell_notes(link: OperatorLink, box: str) -> None:
+def tell_notes(connection: OperatorConnection, box: str) -> None:
     """Print to standard error the changes that live sync has not written, without those that `tell_sync` has printed."""
-    for row in link.call("GET", "/api/sandboxes")["sandboxes"]:
+    for row in connection.call("GET", "/api/sandboxes")["sandboxes"]:
         for line in note_lines(row, ("conflict", "denied")) if row["sandbox"] == box else ():
             click.echo(f"leeward: {line}", err=True)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from leeward.client.arena import map_arenas
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.live_output import LiveJob
 from leeward.errors import Cancelled
 from leeward.spec.paths import client_socket
@@ -55,13 +55,13 @@ def exec_(argv: Sequence[str]) -> int:
     packages = parsed.values("--package")
     if packages and parsed.value("--environment"):
         raise UsageError("--environment NAME or --package, not both")
-    link = Link(client_socket(parsed.value("--socket")))
+    connection = BlockingConnection(client_socket(parsed.value("--socket")))
     shown = None if parsed.flag("--json") else ShownOutput(parsed.flag("--raw"))
     live = None if shown is None else LiveJob(shown)
-    with CtrlC(lambda how: link.hurry(how, wait=False)) as interrupts:
+    with CtrlC(lambda how: connection.hurry(how, wait=False)) as interrupts:
         try:
-            reply, descriptors = (_with_packages(link, fields, packages, live) if packages else
-                                  link.call("execute", fields, functions=live))
+            reply, descriptors = (_with_packages(connection, fields, packages, live) if packages else
+                                  connection.call("execute", fields, functions=live))
         except Cancelled:  # the job had no worker yet
             raise KeyboardInterrupt from None
     arenas = map_arenas(descriptors, reply.arenas)
@@ -69,27 +69,27 @@ def exec_(argv: Sequence[str]) -> int:
     return INTERRUPTED if interrupts.killed else status
 
 
-def _with_packages(link: Link, fields: dict[str, Any], packages: list[str],
+def _with_packages(connection: BlockingConnection, fields: dict[str, Any], packages: list[str],
                    live: LiveJob | None) -> tuple[Reply, list[int]]:
     """The answer of a job with *packages*. If the daemon has no environment with these packages, it is made."""
     from leeward.client.packages import ready, wanted_packages, with_environment
 
-    ready(link.path)
-    status_reply, _ = link.call("status", {}, time.monotonic() + ANSWER_S)
-    wanted = wanted_packages(tuple(packages), link.path, status_reply.ok or {})
-    return with_environment(fields, wanted, lambda changed: link.call("execute", changed, functions=live))
+    ready(connection.path)
+    status_reply, _ = connection.call("status", {}, time.monotonic() + ANSWER_S)
+    wanted = wanted_packages(tuple(packages), connection.path, status_reply.ok or {})
+    return with_environment(fields, wanted, lambda changed: connection.call("execute", changed, functions=live))
 
 
 def ping(argv: Sequence[str]) -> int:
     parsed = parse("ping", argv)
-    Link(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
+    BlockingConnection(client_socket(parsed.value("--socket"))).call("ping", {}, time.monotonic() + ANSWER_S)
     write(1, b"Pong!\n")
     return 0
 
 
 def status(argv: Sequence[str]) -> int:
     parsed = parse("status", argv)
-    reply, _ = Link(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
+    reply, _ = BlockingConnection(client_socket(parsed.value("--socket"))).call("status", {}, time.monotonic() + ANSWER_S)
     assert reply.ok is not None
     if parsed.flag("--json"):
         import json

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leeward.client.connecting import away
-from leeward.client.link import READ, Link
+from leeward.client.connection import READ, BlockingConnection
 from leeward.errors import DaemonAway, NoAnswer, RequestRejected, VersionMismatch
 from leeward.wire.replies import Reply
 
@@ -35,7 +35,7 @@ STOP_S = 15.0
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
-class Line(Link):
+class Line(BlockingConnection):
     """A connection that isn't renewed, and that knows the pid of the daemon that answers; 0 if it isn't known."""
 
     def __init__(self, path: str) -> None:

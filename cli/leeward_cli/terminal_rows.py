@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.errors import BadReply
 from leeward_cli.messages import complain, write
 
@@ -31,11 +31,11 @@ class RowLog:
 
     def pages(self, follow: bool) -> Iterator[list[dict[str, Any]]]:
         """The existing rows, the oldest first; then new ones, if *follow*."""
-        link = Link(self._path)
+        connection = BlockingConnection(self._path)
         try:
             after, wait, pages = 0, 0.0, 0
             while True:
-                reply, _ = link.call(self._op, {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
+                reply, _ = connection.call(self._op, {"after": after, "wait": wait}, time.monotonic() + wait + _ANSWER_S)
                 found = self._checked(reply.ok or {})
                 if found:
                     yield found
@@ -47,7 +47,7 @@ class RowLog:
                 else:
                     return
         finally:
-            link.close()
+            connection.close()
 
     def rows(self) -> list[dict[str, Any]]:
         return [row for page in self.pages(False) for row in page]

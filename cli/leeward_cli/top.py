@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.sandbox import Sandbox
 from leeward.spec.paths import client_socket
 from leeward.spec.sizes import size_text
@@ -31,11 +31,11 @@ _HEAD = (f"{'SANDBOX':26}  {'AGE':>7}  {'UNUSED':>7}  {'PROCS':>5}  {'PEAK':>9} 
 
 
 def look(path: str) -> dict[str, Any]:
-    link = Link(path)
+    connection = BlockingConnection(path)
     try:
-        reply, _ = link.call("status", {}, time.monotonic() + _ANSWER_S)
+        reply, _ = connection.call("status", {}, time.monotonic() + _ANSWER_S)
     finally:
-        link.close()
+        connection.close()
     return {"time": time.monotonic(), "status": reply.ok, "sandboxes": Sandbox.list(socket=path)}
 
 

@@ -43,7 +43,8 @@ class Kept:
         filter: BPF of the inits.
         way: the steps that each job takes before anything else.
         ends: the cells of *way* for the job's ends of job, reply, stdout, stderr and birth.
-        beside: the ways of further processes of a sandbox, in the order of control.Kind. Empty if there are none.
+        beside: the ways of further processes of a sandbox, in the order of control.Kind, and of the helper that makes
+            them. Empty if there are none.
         once: the number of the step that only the keeper's first job takes; 0 if there is none.
     """
 
@@ -54,7 +55,7 @@ class Kept:
         self.how = ffi.new("struct lw_runner *")
         self.how.flags = flags
         self.how.filter, self.how.filter_count = self._program, len(filter) // 8  # struct sock_filter
-        self.paths = ffi.new("struct lw_way[5]")  # LW_WAYS
+        self.paths = ffi.new("struct lw_way[6]")  # LW_WAYS
         self._layers = []
         for path, each in zip(self.paths, (Way(way, ends), *beside), strict=False):
             path.steps, path.count = each.table.rows

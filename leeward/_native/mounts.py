@@ -57,7 +57,46 @@ def set_attributes(mount: int, attributes: MountAttr, ids: int = -1) -> None:
     Table([attributes_step(mount, attributes, ids=ids)]).run()
 
 
+def set_one_by_one(fd: int, attributes: MountAttr) -> None:
+    """
+    Add *attributes* to those of the attached mount *fd* and of all mounts below it, which a user namespace can't
+    remove. KernelRefusal if a mount can't be reached, because another covers it.
+    """
+    todo = {mount_id(fd): f"/proc/self/fd/{fd}"}
+    with open("/proc/self/mountinfo") as file:
+        rows = [row.split(" ", 5)[:5] for row in file]
+    while todo:
+        number, path = todo.popitem()
+        todo |= {int(child): unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
+        at = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if path.startswith("/proc/self/fd/") else os.O_NOFOLLOW))
+        try:
+            if mount_id(at) != number:
+                raise KernelRefusal("mount", f"{path!r}, MS_REMOUNT", errno.EBUSY, "another mount covers it")
+            has = MountAttr(os.fstatvfs(at).f_flag & sum(MountAttr))
+            remount(f"/proc/self/fd/{at}", has | attributes)
+        finally:
+            os.close(at)
+
+
+def attach(mount: int, to: str | int, attributes: MountAttr) -> None:
+    """
+    Attach the detached *mount* at *to*, a path or a descriptor, and add *attributes* to its own. Before Linux 5.12 it
+    has them once it's attached: so no process of a client may be there yet, or it has to have them before.
+    """
+    early = sets_attributes()
+    if early:
+        set_attributes(mount, attributes)
+    if isinstance(to, int):
+        move_onto(mount, to)
+    else:
+        move_mount(mount, to)
+    if not early:
+        Table([private_step(f"/proc/self/fd/{mount}")]).run()
+        set_one_by_one(mount, attributes)
+
+
 def sets_attributes() -> bool:
+    """Whether this kernel has mount_setattr(2)."""
     return Table([Step(Call.MOUNT_SETATTR, (-1, "", 0, 0, 0), (-errno.ENOSYS,))]).take()[0] == 0
 
 
@@ -161,9 +200,9 @@ def attributes_step(mount: Cell | int, set: MountAttr, *, optional: bool = False
                    unless=_NO_MOUNT[optional])
 
 
-def private_step() -> Step:
-    """Make all mounts of this namespace private, so that none propagates from or to others."""
-    return returns(Call.MOUNT, 0, "/", 0, lib.MS_REC | lib.MS_PRIVATE, 0)
+def private_step(path: str = "/") -> Step:
+    """Make the mount at *path* and all below it private, so that none propagates from or to others."""
+    return returns(Call.MOUNT, 0, path, 0, lib.MS_REC | lib.MS_PRIVATE, 0)
 
 
 def remount_step(path: str, attributes: MountAttr | int) -> Step:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 
 #: For each limit of outcome.Limit, a text about reaching it, and the options that raise it.
@@ -29,7 +28,8 @@ _SAYS, _ENDS = "No module named '", "'"
 #: About a rename that the kernel refuses: overlayfs as an ordinary user mounts it can't tell where a folder was.
 NOT_RENAMED = ("rename(2) leads from one file system to another, or is of one of the host's folders in an overlay: there"
                " `mv` and shutil.move copy; in place of `git mv A B`: `mv A B && git add -A A B`")
-_EXDEV = os.strerror(errno.EXDEV)
+#: How programs say that: by the C library's text (glibc, musl), Go's with a small letter, or Node's with the name.
+_EXDEV = (b"ross-device link", b"'EXDEV'")
 #: Bytes at the end of stderr in which a program says why it has ended.
 _LAST = 1000
 
@@ -42,7 +42,7 @@ def hint(limit: str | None, error: tuple[str, str] | None = None, stderr: bytes 
     if limit in LIMITS:
         why, cure = LIMITS[limit]
         return f"limit {limit}: {why}; to allow more: {cure}"
-    if _EXDEV.encode() in stderr[-_LAST:] or (
+    if any(text in stderr[-_LAST:] for text in _EXDEV) or (
             error is not None and error[0] == "OSError" and error[1].startswith(f"[Errno {errno.EXDEV}] ")):
         return NOT_RENAMED
     return MISSING if error is not None and _lacks_package(*error) else ""

@@ -20,8 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leeward.client.connecting import PATIENCE_S, away
+from leeward.client.connection import receive
 from leeward.client.conversation import Conversation, refusal
-from leeward.client.link import receive
 from leeward.client.slots import LARGE, Slots, bulk, slots_of
 from leeward.client.throttle import Gate
 from leeward.errors import Busy, DaemonError, NoAnswer, QueueTimeout, quoted

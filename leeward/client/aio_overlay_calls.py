@@ -12,7 +12,7 @@ from leeward.errors import RequestRejected, Stale
 from leeward.wire.replies import Reply
 
 if TYPE_CHECKING:
-    from leeward.client.aio_free_links import AsyncFreeLinks
+    from leeward.client.aio_free_connections import AsyncFreeConnections
     from leeward.client.changes import Changes
     from leeward.client.folder_state import FolderState
     from leeward.client.mounts import Mount
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AsyncOverlayCalls:
     """The base class of `AsyncSandbox` with the calls about overlays and compared folders."""
 
-    _links: AsyncFreeLinks
+    _connections: AsyncFreeConnections
     _mounts: tuple[Mount, ...]
     _states: dict[str, FolderState]
     _blocking: Sandbox | None = None
@@ -31,11 +31,11 @@ class AsyncOverlayCalls:
 
     async def _opened(self, fields: Mapping[str, Any]) -> Reply:
         if not self._mounts:
-            return (await self._links.open(fields))[0]
+            return (await self._connections.open(fields))[0]
         with (await to_thread(OpenFolders, self._mounts) if any(mount.compare for mount in self._mounts)
               else OpenFolders(self._mounts)) as folders:
             self._states.update(folders.states)
-            return (await self._links.open({**fields, "mounts": folders.rows}, folders))[0]
+            return (await self._connections.open({**fields, "mounts": folders.rows}, folders))[0]
 
     async def diff(self, target: str = "") -> Changes:
         """Call `Sandbox.diff` in a thread."""
@@ -64,11 +64,11 @@ class AsyncOverlayCalls:
 
     async def _blocking_sandbox(self) -> Sandbox:
         if self._blocking is None:
-            self._blocking = Sandbox(socket=self._links.socket)
+            self._blocking = Sandbox(socket=self._connections.socket)
             self._blocking._id = await self.id()
             self._blocking._states, self._blocking._mounts = self._states, self._mounts
         return self._blocking
 
     def _close_blocking(self) -> None:
         if self._blocking is not None:
-            self._blocking._links.close()
+            self._blocking._connections.close()

@@ -2,7 +2,7 @@
 A live sandbox, for asyncio: one object for its commands, its processes and their output.
 
 Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
-of several tasks don't wait for each other: aio_free_links.py. The first call opens the sandbox; if several tasks make a
+of several tasks don't wait for each other: aio_free_connections.py. The first call opens the sandbox; if several tasks make a
 first call at the same time, one of them opens it for all.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
-from leeward.client.aio_free_links import AsyncFreeLinks
+from leeward.client.aio_free_connections import AsyncFreeConnections
 from leeward.client.aio_overlay_calls import AsyncOverlayCalls
 from leeward.client.aio_process import AsyncKernel, AsyncProcess
 from leeward.client.aio_waiting import Lock, shielded
@@ -98,8 +98,8 @@ class AsyncSandbox(AsyncOverlayCalls):
                  copy: bool = False,
                  client: AsyncClient | None = None,  # asyncio
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
-        # blocking: self._links = FreeLinks(socket, retry_busy)
-        self._links = AsyncFreeLinks(socket, retry_busy, client)  # asyncio
+        # blocking: self._connections = FreeConnections(socket, retry_busy)
+        self._connections = AsyncFreeConnections(socket, retry_busy, client)  # asyncio
         self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare, copy)
         self._copies = [mount for mount in folders if mount.copy]
@@ -128,24 +128,24 @@ class AsyncSandbox(AsyncOverlayCalls):
         try:
             await box.info()
         except BaseException:
-            await box._links.close()
+            await box._connections.close()
             raise
         return box
 
     @staticmethod
     async def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The `info` of each sandbox of this user, the oldest first."""
-        links = AsyncFreeLinks(socket)
+        connections = AsyncFreeConnections(socket)
         try:
-            reply, _ = await links.call("sandbox_list", {})
+            reply, _ = await connections.call("sandbox_list", {})
             found, last = checked(page, reply)
             while last:
-                reply, _ = await links.call("sandbox_list", {"after": last})
+                reply, _ = await connections.call("sandbox_list", {"after": last})
                 more, last = checked(page, reply, last)
                 found += more
             return found
         finally:
-            await links.close()
+            await connections.close()
 
     # blocking: @property
     async def id(self) -> str:
@@ -166,7 +166,7 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def _copy_to(self, opened: str) -> None:
         """Copy the folders of the host before any other call; what fails ends the sandbox."""
-        box = await AsyncSandbox.attach(opened, socket=self._links.socket)
+        box = await AsyncSandbox.attach(opened, socket=self._connections.socket)
         try:
             for mount in self._copies:
                 await box.files.upload(mount.source, mount.target)
@@ -186,15 +186,15 @@ class AsyncSandbox(AsyncOverlayCalls):
             return await self._opened(self._fields)
         from leeward.client.packages import elsewhere, wanted_packages, with_environment_async
 
-        elsewhere(self._links.socket)
-        await self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        status, _ = await self._links.call("status", {})
-        wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))
+        elsewhere(self._connections.socket)
+        await self._connections.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
+        status, _ = await self._connections.call("status", {})
+        wanted = wanted_packages(self._packages, self._connections.socket, checked(answer, status))
         return await with_environment_async(self._fields, wanted, self._opened)
 
     async def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
         """The reply to a request about this sandbox, which may take *seconds*; its descriptors are closed."""
-        reply, descriptors = await self._links.call(op, {"sandbox": await self._named(), **fields}, seconds)
+        reply, descriptors = await self._connections.call(op, {"sandbox": await self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
         return reply
@@ -203,7 +203,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         """As `ask`, for a request that starts a process or a kernel."""
         if not self._held:
             return await self.ask(op, fields)
-        reply, _ = await self._links.call_lasting(op, {"sandbox": await self._named(), **fields, "held": True})
+        reply, _ = await self._connections.call_lasting(op, {"sandbox": await self._named(), **fields, "held": True})
         return reply
 
     # --- programs -------------------------------------------------------------------
@@ -266,7 +266,7 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     async def run_fields(self, fields: Mapping[str, Any]) -> Answer:
         """The answer to a process_run request with these fields, whose descriptors the caller owns."""
-        return await self._links.call("process_run", {"sandbox": await self._named(), **fields})
+        return await self._connections.call("process_run", {"sandbox": await self._named(), **fields})
 
     async def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> AsyncProcess:
         """
@@ -322,7 +322,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
         fields = {"sandbox": await self._named(), **fetch_fields(url, method, headers, body)}
-        return fetched_of(*await self._links.call("sandbox_fetch", fields))
+        return fetched_of(*await self._connections.call("sandbox_fetch", fields))
 
     async def publish(self, port: int, host_port: int = 0) -> AsyncPublished:
         """
@@ -356,10 +356,11 @@ class AsyncSandbox(AsyncOverlayCalls):
         fields = {"sandbox": await self._named(), **sandbox_calls.code_fields(code, options)}
         fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
-            return sandbox_calls.result(await self._links.execute_in_kernel(fields))
+            return sandbox_calls.result(await self._connections.execute_in_kernel(fields))
         arrivals = arrivals_of(options)
         served = awaited_by(options, arrivals)
-        return arrived(sandbox_calls.result(await self._links.call("sandbox_execute", fields, functions=served)), arrivals)
+        answer = await self._connections.call("sandbox_execute", fields, functions=served)
+        return arrived(sandbox_calls.result(answer), arrivals)
 
     async def kernel(self) -> AsyncKernel:
         """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
@@ -410,12 +411,12 @@ class AsyncSandbox(AsyncOverlayCalls):
             self._closed = True
         try:
             if self._id:
-                await self._links.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
+                await self._connections.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
         except DaemonError:
             pass  # the sandbox has ended, or ends after its idle time
         finally:
             self._close_blocking()  # asyncio
-            await self._links.close()
+            await self._connections.close()
 
     async def detach(self) -> str:
         """Close the connections, and let the sandbox run on; returns its id, for `attach`."""
@@ -423,7 +424,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         if self._fields.get("held"):
             await self.ask("sandbox_extend", {"detach": True})
         self._close_blocking()  # asyncio
-        await self._links.close()
+        await self._connections.close()
         return found
 
     async def __aenter__(self) -> AsyncSandbox:

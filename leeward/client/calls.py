@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.session import Session
 from leeward.spec.paths import client_socket
@@ -17,7 +17,7 @@ from leeward.wire.replies import Reply
 # Imported in functions: what not every start needs; 49 ms of processor time for all of it.
 
 if TYPE_CHECKING:
-    from leeward.client.link import BesideJob
+    from leeward.client.connection import BesideJob
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Calls:
                  retry_busy: bool = True) -> None:
         self.socket = client_socket(socket, token)
         self._retry, self._retry_busy = retry, retry_busy
-        self._link = Link(self.socket)
+        self._connection = BlockingConnection(self.socket)
         self._lock = threading.Lock()
 
     def interrupt(self) -> None:
@@ -40,7 +40,7 @@ class Calls:
         Raise KeyboardInterrupt in the job that `execute` waits for, or cancel it if it waits for a worker: `execute`
         raises Cancelled then. Call this from another thread; it doesn't wait for the job to end.
         """
-        self._link.hurry("interrupt")
+        self._connection.hurry("interrupt")
 
     def session(self, *, deadline: float | None = None, **options: Unpack[SessionOptions]) -> Session:
         """
@@ -90,17 +90,17 @@ class Calls:
     def _simple(self, op: str, fields: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """The answer to a request without descriptors, which has *timeout* seconds from its turn on."""
         with self._lock:
-            reply, _ = self._link.call(op, fields, time.monotonic() + timeout, retry=self._retry,
+            reply, _ = self._connection.call(op, fields, time.monotonic() + timeout, retry=self._retry,
                                        retry_busy=self._retry_busy)
         return reply.ok or {}
 
     def _call(self, op: str, fields: Mapping[str, Any], until: float | None, idempotent: bool = False,
               functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
         with self._lock:
-            return self._link.call(op, fields, until, retry=self._retry, idempotent=idempotent,
+            return self._connection.call(op, fields, until, retry=self._retry, idempotent=idempotent,
                                    retry_busy=self._retry_busy, functions=functions)
 
     def close(self) -> None:
         """Close the connection. A later call opens a new one."""
         with self._lock:
-            self._link.close()
+            self._connection.close()

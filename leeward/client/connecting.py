@@ -15,7 +15,7 @@ from leeward.spec.paths import RemoteHost as RemoteHost
 
 #: Seconds that connecting may take while the daemon's backlog is full.
 CONNECT_S = 5.0
-#: Seconds of silence before the link sends a ping. Longer than any pause of a daemon on a
+#: Seconds of silence before the connection sends a ping. Longer than any pause of a daemon on a
 #: busy machine, short enough for a user who waits.
 PATIENCE_S = 10.0
 

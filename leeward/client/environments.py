@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from leeward.client.connection import BlockingConnection
 from leeward.client.folder_size import SizeWatch, size_of
-from leeward.client.link import Link
 from leeward.client.mounts import Mount
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, LeewardError, SandboxOver, Unsupported, quoted
@@ -333,7 +333,7 @@ def _host_of(row: Mapping[str, Any]) -> str:
 
 def _denied(socket: str | None, sandbox: str) -> str:
     """The connections that the daemon refused to *sandbox*, as the end of a message."""
-    link, after, found = Link(client_socket(socket)), 0, dict[str, None]()
+    link, after, found = BlockingConnection(client_socket(socket)), 0, dict[str, None]()
     try:
         for _ in range(_MOST_PAGES):
             rows = (link.call("egress_log", {"after": after}, time.monotonic() + _ANSWER_S)[0].ok or {}).get("events")

@@ -6,7 +6,7 @@ Trust:     none in a call. The job chooses its arguments, which decode to plain 
 
 Theory of operation. Beside the execute request, a function_take request waits on the same connection for the job's
 calls. Each call is answered in a thread of its own (by `aio_functions` in a task), while the thread that waits for the
-job's result reads; both write, under the link's lock. After the result no call is answered any more: a function that
+job's result reads; both write, under the connection's lock. After the result no call is answered any more: a function that
 still runs goes on, and its return value is dropped.
 """
 
@@ -22,7 +22,7 @@ from leeward.errors import BadReply, DaemonError, PeerError, RequestRejected
 from leeward.wire import function_frames as wire
 
 if TYPE_CHECKING:
-    from leeward.client.link import Link
+    from leeward.client.connection import BlockingConnection
     from leeward.wire.replies import Reply
 
 #: A call as the daemon sends it: its number, the function's name, the encoded arguments.
@@ -72,9 +72,9 @@ class ServedFunctions:
                 raise RequestRejected(f"functions: {name!r:.80} is a coroutine function, which AsyncClient can call")
         self._given = given
 
-    def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+    def wait(self, connection: BlockingConnection, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """Serve the job of request *number* until *answer* returns, which passes replies to other requests on."""
-        serving = _Serving(link, number, self._given)
+        serving = _Serving(connection, number, self._given)
         try:
             serving.take()
             return answer(serving.on_other_reply)
@@ -85,15 +85,15 @@ class ServedFunctions:
 class _Serving:
     """Serves the function calls of one job, the job of request *target*."""
 
-    def __init__(self, link: Link, target: int, given: Given) -> None:
-        self._link, self._target, self._given = link, target, given
+    def __init__(self, connection: BlockingConnection, target: int, given: Given) -> None:
+        self._connection, self._target, self._given = connection, target, given
         self._taking = 0
         self._over = False
 
     def take(self) -> None:
-        with self._link.sending:
+        with self._connection.sending:
             try:
-                self._taking = self._link.post("function_take", {"target": self._target})
+                self._taking = self._connection.post("function_take", {"target": self._target})
             except OSError:
                 pass  # the next read raises the error, or finds the answer
 
@@ -109,11 +109,11 @@ class _Serving:
 
     def _serve(self, call: int, name: str, body: bytes) -> None:
         answer = self._run(call, name, body)
-        with self._link.sending:
+        with self._connection.sending:
             if self._over:
                 return
             try:
-                self._link.post("function_answer", {"target": self._target, **answer})
+                self._connection.post("function_answer", {"target": self._target, **answer})
             except (OSError, DaemonError):
                 pass  # the thread that reads gets the error
 
@@ -128,5 +128,5 @@ class _Serving:
             return raised(call, error)
 
     def end(self) -> None:
-        with self._link.sending:
+        with self._connection.sending:
             self._over = True

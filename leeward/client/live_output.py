@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from leeward.base.protocols import Protocol
-    from leeward.client.link import BesideJob, Link
+    from leeward.client.connection import BesideJob, BlockingConnection
     from leeward.spec.outcome import Result
     from leeward.wire.replies import Reply
 
@@ -105,14 +105,14 @@ def taken_output(reply: Reply) -> tuple[bytes, bytes, bool, bool]:
 
 
 class LiveJob:
-    """Passes the output of the job for which `Link.call` waits to *shown*; the argument `functions` of `Link.call`."""
+    """Passes the output of the job for which `BlockingConnection.call` waits to *shown*; its argument `functions`."""
 
     def __init__(self, shown: OutputTaker) -> None:
         self._shown = shown
 
-    def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+    def wait(self, connection: BlockingConnection, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         """Pass on output of the job of request *number* until *answer*, which gets a function for other replies, returns."""
-        taking = _TakenOutput(link, number, self._shown)
+        taking = _TakenOutput(connection, number, self._shown)
         try:
             taking.later()
             return answer(taking.on_other_reply)
@@ -121,27 +121,27 @@ class LiveJob:
 
 
 class Together:
-    """Serves one job in several ways; the argument `functions` of `Link.call`."""
+    """Serves one job in several ways; the argument `functions` of `BlockingConnection.call`."""
 
     def __init__(self, ways: Sequence[BesideJob]) -> None:
         self._ways = ways
 
-    def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+    def wait(self, connection: BlockingConnection, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         first, *others = self._ways
         if not others:
-            return first.wait(link, number, answer)
+            return first.wait(connection, number, answer)
 
         def both(on_first: Callable[[Reply], None], on_others: Callable[[Reply], None], reply: Reply) -> None:
             on_first(reply)
             on_others(reply)
 
-        return first.wait(link, number, lambda on_first: Together(others).wait(
-            link, number, lambda on_others: answer(lambda reply: both(on_first, on_others, reply))))
+        return first.wait(connection, number, lambda on_first: Together(others).wait(
+            connection, number, lambda on_others: answer(lambda reply: both(on_first, on_others, reply))))
 
 
 class _TakenOutput:
-    def __init__(self, link: Link, target: int, shown: OutputTaker) -> None:
-        self._link, self._target, self._shown = link, target, shown
+    def __init__(self, connection: BlockingConnection, target: int, shown: OutputTaker) -> None:
+        self._connection, self._target, self._shown = connection, target, shown
         self._timer: threading.Timer | None = None
         self._number, self._over = 0, False
 
@@ -153,17 +153,17 @@ class _TakenOutput:
         self._timer.start()
 
     def _take(self) -> None:
-        with self._link.sending:
+        with self._connection.sending:
             if self._over:
                 return
             out, err = self._shown.sizes
             try:
-                self._number = self._link.post("output_take", {"target": self._target, "stdout": out, "stderr": err})
+                self._number = self._connection.post("output_take", {"target": self._target, "stdout": out, "stderr": err})
             except (OSError, DaemonError):
                 pass  # the next read raises the error, or finds the answer
 
     def on_other_reply(self, reply: Reply) -> None:
-        with self._link.sending:  # the timer's thread may not have stored its request's number yet
+        with self._connection.sending:  # the timer's thread may not have stored its request's number yet
             number = self._number
         if reply.id != number:
             return
@@ -178,7 +178,7 @@ class _TakenOutput:
             self.later()
 
     def end(self) -> None:
-        with self._link.sending:
+        with self._connection.sending:
             self._over = True
         if self._timer is not None:
             self._timer.cancel()

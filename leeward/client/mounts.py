@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import struct
 import time
-from _socket import SCM_RIGHTS, SOL_SOCKET  # as link.py does
+from _socket import SCM_RIGHTS, SOL_SOCKET  # as connection.py does
 from _socket import socket as Socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leeward.base.dataclass import dataclass
+from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
-from leeward.client.link import Link
 from leeward.client.retry import Retry
 from leeward.errors import BadReply, DaemonAway, DaemonError, RequestRejected
 from leeward.wire.replies import Reply
@@ -164,14 +164,14 @@ class Meanwhile:
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
 
-    def wait(self, _link: Link, _number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
+    def wait(self, _connection: BlockingConnection, _number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any:
         work, self._work = self._work, None
         if work is not None:
             work()
         return answer(lambda _other: None)
 
 
-def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
+def open_with(connection: BlockingConnection, fields: Mapping[str, Any], mounts: Iterable[Mount],
               states: dict[str, FolderState] | None = None, beside: Callable[[], None] | None = None) -> Reply:
     """
     Open a sandbox with *mounts*; each attempt sends the descriptors again. *states* gets the state of each folder with
@@ -184,11 +184,11 @@ def open_with(link: Link, fields: Mapping[str, Any], mounts: Iterable[Mount],
             states.update(folders.states)
         while True:
             try:
-                number = folders.send(*link.call("sandbox_dock", {}))
-                return link.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}, retry=False,
+                number = folders.send(*connection.call("sandbox_dock", {}))
+                return connection.call("sandbox_open", {**fields, "mounts": folders.rows, "dock": number}, retry=False,
                                  retry_busy=False, reconnect=False, functions=meanwhile)[0]
             except DaemonError as error:
-                attempts = attempts or Retry(True, False, None, link.retry_busy)
+                attempts = attempts or Retry(True, False, None, connection.retry_busy)
                 pause = attempts.pause(error, time.monotonic())
                 if pause is None:
                     raise

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TypedDict as TypedDict
 
     from leeward.client.aio_live_output import AwaitedBesideJob
-    from leeward.client.link import BesideJob
+    from leeward.client.connection import BesideJob
     from leeward.client.live_output import Arrivals
     from leeward.spec.outcome import Result
 else:

@@ -160,7 +160,7 @@ class Overlay:
         end_sparse(into)
 
     def _fetch(self, op: str, fields: Mapping[str, Any]) -> bytes | memoryview:
-        reply, descriptors = self._box._links.call(op, {"sandbox": self._box.id, "target": self.target, **fields})
+        reply, descriptors = self._box._connections.call(op, {"sandbox": self._box.id, "target": self.target, **fields})
         try:
             if len(reply.arenas) != len(descriptors) or len(descriptors) > 1:
                 raise BadReply("the daemon sent something else than one memory file")

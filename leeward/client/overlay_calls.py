@@ -11,7 +11,7 @@ from leeward.errors import RequestRejected, Stale
 if TYPE_CHECKING:
     from leeward.client.changes import Changes
     from leeward.client.folder_state import FolderState
-    from leeward.client.free_links import FreeLinks
+    from leeward.client.free_connections import FreeConnections
     from leeward.client.mounts import Mount
     from leeward.client.overlay import Overlay
     from leeward.wire.replies import Reply
@@ -21,7 +21,7 @@ class OverlayCalls:
     """The base class of `Sandbox` with the calls about overlays and compared folders."""
 
     beside_opening: Callable[[], None] | None = None  # for `open_with`, if there are mounts
-    _links: FreeLinks
+    _connections: FreeConnections
     _mounts: tuple[Mount, ...]
     #: The state at the opening of each folder with `compare`, by target.
     _states: dict[str, FolderState]
@@ -33,10 +33,10 @@ class OverlayCalls:
         raise NotImplementedError
 
     def _opened(self, fields: Mapping[str, Any]) -> Reply:
-        with self._links.lasting() if fields.get("held") else self._links.one() as link:
+        with self._connections.lasting() if fields.get("held") else self._connections.one() as connection:
             if not self._mounts:
-                return link.call("sandbox_open", fields)[0]
-            return open_with(link, fields, self._mounts, self._states, self.beside_opening)
+                return connection.call("sandbox_open", fields)[0]
+            return open_with(connection, fields, self._mounts, self._states, self.beside_opening)
 
     def _overlay(self, target: str) -> Overlay:
         from leeward.client.overlay import Overlay  # most sandboxes have none

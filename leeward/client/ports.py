@@ -38,7 +38,7 @@ class Published:
 
     @classmethod
     def open(cls, sandbox: Sandbox, inside: int, port: int = 0) -> Published:
-        return cls(sandbox.id, sandbox._links.socket, inside, port)
+        return cls(sandbox.id, sandbox._connections.socket, inside, port)
 
     def _run(self) -> None:
         try:

@@ -3,7 +3,7 @@
 A live sandbox, for blocking programs: one object for its commands, its processes and their output.
 
 Theory of operation. A sandbox belongs to a user, not to a connection: every request names the sandbox by its id. Calls
-of several threads don't wait for each other: free_links.py. The first call opens the sandbox; if several threads make a
+of several threads don't wait for each other: free_connections.py. The first call opens the sandbox; if several threads make a
 first call at the same time, one of them opens it for all.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client import sandbox_calls
 from leeward.client.conversation import checked
-from leeward.client.free_links import FreeLinks
+from leeward.client.free_connections import FreeConnections
 from leeward.client.host_view import add_host_view
 from leeward.client.mounts import Mount, mounts_of
 from leeward.client.options import TurnOptions, arrivals_of, arrived, requirements_of, served_by
@@ -92,7 +92,7 @@ class Sandbox(OverlayCalls):
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
                  copy: bool = False,
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
-        self._links = FreeLinks(socket, retry_busy)
+        self._connections = FreeConnections(socket, retry_busy)
         self._packages = requirements_of(options)
         folders = mounts_of(mounts, workdir, overlay, compare, copy)
         self._copies = [mount for mount in folders if mount.copy]
@@ -117,24 +117,24 @@ class Sandbox(OverlayCalls):
         try:
             box.info()
         except BaseException:
-            box._links.close()
+            box._connections.close()
             raise
         return box
 
     @staticmethod
     def list(*, socket: str | os.PathLike[str] | None = None) -> Rows:
         """The `info` of each sandbox of this user, the oldest first."""
-        links = FreeLinks(socket)
+        connections = FreeConnections(socket)
         try:
-            reply, _ = links.call("sandbox_list", {})
+            reply, _ = connections.call("sandbox_list", {})
             found, last = checked(page, reply)
             while last:
-                reply, _ = links.call("sandbox_list", {"after": last})
+                reply, _ = connections.call("sandbox_list", {"after": last})
                 more, last = checked(page, reply, last)
                 found += more
             return found
         finally:
-            links.close()
+            connections.close()
 
     @property
     def id(self) -> str:
@@ -155,7 +155,7 @@ class Sandbox(OverlayCalls):
 
     def _copy_to(self, opened: str) -> None:
         """Copy the folders of the host before any other call; what fails ends the sandbox."""
-        box = Sandbox.attach(opened, socket=self._links.socket)
+        box = Sandbox.attach(opened, socket=self._connections.socket)
         try:
             for mount in self._copies:
                 box.files.upload(mount.source, mount.target)
@@ -175,15 +175,15 @@ class Sandbox(OverlayCalls):
             return self._opened(self._fields)
         from leeward.client.packages import elsewhere, wanted_packages, with_environment
 
-        elsewhere(self._links.socket)
-        self._links.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
-        status, _ = self._links.call("status", {})
-        wanted = wanted_packages(self._packages, self._links.socket, checked(answer, status))
+        elsewhere(self._connections.socket)
+        self._connections.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
+        status, _ = self._connections.call("status", {})
+        wanted = wanted_packages(self._packages, self._connections.socket, checked(answer, status))
         return with_environment(self._fields, wanted, self._opened)
 
     def ask(self, op: str, fields: Mapping[str, Any], seconds: float | None = None) -> Reply:
         """The reply to a request about this sandbox, which may take *seconds*; its descriptors are closed."""
-        reply, descriptors = self._links.call(op, {"sandbox": self._named(), **fields}, seconds)
+        reply, descriptors = self._connections.call(op, {"sandbox": self._named(), **fields}, seconds)
         for fd in descriptors:
             os.close(fd)
         return reply
@@ -192,7 +192,7 @@ class Sandbox(OverlayCalls):
         """As `ask`, for a request that starts a process or a kernel."""
         if not self._held:
             return self.ask(op, fields)
-        reply, _ = self._links.call_lasting(op, {"sandbox": self._named(), **fields, "held": True})
+        reply, _ = self._connections.call_lasting(op, {"sandbox": self._named(), **fields, "held": True})
         return reply
 
     # --- programs -------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Sandbox(OverlayCalls):
 
     def run_fields(self, fields: Mapping[str, Any]) -> Answer:
         """The answer to a process_run request with these fields, whose descriptors the caller owns."""
-        return self._links.call("process_run", {"sandbox": self._named(), **fields})
+        return self._connections.call("process_run", {"sandbox": self._named(), **fields})
 
     def start(self, argv: Iterable[str] | str, **options: Unpack[StartOptions]) -> Process:
         """
@@ -311,7 +311,7 @@ class Sandbox(OverlayCalls):
         from leeward.client.fetching import fetch_fields, fetched_of  # most programs don't need it
 
         fields = {"sandbox": self._named(), **fetch_fields(url, method, headers, body)}
-        return fetched_of(*self._links.call("sandbox_fetch", fields))
+        return fetched_of(*self._connections.call("sandbox_fetch", fields))
 
     def publish(self, port: int, host_port: int = 0) -> Published:
         """
@@ -345,10 +345,11 @@ class Sandbox(OverlayCalls):
         fields = {"sandbox": self._named(), **sandbox_calls.code_fields(code, options)}
         fields |= {"kernel": kernel} if kernel else {}
         if kernel and options == {"display": True}:  # code without options
-            return sandbox_calls.result(self._links.execute_in_kernel(fields))
+            return sandbox_calls.result(self._connections.execute_in_kernel(fields))
         arrivals = arrivals_of(options)
         served = served_by(options, arrivals)
-        return arrived(sandbox_calls.result(self._links.call("sandbox_execute", fields, functions=served)), arrivals)
+        answer = self._connections.call("sandbox_execute", fields, functions=served)
+        return arrived(sandbox_calls.result(answer), arrivals)
 
     def kernel(self) -> Kernel:
         """Start a Python process that keeps its state between requests. All kernels share the sandbox's files and limits."""
@@ -399,18 +400,18 @@ class Sandbox(OverlayCalls):
             self._closed = True
         try:
             if self._id:
-                self._links.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
+                self._connections.call("sandbox_kill", {"sandbox": self._id}, CLOSE_S)
         except DaemonError:
             pass  # the sandbox has ended, or ends after its idle time
         finally:
-            self._links.close()
+            self._connections.close()
 
     def detach(self) -> str:
         """Close the connections, and let the sandbox run on; returns its id, for `attach`."""
         found = self._named()
         if self._fields.get("held"):
             self.ask("sandbox_extend", {"detach": True})
-        self._links.close()
+        self._connections.close()
         return found
 
     def __enter__(self) -> Sandbox:

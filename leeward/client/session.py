@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from leeward.client.connecting import away
+from leeward.client.connection import BlockingConnection
 from leeward.client.conversation import checked
-from leeward.client.link import Link
 from leeward.client.options import TurnOptions, arrivals_of, arrived, served_by, turn_fields
 from leeward.client.results import result_of
 from leeward.errors import DaemonAway, DaemonError
@@ -25,21 +25,21 @@ from leeward.wire.replies import Reply
 from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
-    from leeward.client.link import BesideJob
+    from leeward.client.connection import BesideJob
 
 #: Seconds that the daemon may take to end a session.
 _CLOSE_S = 5.0
 
 
-class _SessionLink(Link):
+class _SessionConnection(BlockingConnection):
     """A connection that doesn't reconnect, and that a second thread may write to."""
 
     _has_arena = False
 
     def again(self, op: str, fields: Mapping[str, Any], deadline: float | None,
               functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
-        """As `Link.call`, but send the request only once. All requests after session_open use this."""
-        if self._socket is None or self._owner != os.getpid():
+        """As `BlockingConnection.call`, but send the request only once. All requests after session_open use this."""
+        if self._socket is None or self._pid != os.getpid():
             raise away(self.path, "the session's connection is closed")
         try:
             return self._ask(op, fields, deadline, functions)
@@ -57,13 +57,13 @@ class Session:
 
     def __init__(self, socket: str, fields: Mapping[str, Any], *, deadline: float | None = None, retry: bool = True,
                  retry_busy: bool = True) -> None:
-        self._link = _SessionLink(socket)
+        self._connection = _SessionConnection(socket)
         self._lock = threading.Lock()
         try:
-            reply, _ = self._link.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)
+            reply, _ = self._connection.call("session_open", fields, deadline, retry=retry, retry_busy=retry_busy)
             self._number = checked(whole, reply, "session", 1)
         except BaseException:
-            self._link.close()
+            self._connection.close()
             raise
 
     def execute(self, code: str | bytes, *, deadline: float | None = None, **options: Unpack[TurnOptions]) -> Result:
@@ -105,13 +105,13 @@ class Session:
         arrivals = arrivals_of(options)
         served = served_by(options, arrivals)
         with self._lock:
-            reply, descriptors = self._link.again("execute", fields, until, served)
+            reply, descriptors = self._connection.again("execute", fields, until, served)
         return arrived(result_of(reply, descriptors), arrivals)
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the running job, if there is one. Call this from another thread; it doesn't wait."""
         if self._lock.locked():
-            self._link.try_to_post("interrupt", {"session": self._number})
+            self._connection.try_to_post("interrupt", {"session": self._number})
 
     def reset(self, deadline: float | None = None) -> None:
         """
@@ -120,20 +120,20 @@ class Session:
         """
         until = None if deadline is None else time.monotonic() + deadline
         with self._lock:
-            self._link.again("session_reset", {"session": self._number}, until)
+            self._connection.again("session_reset", {"session": self._number}, until)
 
     def close(self) -> None:
         """End the session. A call that waits for one of its jobs raises Cancelled."""
         fields = {"session": self._number}
         if not self._lock.acquire(blocking=False):
-            self._link.try_to_post("session_close", fields)
+            self._connection.try_to_post("session_close", fields)
             self._lock.acquire()
         try:
-            self._link.again("session_close", fields, time.monotonic() + _CLOSE_S)
+            self._connection.again("session_close", fields, time.monotonic() + _CLOSE_S)
         except DaemonError:
             pass  # closing the connection ends the session as well
         finally:
-            self._link.close()
+            self._connection.close()
             self._lock.release()
 
     def __enter__(self) -> Session:

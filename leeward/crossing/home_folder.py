@@ -40,6 +40,9 @@ class AgentHome:
         below = [(name, native.copy(f"{path}/{name}")) for name in sorted(os.listdir(path))
                  if not os.path.islink(f"{path}/{name}")]
         native.move_mount(scratch, path)  # below the home's own mount, where no process reaches it
+        if not native.sets_attributes():  # programs may run when copies of these are attached
+            for name in (_FILE, _FOLDER):
+                _attach(scratch, name, os.path.join(path, name), MountAttr.RDONLY)
         _attach(scratch, _HOME, path, MountAttr(0))
         for name, tree in below:
             target = f"{path}/{name}"
@@ -76,8 +79,7 @@ def _onto_itself(path: str, attributes: MountAttr) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), _opened(path) as fd:
         if not stat.S_ISLNK(os.fstat(fd).st_mode):
             tree = native.copy(fd)
-            native.set_attributes(tree, _ATTRIBUTES | attributes)
-            native.move_onto(tree, fd)
+            native.attach(tree, fd, _ATTRIBUTES | attributes)
             os.close(tree)
 
 
@@ -100,11 +102,7 @@ def hide_all(scratch: int, paths: Iterable[str]) -> int:
 def _attach(scratch: int, name: str, to: str | int, attributes: MountAttr) -> None:
     """Mount the file or folder *name* of the scratch file system."""
     with opened(os.open(name, _LOOK, dir_fd=scratch)) as fd, opened(native.copy(fd, recursive=False)) as tree:
-        native.set_attributes(tree, _ATTRIBUTES | attributes)
-        if isinstance(to, int):
-            native.move_onto(tree, to)
-        else:
-            native.move_mount(tree, to)
+        native.attach(tree, to, _ATTRIBUTES | attributes)
 
 
 def between(paths: Iterable[str], targets: Iterable[str]) -> list[str]:

@@ -16,9 +16,9 @@ import os
 from collections.abc import Sequence
 
 from leeward._native.job_pipes import Pipes
-from leeward._native.keeper_loop import Kept, keep
+from leeward._native.keeper_loop import Kept, Way, keep
 from leeward._native.spawn import Clone
-from leeward._native.steps import Block, Call, Cell, Gives, Step, returns
+from leeward._native.steps import Block, Call, Cell, Gives, Step, Table, returns
 from leeward.base.dataclass import dataclass
 from leeward.base.points import point
 from leeward.crossing import beside, birth, porter, runner, scout
@@ -71,9 +71,9 @@ def ways(plan: WorkerPlan) -> Ways:
     """Lay out all that a keeper of *plan* needs; Unsupported if the host lacks a file or folder that *plan* binds."""
     made = birth.of(plan)
     others = [beside.way(plan, kind) for kind in Kind if kind is not Kind.PORTER] if plan.enterable else []
-    carry = [porter.way(plan)] if plan.enterable else []
+    others_ways = [*(way for way, _ in others), porter.way(plan), Way(Table(landlock.domain_steps(plan.landlock)), [])]
     kept = Kept(_runner_namespaces(), filter=plan.init_seccomp, way=made.table, ends=birth.ENDS,
-                beside=[*(way for way, _ in others), *carry], once=made.once)
+                beside=others_ways if plan.enterable else [], once=made.once)
     return Ways(settling(plan), made, others[-1][1] if others else None, kept, plan.landlock.abi > 0, plan.rehearse,
                 porter.carried(plan))
 

@@ -206,7 +206,8 @@ def _tree(at: int, folder: Folder, what: str) -> int:
         raise BadRequest(f"{what}: {folder.path!r:.80} can't be mounted in the sandbox: {error}") from None
     try:
         always = MountAttr.NOSUID | MountAttr.NODEV
-        native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
+        if native.sets_attributes():  # else the porter does, where it attaches the tree
+            native.set_attributes(tree, always if folder.writable else always | MountAttr.RDONLY)
         if folder.writable and os.fstatvfs(tree).f_flag & os.ST_RDONLY:
             raise BadRequest(f"{what}: {folder.path!r:.80} is read-only for the daemon; it can be mounted read-only, or"
                              " as an overlay")
@@ -284,6 +285,7 @@ def _show_host(paths: list[str], ids: int, given: list[int]) -> tuple[dict[str, 
     processes, by the user namespace *ids*, where the file system can. Returns the targets and the read-only trees; the
     kernel's file systems aren't among them.
     """
+    _check_owners(given)
     for tree in given:
         with contextlib.suppress(LeewardError):
             native.set_attributes(tree, MountAttr(0), ids)
@@ -324,6 +326,7 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
     Map the owner of the files in *trees* (uid and gid, the first two of *ids*) to the sandbox's processes, whose host
     ids are the last two. The processes then have that user's rights there, and files that they create are that user's.
     """
+    _check_owners(trees)
     found = _map_of(*ids)
     for tree in trees:
         try:
@@ -331,6 +334,13 @@ def _map(trees: list[int], *ids: int) -> tuple[dict[str, Any], list[int]]:
         except LeewardError as error:
             raise BadRequest(f"the file system of a folder can't show its files as another user's: {error}") from None
     return {}, []
+
+
+def _check_owners(trees: list[int]) -> None:
+    """BadRequest if this kernel can't show files as another user's."""
+    if trees and not native.sets_attributes():
+        raise BadRequest("a daemon of root's shows no folder on this kernel: it needs Linux 5.12 (mount_setattr) to make"
+                         " the files a sandbox's. A daemon of an ordinary user's can show folders")
 
 
 def _map_of(*ids: int) -> int:

@@ -38,6 +38,8 @@ CHANNEL, RULESET = birth.BIRTH, birth.BIRTH + 1
 _MOST = 1 << 16
 _FDS = 96
 _RULES = Cell("ruleset")
+#: What every folder of the host is mounted with.
+_SHOWN = MountAttr.NOSUID | MountAttr.NODEV
 #: The folder in which the new root is built; mounts on it are moved before.
 _STAGE = "/tmp"
 #: CAP_DAC_READ_SEARCH; with it CAP_DAC_OVERRIDE and CAP_FOWNER, to copy and remove files whatever their mode is; and
@@ -109,7 +111,7 @@ def _mount(carried: Carried, order: dict[str, Any], fds: list[int], given: list[
             layers.lay(scratch := next(trees), tree, number, target)
             given.append(scratch)
         else:
-            native.move_mount(tree, target)
+            native.attach(tree, target, _SHOWN if row["writable"] else _SHOWN | MountAttr.RDONLY)
         access = landlock.SCRATCH if row["writable"] or row["overlay"] else landlock.READ_ONLY
         _allow(target, int(access & landlock.FILE_ACCESS if row["file"] else access) & carried.handled)
     if own is not None:

@@ -83,10 +83,10 @@ def load(
             raise BadRequest(f"{place}.cpu={cpu} is more than one processor, and `pinned` gives a job one")
     for name, profile in config.profiles.items():
         _check_profile(name, profile, config)
-    for owner, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in
+    for name, quota in (("quota", config.quota), *((f"users.{user}", each) for user, each in
                                                      quotas(config, uid).users.items())):
         if 0 < quota.memory < config.limits.memory:
-            raise BadRequest(f"{owner}.memory={quota.memory} is below limits.memory={config.limits.memory}: no job that"
+            raise BadRequest(f"{name}.memory={quota.memory} is below limits.memory={config.limits.memory}: no job that"
                              " asks for nothing else could run")
     return config
 

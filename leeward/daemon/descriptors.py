@@ -30,8 +30,8 @@ METRICS = 2 + 16
 #: A worker's channel, its keeper's pidfd, /proc/net/sockstat, the far end of a channel that is on its way, and the
 #: files that tell jobs their size.
 WORKER = 3 + 1 + len(SIZED)
-#: A file of certificates, where a worker has listeners for egress.
-CERTIFICATES = 1
+#: The files of certificates, where a worker has listeners for egress.
+CERTIFICATES = 2
 #: A runner's pidfd, four pipes, and its listener; and the job's file system where that is watched.
 RUNNER = 6
 #: Needed to keep a runner open as a sandbox: four namespaces and its ruleset. If fewer connections than that would be

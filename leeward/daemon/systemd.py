@@ -29,11 +29,11 @@ class Manager:
     def __init__(self, environ: MutableMapping[str, str], pid: int) -> None:
         self._address = environ.pop("NOTIFY_SOCKET", "")
         self._socket: socket.socket | None = None
-        period, owner = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        self.watchdog = int(period) / 1e6 if _is_number(period) and owner in ("", str(pid)) else 0.0
-        count, owner = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
+        period, of = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        self.watchdog = int(period) / 1e6 if _is_number(period) and of in ("", str(pid)) else 0.0
+        count, of = environ.pop("LISTEN_FDS", ""), environ.pop("LISTEN_PID", "")
         environ.pop("LISTEN_FDNAMES", None)
-        self._given = int(count) if _is_number(count) and str(pid) == owner else 0
+        self._given = int(count) if _is_number(count) and str(pid) == of else 0
 
     def notify(self, *lines: str) -> None:
         """Send *lines*, such as "READY=1", to the manager. Never waits, never fails."""

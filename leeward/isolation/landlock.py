@@ -44,6 +44,9 @@ NET_SINCE = {4: _TCP,                   # Linux 6.7
              10: _UDP}                  # Linux 7.2
 SCOPE_SINCE = {6: Scope.ABSTRACT_UNIX_SOCKET | Scope.SIGNAL}  # Linux 6.12
 
+#: What is about sockets: rights on files, and scopes.
+_SOCKETS = FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET
+
 #: From ABI 7 (Linux 6.15) on, denials are written to the host's audit log. Jobs run unknown code
 #: in an interpreter that does not exec, and could fill that log at will: both kinds are off.
 FLAGS_SINCE = {7: RestrictSelf.LOG_SAME_EXEC_OFF | RestrictSelf.LOG_SUBDOMAINS_OFF}
@@ -225,19 +228,36 @@ def let_go_steps(held: Mapping[str, int]) -> list[Step]:
 def steps(plan: LandlockPlan, ruleset: Cell | None = None, held: Mapping[str, int] | None = None) -> list[Step]:
     """
     Enforce *plan* on the thread that takes these steps, and on all that it starts later. Irreversible; needs
-    no_new_privs, and the sandbox's root. The cell *ruleset* gets its descriptor, which then stays open, as *held* do.
+    no_new_privs, and the sandbox's root. The cell *ruleset* gets its descriptor, for `again_steps`; it then stays open,
+    as *held* do.
     """
     if not plan.abi:
         return []
-    cell = ruleset or Cell("ruleset")
-    made = [native.ruleset_step(cell, plan.fs, plan.net, plan.scoped)]
+    cell, fs, scoped = ruleset or Cell("ruleset"), plan.fs, plan.scoped
+    if ruleset:  # others are made with it, in one domain
+        fs, scoped = fs & ~_SOCKETS[0], scoped & ~_SOCKETS[1]
+    made = [native.ruleset_step(cell, fs, plan.net, scoped)]
     for rule in plan.rules:
         if held and rule.path in held:
             made.append(native.held_step(cell, held[rule.path], rule.access, optional=rule.optional))
         else:
             made += native.path_steps(cell, rule.path, rule.access, optional=rule.optional)
     made += [native.port_step(cell, rule.port, rule.access) for rule in plan.ports]
-    return [*made, native.restrict_step(cell, plan.flags), *([] if ruleset else [returns(Call.CLOSE, cell)])]
+    return [*made, native.restrict_step(cell, plan.flags),
+            *(domain_steps(plan) if ruleset else [returns(Call.CLOSE, cell)])]
+
+
+@point("landlock.domain")
+def domain_steps(plan: LandlockPlan) -> list[Step]:
+    """
+    Enforce the part of *plan* that is about sockets of processes outside the own domain. The helper that makes a
+    sandbox's further processes takes these steps, and they inherit its domain: each restricted by itself, they couldn't
+    reach each other's sockets.
+    """
+    fs, scoped = plan.fs & _SOCKETS[0], plan.scoped & _SOCKETS[1]
+    cell = Cell("ruleset of the domain")
+    return [native.ruleset_step(cell, fs, 0, scoped), native.restrict_step(cell, plan.flags),
+            returns(Call.CLOSE, cell)] if fs or scoped else []
 
 
 def reader_rights(abi: int) -> tuple[int, ...]:
@@ -254,7 +274,10 @@ def reader_rights(abi: int) -> tuple[int, ...]:
 
 
 def again_steps(plan: LandlockPlan, ruleset: int) -> list[Step]:
-    """Enforce *plan* by the descriptor *ruleset*, which another process of the sandbox has made, and close that."""
+    """
+    Enforce *plan*, but for `domain_steps`, by the descriptor *ruleset*, which another process of the sandbox has made,
+    and close that.
+    """
     if not plan.abi:
         return []
     return [native.restrict_step(ruleset, plan.flags), returns(Call.CLOSE, ruleset)]

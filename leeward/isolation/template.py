@@ -36,11 +36,11 @@ from leeward._native import mounts as native
 from leeward._native.mounts import AT_FDCWD, MountAttr
 from leeward._native.steps import Block, Call, Cell, Step, Table, fails, gives, returns
 from leeward.base.dataclass import dataclass, replace
-from leeward.errors import Bug, KernelRefusal, Unsupported
+from leeward.errors import Bug, Unsupported
 from leeward.isolation.landlock import SEALED
 from leeward.isolation.mounts import MADE, PROC_LINKS
 from leeward.spec.machine import FOLDERS, SIZED
-from leeward.spec.sandbox import MOST_BUNDLE, TRUST, Bind, Text, View, has_trust
+from leeward.spec.sandbox import MOST_BUNDLE, TRUST, TRUST_JAVA, Bind, Text, View, has_trust
 
 #: The greatest number of bytes of the root's own files.
 _SIZE = 1 << 20
@@ -139,7 +139,7 @@ class Template:
         for source in self._late:
             fd = self.table.value(source.fd)
             if fd >= 0:
-                _set_one_by_one(fd, source.attributes)
+                native.set_one_by_one(fd, source.attributes)
         self.table.run_aside(self._attached, self._proc, pid_namespace=True)
         self.table.run(self._proc)
 
@@ -163,7 +163,7 @@ def open_steps(source: Source, *, recursively: bool) -> list[Step]:
 
 def _attach(view: View, here: Sequence[Source]) -> Iterator[Step]:
     """Build the root below a new current folder, except for /proc."""
-    yield from stage_steps(_SIZE + MOST_BUNDLE if has_trust(view) else _SIZE)
+    yield from stage_steps(_SIZE + 2 * MOST_BUNDLE if has_trust(view) else _SIZE)
     for source in here:
         yield from put_steps(source)
     made = (Text(f"{MADE}/{posixpath.basename(text.target)}", text.content) for text in view.proc)
@@ -181,8 +181,8 @@ def has_sizes(view: View) -> bool:
 
 
 def written_by_daemon(view: View) -> tuple[str, ...]:
-    """The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, and that of certificates."""
-    return (*(SIZED if has_sizes(view) else ()), *((TRUST,) if has_trust(view) else ()))
+    """The files of *view* that the daemon rewrites for each job: those of `machine.SIZED`, and those of certificates."""
+    return (*(SIZED if has_sizes(view) else ()), *((TRUST, TRUST_JAVA) if has_trust(view) else ()))
 
 
 def _opened_for_writing(targets: Sequence[str], cells: Sequence[Cell]) -> Iterator[Step]:
@@ -312,24 +312,3 @@ def _close(fd: Cell | int) -> list[Step]:
 def _link(target: str, to: str) -> Iterator[Step]:
     way, folder, name = _way(target)
     yield from [*way, returns(Call.SYMLINKAT, to, folder, name), *_close(folder)]
-
-
-def _set_one_by_one(fd: int, attributes: MountAttr) -> None:
-    """
-    Add *attributes* to those of the attached mount *fd* and of all mounts below it, which a user namespace can't
-    remove. KernelRefusal if a mount can't be reached, because another covers it.
-    """
-    todo = {native.mount_id(fd): f"/proc/self/fd/{fd}"}
-    with open("/proc/self/mountinfo") as file:
-        rows = [row.split(" ", 5)[:5] for row in file]
-    while todo:
-        number, path = todo.popitem()
-        todo |= {int(child): native.unescaped(point) for child, parent, _, _, point in rows if int(parent) == number}
-        at = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if path.startswith("/proc/self/fd/") else os.O_NOFOLLOW))
-        try:
-            if native.mount_id(at) != number:
-                raise KernelRefusal("mount", f"{path!r}, MS_REMOUNT", errno.EBUSY, "another mount covers it")
-            has = MountAttr(os.fstatvfs(at).f_flag & (_READ_ONLY | _DEVICE))
-            native.remount(f"/proc/self/fd/{at}", has | attributes)
-        finally:
-            os.close(at)

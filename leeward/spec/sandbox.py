@@ -85,6 +85,9 @@ class SandboxSpec:
 TRUST = "/etc/ssl/certs/ca-certificates.crt"
 TRUST_LINKS = ("/etc/ssl/cert.pem", "/etc/pki/tls/certs/ca-bundle.crt")
 
+#: The same for Java, whose own store is a link there on Debian, and on Fedora.
+TRUST_JAVA, TRUST_JAVA_LINK = "/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"
+
 #: The environment variables that name that file to programs.
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE",
                     "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO")

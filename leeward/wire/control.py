@@ -121,9 +121,11 @@ class Start:
     hurried: bool = False
     reaper: bool = False  # it becomes a subreaper, so that orphaned descendants become its children
     tasks: int = 0  # its RLIMIT_NPROC; 0 leaves it as it is
-    data: int = 0  # the same of RLIMIT_DATA
+    data: int = 0  # the same of RLIMIT_DATA, the soft limit
     descriptors: int = 0  # the same of RLIMIT_NOFILE, for a program
     files: int = 0  # bytes of the sandbox's tmpfs; 0 leaves it as it is
+    most_data: int = 0  # the hard limit, where `data` isn't 0
+    sandbox: int = 0  # the number of the runner beside which it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +214,8 @@ _TAGS = {kind: tag for tag, kind in enumerate(KINDS)}
 
 
 #: struct lw_keeper_message of _native/src/keeper.h: mark, kind, into, attach, value, runner, spent_us, tasks,
-#: data, descriptors, files.
-_FIXED = struct.Struct("=BBBBiQQQQQQ")
+#: data, descriptors, files, sandbox.
+_FIXED = struct.Struct("=BBBBiQQQQQQQ")
 
 
 class _Tag(enum.IntEnum):
@@ -245,13 +247,13 @@ def encode(message: Message) -> bytes:
     if isinstance(message, Arm):
         flags = message.into * _INTO | message.hurried * _HURRIED | message.proved * _PROVED
         return _FIXED.pack(_MARK, _Tag.ARM, flags, message.attach, -1 if message.cpu is None else message.cpu,
-                           message.runner, 0, 0, 0, 0, 0)
+                           message.runner, 0, 0, 0, 0, 0, 0)
     if isinstance(message, Start):
         flags = (message.into * _INTO | message.hurried * _HURRIED | message.ruleset * _RULESET
                  | message.reaper * _REAPER | message.kind)
         return _FIXED.pack(_MARK, _Tag.START, flags, message.attach, -1 if message.cpu is None else message.cpu,
-                           message.process, 0, message.tasks, message.data, message.descriptors,
-                           message.files)
+                           message.process, message.most_data, message.tasks, message.data, message.descriptors,
+                           message.files, message.sandbox)
     packed = msgpack.packb([_TAGS[type(message)], to_values(message)], use_bin_type=True)
     assert isinstance(packed, bytes)
     return packed
@@ -279,7 +281,7 @@ _known = functools.lru_cache(_KEPT)(_built)
 
 
 def _fixed(data: bytes) -> Message:
-    _, kind, into, attach, value, number, spent_us, tasks, *more = _FIXED.unpack(data)
+    _, kind, into, attach, value, number, spent_us, tasks, data_limit, descriptors, files, sandbox = _FIXED.unpack(data)
     match kind:
         case _Tag.ARM:
             return Arm(number, bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
@@ -293,7 +295,7 @@ def _fixed(data: bytes) -> Message:
         case _Tag.START:
             return Start(number, Kind(into & (Kind.TERMINAL | Kind.INTERPRETER | Kind.PORTER)), bool(into & _RULESET),
                          bool(into & _INTO), attach, None if value < 0 else value, bool(into & _HURRIED),
-                         bool(into & _REAPER), tasks, *more)
+                         bool(into & _REAPER), tasks, data_limit, descriptors, files, spent_us, sandbox)
         case _Tag.STARTED:
             return Started(number, value, tasks)
         case _Tag.EXITED:

@@ -118,7 +118,7 @@ def project(tmp_path: Path) -> Path:
 def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
     made = service.open(project)
     yield made
-    service.link.close_sandbox(made.detach())
+    service.connection.close_sandbox(made.detach())
 
 
 def said(box: Sandbox, code: str, *argv: str, stdin: str = "") -> Any:
@@ -149,9 +149,9 @@ def test_c306_cannot_decide_by_the_bridge(service: ServedApprovals, box: Sandbox
     By each route that isn't marked for a sandbox, with each method, by other ways of writing a path, and with fields
     that say who asks.
     """
-    asked = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "the operator's own"})
+    asked = service.connection.call("POST", "/api/requests", {"category": "sandbox", "action": "the operator's own"})
     with control():
-        own = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "another one"})
+        own = service.connection.call("POST", "/api/requests", {"category": "sandbox", "action": "another one"})
         assert [own["id"]] == [row["id"] for row in service.decide(own["id"])["decided"]]
 
     number = asked["id"]
@@ -175,7 +175,7 @@ def test_c306_cannot_decide_by_the_bridge(service: ServedApprovals, box: Sandbox
     assert len(strange) == len(answers)
     assert not [status for status in answers if status < 400]
     assert "pending" == service.request(number)["status"]
-    assert [] == service.link.call("GET", "/api/rules")["allow"]
+    assert [] == service.connection.call("GET", "/api/rules")["allow"]
     service.decide(number, "deny")
 
 
@@ -225,10 +225,10 @@ def test_c308_cannot_flood_the_queue_or_hold_another_sandbox_up(service: ServedA
         assert 1 == len(_asks_once(service, other))
         assert time.monotonic() - begun < PATIENCE / 2
         assert "429" in flood.result().stdout_text
-        rows = service.link.call("GET", f"/api/requests?limit=500&sandbox={box.id}")["requests"]
+        rows = service.connection.call("GET", f"/api/requests?limit=500&sandbox={box.id}")["requests"]
         assert len(rows) <= 100
     finally:
-        service.link.close_sandbox(other.detach())
+        service.connection.close_sandbox(other.detach())
         service.run("deny", "--all", "sandbox")
 
 
@@ -275,10 +275,10 @@ def test_c309_cannot_run_a_program_on_the_host_by_a_push(service: ServedApproval
                          "echo '* diff=trap filter=trap' > .gitattributes; git add .; git commit -qm two;"
                          f"git push -q origin work; cd /tmp/.leeward/origin.git && {trap}")
         assert 0 == done.exit_code, done.stderr_text
-        [row] = service.link.call("POST", "/api/sync/git", {"sandbox": box.id})["requests"]
-        service.link.call("GET", f"/api/requests/{row['id']}/detail")
+        [row] = service.connection.call("POST", "/api/sync/git", {"sandbox": box.id})["requests"]
+        service.connection.call("GET", f"/api/requests/{row['id']}/detail")
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
     service.decide(row["id"])
     poll_until(lambda: service.request(row["id"])["stage"] in ("applied", "failed"), "a push")
 
@@ -354,7 +354,7 @@ def test_c435_cannot_read_secrets_of_the_project_by_name(service: ServedApproval
         assert "1\n" == box.shell(f"{read}; mv later now 2>/dev/null; ln .env other 2>/dev/null;"
                                   f" cat now/.envrc other 2>/dev/null").stdout_text
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
 
 @SERVICE
@@ -406,7 +406,7 @@ def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
         racer.kill()
         racer.wait()
         racer.stdout.close()  # type: ignore[union-attr]  # it was a pipe
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
     return stages
 
@@ -414,7 +414,7 @@ def _raced(service: ServedApprovals, project: Path, outside: Path) -> list[str]:
 def _written(service: ServedApprovals, number: int) -> str:
     """What became of a write that was asked for and approved."""
     try:
-        made = service.link.call("POST", "/api/requests", {"category": "filesystem", "action": "write",
+        made = service.connection.call("POST", "/api/requests", {"category": "filesystem", "action": "write",
                                                            "path": "sub/file", "content": f"{number}\n"})
         service.decide(made["id"])
     except BadRequest:
@@ -448,6 +448,6 @@ def test_c429_cannot_have_a_repository_written_by_a_mode(service: ServedApproval
         poll_until((project / "seen").exists, "a round of live sync")
         assert "evil" not in ((project / path).read_text() if (project / path).exists() else "")
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
         service.run("config", "mode.filesystem", "approve-each")
     assert "evil" not in ((project / path).read_text() if (project / path).exists() else "")

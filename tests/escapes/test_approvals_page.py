@@ -121,7 +121,7 @@ def test_c417_cannot_keep_the_operator_from_the_page(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with LiveDaemon(tmp_path / "d", "--pool-size", "1") as daemon, \
             ServedApprovals(daemon, tmp_path, "--port", str(port)) as served:
-        token = served.link.call("POST", "/api/tokens")["token"]
+        token = served.connection.call("POST", "/api/tokens")["token"]
         with control(), _holding(port, os.geteuid()):
             assert 20 > _answers(port, token)
         with _holding(port, pwd.getpwnam("nobody").pw_uid):

@@ -30,9 +30,9 @@ REFUSED = {"ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError", 
 
 def _memory(box: Box) -> int:
     """Bytes of the broker's memory."""
-    link = box.engine.exits.broker
-    assert link is not None
-    return int(Path(f"/proc/{link.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    connection = box.engine.exits.broker
+    assert connection is not None
+    return int(Path(f"/proc/{connection.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager

@@ -116,6 +116,32 @@ except OSError:
     assert ["file"] == os.listdir(data)
 
 
+@pytest.mark.needs("landlock>=9")
+@BY_MOUNTS
+def test_c051_a_programs_sandbox_reaches_its_own_sockets_in_the_folder_alone(daemon: LiveDaemon, place: Path) -> None:
+    """One that another of its programs has made, and none of the host's, in a folder that both write."""
+    project = place / "project"
+    serve = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('own'); s.listen(); print('ready'); s.accept()"
+    ask = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('reached')"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(project / "server"))
+        (project / "server").chmod(0o777)
+        server.listen()
+        with control(), socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(project / "server"))
+        server.accept()[0].close()
+        server.setblocking(False)
+        with leeward.Sandbox(socket=daemon.socket, workdir=project) as box, box.kernel() as kernel:
+            own = box.start(["python3", "-c", serve])
+            assert own.read(60)
+            assert "PermissionError" in box.run(["python3", "-c", ask, "server"]).stderr_text
+            assert "PermissionError" in kernel.execute(ask.replace("sys.argv[1]", "'server'")).stderr_text
+            assert "reached\n" == box.run(["python3", "-c", ask, "own"]).stdout_text
+            assert own.result().ok
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 @BY_MOUNTS
 def test_c217_set_id_programs_and_devices_of_the_folder_are_of_no_use(daemon: LiveDaemon, place: Path):
     """A program that makes who runs it somebody else, and a device node, lie in the folder."""
@@ -175,13 +201,13 @@ def test_c218_a_descriptor_cannot_be_another_thing_than_its_path(daemon: LiveDae
         # A dock is good for one request, and there are two of them at most.
         assert "opened" == sent.open([{**row, "path": str(place / "moved")}], [here])
         with pytest.raises(leeward.RequestRejected, match="no dock"):
-            sent.link.call("sandbox_open", {"mounts": [row], "dock": 1}, retry=False)
-        kept = [fd for _ in range(2) for fd in sent.link.call("sandbox_dock", {})[1]]
+            sent.connection.call("sandbox_open", {"mounts": [row], "dock": 1}, retry=False)
+        kept = [fd for _ in range(2) for fd in sent.connection.call("sandbox_dock", {})[1]]
         with pytest.raises(leeward.Busy, match="2 docks"):
-            sent.link.call("sandbox_dock", {}, retry=False)
+            sent.connection.call("sandbox_dock", {}, retry=False)
         for fd in kept:
             os.close(fd)
-    sent.link.close()
+    sent.connection.close()
 
 
 @BY_OPENER
@@ -262,7 +288,7 @@ def test_c220_a_root_daemon_cannot_be_made_to_open_files_that_its_client_may_not
         with OpenFolders([Mount(project, "/data")]) as folders:
             row = {**folders.rows[0], "path": str(place / "closed/in")}
             assert "opened" != sent.open([row], folders.descriptors)
-        sent.link.close()
+        sent.connection.close()
 
     assert as_user(user, within)
     assert {user} == {os.lstat(project / name).st_uid for name in ("made", "folder", "own")}

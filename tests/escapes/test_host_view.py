@@ -26,7 +26,7 @@ from kit import packages
 from kit.box import control
 from kit.host_folders import as_user
 from kit.live_daemon import LiveDaemon
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 
 BY_VEIL = pytest.mark.no_single_lock("mounts hide it, which no capability and no system call of a job's takes away")
 BY_FILTER = pytest.mark.no_single_lock("a filter of this profile's own; the control is a sandbox of another profile")
@@ -317,15 +317,15 @@ def test_c280_the_shell_profile_refuses_egress_environments_mounts_and_other_use
                                                                                    token: str) -> None:
     """Another user, whom the daemon serves; mounts, which would be writable; a network; an environment of packages."""
     def opened(**fields: object) -> str:
-        link = Link(str(daemon.socket))
+        connection = BlockingConnection(str(daemon.socket))
         try:
-            reply, _ = link.call("sandbox_open", fields, retry=False)
+            reply, _ = connection.call("sandbox_open", fields, retry=False)
             assert reply.ok is not None
-            link.call("sandbox_kill", {"sandbox": reply.ok["sandbox"]})
+            connection.call("sandbox_kill", {"sandbox": reply.ok["sandbox"]})
         except leeward.DaemonError as why:
             return str(why)
         finally:
-            link.close()
+            connection.close()
         return "opened"
 
     with control():

@@ -24,6 +24,7 @@ from kit.box import Box, control
 from kit.features import is_met
 from kit.landlocked import ATTACKS, PR_SET_NO_NEW_PRIVS, in_child, locked, make_host, needed_for, plan_for
 from kit.running import status
+from kit.skip_policy import require
 from leeward._native.landlock import FsAccess
 from leeward._native.steps import Table
 from leeward.daemon.run.runner import Runner, job_of
@@ -310,6 +311,36 @@ def test_c049_cannot_reach_an_abstract_socket_outside(box: Box, only: Only) -> N
         with control():  # it works without the lock
             assert ["", ""] == within(only(), ABSTRACT, name=name)
         server.accept()[0].close()
+
+
+@pytest.mark.parametrize(("needs", "abstract", "refusal"), [("landlock>=6", True, "EPERM"), ("landlock>=9", False, "EACCES")])
+@pytest.mark.no_single_lock("what a helper is restricted by, in a child that has no sandbox around it")
+def test_c051_the_domain_of_a_sandbox_reaches_no_socket_outside(host: Path, needs: str, abstract: bool,
+                                                                refusal: str) -> None:
+    """And its processes reach each other's."""
+    require(needs)
+    name = f"\0leeward-{secrets.token_hex(8)}" if abstract else str(host / "server")
+    plan = plan_for(host)
+
+    def connect(to: str) -> None:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(to)
+
+    def between_children() -> None:
+        with socket.socket(socket.AF_UNIX) as mine:
+            own = f"{name}2" if abstract else str(host / "inside" / "own")
+            mine.bind(own)
+            mine.listen()
+            assert "" == in_child(lambda: connect(own))
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        server.listen()
+
+        with control():  # it works unconfined
+            assert "" == in_child(lambda: connect(name))
+        assert refusal == in_child(lambda: connect(name), locked(plan, landlock.domain_steps))
+    assert "" == in_child(between_children, locked(plan, landlock.domain_steps))
 
 
 @pytest.mark.no_attack("a lock that can't be set; no job is there yet")

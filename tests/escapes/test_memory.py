@@ -18,7 +18,7 @@ from _pytest.mark import ParameterSet
 from kit.attack import serves, within
 from kit.box import RUNS, Box, control, run_outside
 from kit.drivers import BorrowedDriver
-from kit.memory_attacks import AROUND, BESIDE, BEYOND, HIDDEN, KERNEL, TOUCH
+from kit.memory_attacks import AROUND, BESIDE, BEYOND, CODE, HIDDEN, KERNEL, TOUCH
 from kit.promises import promised
 from kit.running import running, status
 from leeward._native.supervisor import INSTANCES
@@ -102,7 +102,7 @@ def expect(box: Box, name: str) -> None:
 
 
 @pytest.mark.lock("limits")
-@pytest.mark.parametrize("name", TOUCH)
+@pytest.mark.parametrize("name", [name for name in TOUCH if name != CODE])
 def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyond: Callable[[str], str],
                                                name: str) -> None:
     """Whatever way it asks for 600 MiB, it is ended or refused at 256; by the driver alone, too."""
@@ -111,6 +111,15 @@ def test_c053_cannot_touch_more_than_its_limit(held: Box, held_alone: Box, beyon
 
     for box in (held, held_alone):
         expect(box, name)
+
+
+@pytest.mark.lock("limits", beside=("seccomp",), because="the supervisor raises the limit that would refuse it")
+def test_c053_cannot_touch_more_code_than_its_limit(held: Box, held_with: Only, beyond: Callable[[str], str]) -> None:
+    with control():
+        assert "done" == beyond(CODE)
+
+    for box in (held, held_with("seccomp")):
+        expect(box, CODE)
 
 
 @pytest.mark.smoke

@@ -105,7 +105,7 @@ def test_c501_cannot_reach_another_sandboxs_port(daemon: LiveDaemon, box: leewar
 
 def lent(box: leeward.Sandbox, port: int) -> socket.socket:
     """A socket of *box*'s network, as a client gets it."""
-    _, fds = box._links.call("sandbox_connect", {"sandbox": box.id, "port": port})
+    _, fds = box._connections.call("sandbox_connect", {"sandbox": box.id, "port": port})
     return socket.socket(fileno=fds[0])
 
 

@@ -162,10 +162,10 @@ CHANGE = """
 import socket, struct
 RTM_NEWLINK, RTM_NEWADDR, NLM_F_REQUEST, NLM_F_ACK, NLM_F_CREATE = 16, 20, 1, 4, 0x400
 def ask(kind, body, flags=0):
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as link:
-        link.settimeout(5)
-        link.send(struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK | flags, 1, 0) + body)
-        error = struct.unpack_from("i", link.recv(4096), 16)[0]
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as netlink:
+        netlink.settimeout(5)
+        netlink.send(struct.pack("IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ACK | flags, 1, 0) + body)
+        error = struct.unpack_from("i", netlink.recv(4096), 16)[0]
         return errno.errorcode[-error] if error else ""
 address = socket.inet_aton("192.0.2.7")
 tell({"link": ask(RTM_NEWLINK, struct.pack("BxHiII", 0, 0, 1, 1, 1)),  # lo: IFF_UP, which it is

@@ -51,7 +51,7 @@ def test_a_connection_waits_for_a_person_or_a_rule(daemon: LiveDaemon, host: Ser
     project.mkdir()
     url = f"http://web.example.org:{host.http}/a?b=1"
     with ServedApprovals(daemon, tmp_path) as service, ThreadPoolExecutor() as threads:
-        poll_until(lambda: not service.link.call("GET", "/api/status")["asks"], "a service that hears of asks")
+        poll_until(lambda: not service.connection.call("GET", "/api/status")["asks"], "a service that hears of asks")
         box = service.open(project, egress="web")
 
         def waiting() -> tuple[int, Future[Result]]:
@@ -73,9 +73,9 @@ def test_a_connection_waits_for_a_person_or_a_rule(daemon: LiveDaemon, host: Ser
         service.run("deny-rule", "network(web.example.org)")
         assert "403 Blocked by rule\n" == box.run(["python3", "-c", GET, url], timeout=60).stdout_text
         service.run("remove-rule", "network(web.example.org)")
-        service.link.call("PUT", "/api/config", {"key": "mode.network", "value": "deny-all"})
+        service.connection.call("PUT", "/api/config", {"key": "mode.network", "value": "deny-all"})
         assert "403 Blocked by policy\n" == box.run(["python3", "-c", GET, url], timeout=60).stdout_text
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
         wanted = {("connect", "approved", "cli"), ("connect", "denied", "cli"), ("connect", "denied", "rule"),
                 ("connect", "denied", "mode"), ("egress", "approved", "policy"), ("egress", "denied", "policy")}

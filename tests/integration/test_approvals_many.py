@@ -208,13 +208,13 @@ def test_a_service_adopts_the_sandboxes_of_one_that_was_killed(daemon: LiveDaemo
         service.process.kill()
         service.process.wait(PATIENCE)
         with ServedApprovals(daemon, tmp_path, socket=service.socket) as other:
-            [row] = other.link.call("GET", "/api/sandboxes")["sandboxes"]
+            [row] = other.connection.call("GET", "/api/sandboxes")["sandboxes"]
             assert (True, True, str(project)) == (row["bridge"], row["git"], row["project"])
             out, said = running.communicate("go\n", timeout=PATIENCE)
             assert (0, "pending\n") == (running.returncode, out), said
             assert ["filesystem", "git", "sandbox"] == sorted(row["category"] for row in other.pending())
-            assert [] == other.link.call("GET", "/api/sandboxes")["sandboxes"]
+            assert [] == other.connection.call("GET", "/api/sandboxes")["sandboxes"]
             assert 0 == other.run("approve", "--all", "filesystem").returncode
             poll_until(lambda: "new\n" == (project / "file").read_text(), "the file")
             with pytest.raises(BadRequest, match="leeward apply"):
-                other.link.collect_files(row["sandbox"])
+                other.connection.collect_files(row["sandbox"])

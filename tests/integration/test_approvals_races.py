@@ -100,7 +100,7 @@ def test_of_simultaneous_decisions_one_counts_and_the_others_are_told_whose(daem
 
     port = free_port()
     with ServedApprovals(daemon, tmp_path, "--port", str(port)) as served, ThreadPoolExecutor(3) as threads:
-        token = served.link.call("POST", "/api/tokens", {})["token"]
+        token = served.connection.call("POST", "/api/tokens", {})["token"]
         address, head = f"ws://127.0.0.1:{port}/api/live", {"Authorization": f"Bearer {token}"}
         with connect(address, additional_headers=head) as live:
             for words in [("approve", "deny", "deny"), ("deny", "approve", "approve")] * 3:
@@ -109,7 +109,7 @@ def test_of_simultaneous_decisions_one_counts_and_the_others_are_told_whose(daem
 
 def _race(served: ServedApprovals, threads: ThreadPoolExecutor, live: Any, port: int, token: str,
           words: tuple[str, str, str]) -> None:
-    number = served.link.call("POST", "/api/requests", {"category": "sandbox", "action": "race"})["id"]
+    number = served.connection.call("POST", "/api/requests", {"category": "sandbox", "action": "race"})["id"]
     poll_until(lambda: 1 == connections(served.socket), "the end of the connections before")
     served.process.send_signal(signal.SIGSTOP)
     try:
@@ -169,7 +169,7 @@ def test_an_end_at_any_step_writes_a_file_once(daemon: LiveDaemon, tmp_path: Pat
     after = dict[str, int]()
 
     def ask(served: ServedApprovals, step: str) -> int:
-        made = served.link.call("POST", "/api/requests", {"category": "filesystem", "action": "write", "path": step,
+        made = served.connection.call("POST", "/api/requests", {"category": "filesystem", "action": "write", "path": step,
                                                           "content": "new\n"})
         return int(made["id"])
 
@@ -210,7 +210,7 @@ def test_an_end_at_any_step_pushes_once(daemon: LiveDaemon, tmp_path: Path, proj
         done = box.shell("git config --global user.name a; git config --global user.email a@example.org;"
                          f"git commit -q --allow-empty -m {step} && git push -q origin HEAD:{step}")
         assert 0 == done.exit_code, done.stderr_text
-        row, = served.link.call("POST", "/api/sync/git", {"sandbox": box.detach()})["requests"]
+        row, = served.connection.call("POST", "/api/sync/git", {"sandbox": box.detach()})["requests"]
         return int(row["id"])
 
     def check(served: ServedApprovals, step: str, number: int) -> None:
@@ -287,15 +287,15 @@ def test_c361_cannot_have_something_else_approved_than_was_shown(daemon: LiveDae
         over = threads.submit(racer.result)
         while not over.done() or served.pending():
             for row in served.pending():
-                shown[row["id"]] = served.link.call("GET", f"/api/requests/{row['id']}/detail").get("after", "")
+                shown[row["id"]] = served.connection.call("GET", f"/api/requests/{row['id']}/detail").get("after", "")
                 try:
                     served.decide(row["id"])
                     won.append(row["id"])
                 except (BadRequest, Stale) as error:
                     refused.append(str(error))
         assert 0 == over.result().exit_code
-        rows = served.link.call("GET", "/api/requests?which=recent&limit=500")["requests"]
-        served.link.close_sandbox(box.detach())
+        rows = served.connection.call("GET", "/api/requests?which=recent&limit=500")["requests"]
+        served.connection.close_sandbox(box.detach())
 
     assert won
     assert [] == [text for text in refused if "is superseded already" not in text and "isn't on the host" not in text]

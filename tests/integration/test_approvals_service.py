@@ -22,7 +22,7 @@ from kit.approvals import ServedApprovals
 from kit.live_daemon import PATIENCE, LiveDaemon, command, first_line
 from kit.waiting import poll_until
 from leeward.apps.approvals.box_rows import LOOK_S, last_counts
-from leeward.apps.approvals.link import ApprovalsAway
+from leeward.apps.approvals.operator_connection import ApprovalsAway
 from leeward.client.process import Process
 from leeward.client.sandbox import Sandbox
 from leeward.errors import BadRequest, SandboxOver, Stale
@@ -53,7 +53,7 @@ def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
     yield made
     name = made.detach()
     try:
-        service.link.close_sandbox(name)
+        service.connection.close_sandbox(name)
     except BadRequest:
         pass  # the test has ended it
 
@@ -112,14 +112,14 @@ except AskError as error:
     found = error.status""")
         assert [own] == python(box, 'found = [row["id"] for row in agent.list_pending()]')
     finally:
-        service.link.close_sandbox(other.detach())
+        service.connection.close_sandbox(other.detach())
         service.decide(own, "deny")
 
 
 def test_a_file_reaches_the_host_once_it_is_approved(service: ServedApprovals, box: Sandbox, project: Path) -> None:
     before = (project / "file").stat()
     box.shell("sed -i s/^2$/two/ file; echo new > more; mkdir -p .git/hooks node_modules; echo x > .git/hooks/pre-push")
-    found = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})
+    found = service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})
 
     assert ["file", "more"] == sorted(row["subject"]["path"] for row in found["requests"])
     assert found["left_out"] >= 2
@@ -133,8 +133,8 @@ def test_a_file_reaches_the_host_once_it_is_approved(service: ServedApprovals, b
 
 def test_a_person_takes_some_pieces_of_a_change(service: ServedApprovals, box: Sandbox, project: Path) -> None:
     box.shell("sed -i -e s/^2$/two/ -e s/^15$/fifteen/ file")
-    row = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]
-    detail = service.link.call("GET", f"/api/requests/{row['id']}/detail")
+    row = service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]
+    detail = service.connection.call("GET", f"/api/requests/{row['id']}/detail")
     assert [(2, ["two\n"]), (15, ["fifteen\n"])] == [(hunk["old_start"], hunk["new"]) for hunk in detail["hunks"]]
     shown = service.run("show", "--no-color", str(row["id"]))
     assert "+fifteen" in shown.stdout
@@ -203,7 +203,7 @@ def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: 
         subprocess.run([*GIT, "checkout", "-q", "changed.env"], cwd=project, check=True)
         os.link(project / ".env", project / "settings")  # of that name git knows nothing
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
     box = service.open(project)
     try:
         refused = box.shell("cat settings; git add -A")
@@ -218,7 +218,7 @@ def test_git_works_in_a_project_with_secrets(service: ServedApprovals, project: 
         assert ".env.example | 1 +" in done.stdout_text
         assert "secret" not in box.shell("cat .env sub/.env").stdout_text
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
 
 def test_a_profile_that_can_hide_nothing_is_refused(service: ServedApprovals, project: Path) -> None:
@@ -249,7 +249,7 @@ def test_what_the_users_settings_exclude_is_hidden(service: ServedApprovals, pro
             done = box.shell("cat mine theirs .env")
             assert (1, "") == (done.exit_code, done.stdout_text)
         finally:
-            service.link.close_sandbox(box.detach())
+            service.connection.close_sandbox(box.detach())
         settings.write_text('files.include = [".env", 7]\n')
         with pytest.raises(BadRequest, match=r"agents\.toml"):
             service.open(project)
@@ -279,25 +279,25 @@ except AskError as error:
 
 def test_packages_are_asked_for_one_by_one(service: ServedApprovals, box: Sandbox) -> None:
     found = python(box, 'found = agent.request_packages("npm install -D left-pad@1.3.0 @types/node", wait=False)')
-    shown = [service.link.call("GET", f"/api/requests/{row['id']}/detail")["argv"] for row in found]
+    shown = [service.connection.call("GET", f"/api/requests/{row['id']}/detail")["argv"] for row in found]
 
     assert ["npm install --save-dev left-pad@1.3.0", "npm install --save-dev @types/node"] == list(map(" ".join, shown))
     for row in found:
         service.decide(row["id"], "deny")
-    assert ["denied", "denied"] == [service.link.call("GET", f"/api/exec/{row['id']}")["status"] for row in found]
+    assert ["denied", "denied"] == [service.connection.call("GET", f"/api/exec/{row['id']}")["status"] for row in found]
 
 
 def test_a_person_decides_about_the_configuration_and_no_rule(service: ServedApprovals, box: Sandbox) -> None:
     service.run("allow", "sandbox(set *)")
     number = python(box, 'found = agent.propose_config("exec.timeout", 7, wait=True)["id"]')
     poll_until(lambda: "failed" == service.request(number)["stage"], "a proposal that is refused")
-    assert 300.0 == service.link.call("GET", "/api/config")["exec.timeout"]
+    assert 300.0 == service.connection.call("GET", "/api/config")["exec.timeout"]
     service.run("remove-rule", "sandbox(set *)")
 
     number = python(box, 'found = agent.propose_config("exec.timeout", 8)["id"]')
     service.decide(number)
-    poll_until(lambda: 8.0 == service.link.call("GET", "/api/config")["exec.timeout"], "a key that is set")
-    service.link.call("PUT", "/api/config", {"key": "exec.timeout", "value": 300})
+    poll_until(lambda: 8.0 == service.connection.call("GET", "/api/config")["exec.timeout"], "a key that is set")
+    service.connection.call("PUT", "/api/config", {"key": "exec.timeout", "value": 300})
 
 
 @pytest.mark.needs("usr-git")
@@ -313,9 +313,9 @@ def test_a_branch_is_pushed_by_the_operators_git(service: ServedApprovals, proje
                          "git checkout -qb work; echo 21 >> file; chmod +x file; git commit -qam more;"
                          "git push -q origin work && git push -q origin main")
         assert 0 == done.exit_code, done.stderr_text
-        found = service.link.call("POST", "/api/sync/git", {"sandbox": box.id})
+        found = service.connection.call("POST", "/api/sync/git", {"sandbox": box.id})
     finally:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
     [row] = found["requests"]
     whole = service.request(row["id"])
@@ -354,7 +354,7 @@ def test_watch_shows_new_requests_and_decides_by_a_key(service: ServedApprovals)
         screen.clear()
 
     shows(b"nothing waits")
-    asked = service.link.call("POST", "/api/requests", {"category": "sandbox", "action": "evil \\ name"})
+    asked = service.connection.call("POST", "/api/requests", {"category": "sandbox", "action": "evil \\ name"})
     shows(b"evil")
     os.write(ours, b"d")
     poll_until(lambda: "denied" == service.request(asked["id"])["status"], "a key that decides")
@@ -378,7 +378,7 @@ def test_run_leaves_requests(service: ServedApprovals, project: Path) -> None:
 def test_the_record_has_decisions_sandboxes_and_denied_calls(service: ServedApprovals, project: Path) -> None:
     box = service.open(project)
     box.run(["python3", "-c", "import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)"])
-    service.link.close_sandbox(box.detach())
+    service.connection.close_sandbox(box.detach())
     wanted = {("sandbox", "open", "started"), ("sandbox", "end", "ended"), ("syscall", "mount", "denied")}
 
     poll_until(lambda: wanted <= words_of(service, box.id), "lines of the record, which a thread writes")
@@ -444,7 +444,7 @@ def test_a_killed_service_carries_out_at_its_next_start(daemon: LiveDaemon, proj
     with ServedApprovals(daemon, tmp_path, str(project)) as service:
         box = service.open(project)
         box.shell("echo late > file")
-        number = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]["id"]
+        number = service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"][0]["id"]
         service.process.send_signal(signal.SIGSTOP)
         service.process.kill()
         service.process.wait(PATIENCE)
@@ -490,7 +490,7 @@ def test_a_person_says_in_which_profile_a_command_runs(service: ServedApprovals,
     made = int(done.stdout.split()[0])
     assert made > row["id"]
     assert "superseded" == service.request(row["id"])["status"]
-    ran = service.link.call("GET", f"/api/exec/{made}?wait=30")
+    ran = service.connection.call("GET", f"/api/exec/{made}?wait=30")
     assert ("completed", "False\n") == (ran["status"], ran["output"])  # another sandbox, without the project
     heard = read_json(asks)  # whoever asked hears what became of it
     assert (made, "completed", "False\n") == (heard["id"], heard["status"], heard["output"])
@@ -502,8 +502,8 @@ def test_a_person_says_in_which_profile_a_command_runs(service: ServedApprovals,
     assert {"profile": "python", "request": made} == found[0]["metadata"]
 
     service.decide(python(box, "found = agent.request_exec('true', wait=False)['id']"), profile="none-of-this-name")
-    failed = next(each for each in service.link.call("GET", "/api/requests?which=recent")["requests"])
-    ran = service.link.call("GET", f"/api/exec/{failed['id']}?wait=30")
+    failed = next(each for each in service.connection.call("GET", "/api/requests?which=recent")["requests"])
+    ran = service.connection.call("GET", f"/api/exec/{failed['id']}?wait=30")
     assert "failed" == ran["status"]
     assert "no sandbox to run it in" in ran["note"]
 
@@ -513,7 +513,7 @@ def test_a_key_says_in_which_profile_commands_run(service: ServedApprovals, box:
     try:
         number = python(box, "found = agent.request_exec('pwd', wait=False)['id']")
         service.decide(number)
-        ran = service.link.call("GET", f"/api/exec/{number}?wait=30")
+        ran = service.connection.call("GET", f"/api/exec/{number}?wait=30")
         assert ("completed", 0) == (ran["status"], ran["exit_code"])
         assert "started" == rows_of(service, opened_for(service, number))[0]["decision"]
     finally:

@@ -26,7 +26,7 @@ def test_the_host_gets_the_approved_changes(tmp_path: Path, monkeypatch: pytest.
 
     with LiveDaemon(tmp_path / "daemon") as daemon, ServedApprovals(daemon, tmp_path) as service:
         monkeypatch.setenv("LEEWARD_SOCKET", str(daemon.socket))
-        approved["main"](project, lambda question: "notes" not in question, service.link)
+        approved["main"](project, lambda question: "notes" not in question, service.connection)
 
     shown = capsys.readouterr().out
     assert "approve: exec python3 total.py" in shown

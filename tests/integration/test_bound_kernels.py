@@ -15,7 +15,7 @@ import leeward
 from kit import reactors
 from kit.live_daemon import PATIENCE, LiveDaemon, held
 from kit.waiting import poll_until
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.results import result_of
 from leeward.daemon.serving.sandboxes import FIRST_SEAT, MOST_SEATS
 from leeward.errors import DaemonError, RequestRejected, SandboxOver, SessionOver
@@ -49,19 +49,19 @@ class Bound:
     """A kernel bound on a connection of the test's own."""
 
     def __init__(self, socket: str, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
-        self.link = Link(socket)
-        reply, _ = self.link.call("kernel_bind", {"sandbox": box.id, "kernel": kernel.number})
+        self.connection = BlockingConnection(socket)
+        reply, _ = self.connection.call("kernel_bind", {"sandbox": box.id, "kernel": kernel.number})
         assert reply.ok is not None
         self.number = reply.ok["session"]
 
     def execute(self, code: str) -> leeward.Result:
-        return result_of(*self.link.call("execute", {"session": self.number, "code": code.encode()}))
+        return result_of(*self.connection.call("execute", {"session": self.number, "code": code.encode()}))
 
     def __enter__(self) -> Bound:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.link.close()
+        self.connection.close()
 
 
 def test_state_values_output_and_errors_are_those_of_the_kernel(box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
@@ -246,7 +246,7 @@ def test_a_connection_that_vanishes_ends_its_running_job(daemon: LiveDaemon, box
     with Bound(daemon.socket, box, kernel) as busy:
         for _ in range(2):
             busy.execute("print(1)")
-        busy.link.post("execute", {"session": busy.number,
+        busy.connection.post("execute", {"session": busy.number,
                                    "code": b"open('/tmp/begun', 'w')\nimport time\nwhile True: time.sleep(1)"})
         poll_until(lambda: box.files.exists("/tmp/begun"), "a file inside a sandbox")
 
@@ -272,10 +272,10 @@ def test_a_connection_that_the_daemon_has_closed(daemon: LiveDaemon, box: leewar
                                                  kernel: leeward.Kernel) -> None:
     """The kernel is there still, whatever its number was."""
     kernel.execute("x = 1")
-    with box._links.one() as link:
-        number = link.seats[box.id, kernel.number]
-        assert link._socket is not None
-        link._socket.shutdown(socket.SHUT_RDWR)
+    with box._connections.one() as connection:
+        number = connection.seats[box.id, kernel.number]
+        assert connection._socket is not None
+        connection._socket.shutdown(socket.SHUT_RDWR)
     assert FIRST_SEAT <= number
     for _ in range(3):
         assert "1" == kernel.execute("x").value
@@ -297,22 +297,22 @@ def test_a_request_of_more_than_code_is_refused_by_number(daemon: LiveDaemon, bo
     with Bound(daemon.socket, box, kernel) as bound:
         for more in ({"args": ["a"]}, {"limits": {"time": 1.0}}, {"functions": {"names": ["f"]}}, {"env": {"A": "b"}}):
             with pytest.raises(RequestRejected, match="code and nothing else"):
-                bound.link.call("execute", {"session": bound.number, "code": b"1", **more})
+                bound.connection.call("execute", {"session": bound.number, "code": b"1", **more})
         with pytest.raises(SessionOver, match="bound no kernel"):
-            bound.link.call("execute", {"session": bound.number + 1, "code": b"1"})
+            bound.connection.call("execute", {"session": bound.number + 1, "code": b"1"})
         assert b"1\n" == bound.execute("print(1)").stdout
 
 
 def test_a_connection_binds_so_many(daemon: LiveDaemon, box: leeward.Sandbox, kernel: leeward.Kernel) -> None:
     """Those that are over leave their places to others."""
-    link = Link(daemon.socket)
+    connection = BlockingConnection(daemon.socket)
     fields = {"sandbox": box.id, "kernel": kernel.number}
-    numbers = [(link.call("kernel_bind", fields)[0].ok or {})["session"] for _ in range(MOST_SEATS)]
+    numbers = [(connection.call("kernel_bind", fields)[0].ok or {})["session"] for _ in range(MOST_SEATS)]
     assert list(range(FIRST_SEAT, FIRST_SEAT + MOST_SEATS)) == numbers
     with pytest.raises(DaemonError, match="bound 64 kernels"):
-        link.call("kernel_bind", fields, retry_busy=False)
+        connection.call("kernel_bind", fields, retry_busy=False)
     with pytest.raises(SessionOver):
-        link.call("kernel_bind", {**fields, "kernel": 60})
+        connection.call("kernel_bind", {**fields, "kernel": 60})
     kernel.close()
-    link.call("kernel_bind", {**fields, "kernel": box.kernel().number})
-    link.close()
+    connection.call("kernel_bind", {**fields, "kernel": box.kernel().number})
+    connection.close()

@@ -518,6 +518,9 @@ class Metered:
         self._leaf = leaf
         self._read: list[tuple[float, float]] = []
         self.periods = self.used_up = 0
+        for weight, most in (("cpu.shares", "262144"), ("cpu.weight", "10000")):  # a busy host leaves it a share to use up
+            for folder in self._folders(weight):
+                Path(folder, weight).write_text(most)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leaf, name)
@@ -532,9 +535,13 @@ class Metered:
 
     def _count(self) -> None:
         kept = [dict(line.split() for line in Path(folder, "cpu.stat").read_text().splitlines())
-                for home in homes_of(os.getpid()) for folder, _, names in os.walk(home) if "cpu.stat" in names]
+                for folder in self._folders("cpu.stat")]
         self.periods, self.used_up = (sum(int(each.get(name, 0)) for each in kept)
                                       for name in ("nr_periods", "nr_throttled"))
+
+    @staticmethod
+    def _folders(name: str) -> list[str]:
+        return [folder for home in homes_of(os.getpid()) for folder, _, names in os.walk(home) if name in names]
 
     def remove(self) -> bool:
         self._count()

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 import leeward
+from kit import features
 from kit.box import Box
 from kit.live import Live, opened
 from kit.live_daemon import LiveDaemon
 from leeward.spec.limits import MIB, Limits
 from leeward.spec.outcome import Outcome
+from leeward.spec.stand_ins import FETCH_SYNC
 
 pytestmark = pytest.mark.needs("user-namespaces")
 
@@ -179,3 +181,54 @@ def test_the_daemon_has_no_descriptor_more(box: Box) -> None:
     box.settle()
 
     assert before == descriptors()
+
+
+#: What V8 does for the code of each thread: it makes 512 MiB writable and executable at once, and touches few of them.
+CODE = """
+import ctypes, os, resource, sys
+size, libc = 512 << 20, ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for _ in range(int(sys.argv[1])):
+    place = libc.mmap(None, size, 0, 0x4022, -1, 0)
+    if libc.mprotect(place, size, 7):
+        sys.exit(os.strerror(ctypes.get_errno()))
+    ctypes.c_char.from_address(place).value = b"x"
+print("made")
+"""
+MAKES = f"import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', {CODE!r}, '4'], capture_output=True))"
+FILLS = "try:\n    bytearray(1 << 30)\nexcept MemoryError:\n    print('refused')"
+
+
+def test_a_program_has_room_for_code_that_it_doesnt_touch(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = os.path.realpath(live.python("import sys; print(sys.executable)").out.strip())
+
+    assert "made\n" == live.run(python, "-c", CODE, "8").out
+    assert "Cannot allocate memory\n" == live.run(python, "-c", CODE, "64").err  # it has a bound, too
+    assert "refused\n" == live.python(FILLS).out  # others have what they had
+
+    monkeypatch.setattr("leeward.isolation.rlimits.CODE", 0)  # control
+    assert "Cannot allocate memory\n" == live.run(python, "-c", CODE, "8").err
+
+
+def test_a_program_of_a_job_has_it_too(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert b"made" in box.run(MAKES).stdout
+
+    monkeypatch.setattr("leeward.isolation.rlimits.CODE", 0)  # control
+    assert b"Cannot allocate memory" in box.run(MAKES).stdout
+
+
+@pytest.mark.needs("node24")
+def test_threads_of_node(daemon: LiveDaemon) -> None:
+    """With 512 MiB, as by Node's own way and by ours that waits."""
+    node = features.node24()
+    assert node is not None
+    line = "for (let i = 0; i < 4; i++) new (require('worker_threads').Worker)('console.log(7)', { eval: true })"
+    waits = "try { fetchSync('http://127.0.0.1:4999/') } catch (error) { console.log(error.message) }"
+    with leeward.Sandbox(socket=daemon.socket, memory="512M", processes=64, mounts=[leeward.Mount(node, "/node")]) as box:
+        threads = box.run(["/node/node", "-e", line])
+        waited = box.run(["/node/node", "--require", FETCH_SYNC, "-e", waits])
+
+    assert (0, "7\n" * 4) == (threads.exit_code, threads.stdout_text), threads.stderr_text
+    assert (0, "fetch failed: ") == (waited.exit_code, waited.stdout_text[:14]), waited.stderr_text

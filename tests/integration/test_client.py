@@ -19,7 +19,7 @@ import leeward
 from kit.live_daemon import PATIENCE, LiveDaemon, environment
 from kit.waiting import poll_until
 from leeward import Outcome
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,8 @@ def test_a_module_runs_as_by_python_m(client: leeward.Client) -> None:
 def test_a_large_result_is_a_sealed_memory_file(daemon: LiveDaemon) -> None:
     """What the client gets can't change: every seal is on, and writing fails."""
     code = b"import sys; sys.stdout.write('o' * (3 << 20)); sys.stderr.write('e' * (1 << 20))"
-    link = Link(str(daemon.socket))
-    reply, (fd,) = link.call("execute", {"code": code})
+    connection = BlockingConnection(str(daemon.socket))
+    reply, (fd,) = connection.call("execute", {"code": code})
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
         assert seals & 0xF == 0xF
@@ -121,7 +121,7 @@ def test_a_large_result_is_a_sealed_memory_file(daemon: LiveDaemon) -> None:
             os.ftruncate(fd, 0)
     finally:
         os.close(fd)
-        link.close()
+        connection.close()
     with daemon.client() as client:
         result = client.execute(code)
 

@@ -39,8 +39,15 @@ LINES = {
     "curl": ("curl -sS $URL/curl", "/curl"),
     "wget": ("wget -q -t 1 -O - $URL/wget", "/wget"),
     "go": ("GOPROXY=$URL/go GOCACHE=/tmp/go go list -m -versions example.org/m", "/go/example.org/m/@v/list"),
+    "java": ("java -Xmx100m -XX:+UseSerialGC A.java $URL/java", "/java"),
     "cargo": ("CARGO_HOME=/tmp /tool/bin/cargo search --index $URL/cargo x", "/cargo/info/refs"),
 }
+
+
+JAVA = """\
+import java.net.*;
+public class A { public static void main(String[] a) throws Exception { URI.create(a[0]).toURL().openStream(); } }
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +82,7 @@ def test_a_program_trusts_the_policys_authorities(boxes: dict[str, leeward.Sandb
         pytest.skip(f"{program} is missing")
     said = {}
     for policy, box in boxes.items():
+        box.files.write("A.java", JAVA)
         host.said.clear()
         got = box.shell(line, env={"URL": f"https://{program}.example.org:{host.tls}"})
         assert (policy == "known") == any(each.startswith(f"GET {path}".encode()) for each in host.said), got.stderr_text

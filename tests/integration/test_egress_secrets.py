@@ -65,12 +65,27 @@ def test_a_host_gets_the_value_and_the_job_the_placeholder(box: Box, host: Mirro
         assert re.search(f"authorization: Bearer {PLACEHOLDER}\n", got), got
 
 
-@pytest.mark.parametrize(("program", "command"), [("curl", CURL), ("node", NODE), (
+#: Its own store has the sandbox's authority, without an option.
+JAVA = """cat >/tmp/A.java <<'END'
+import java.net.*;
+public class A {
+    public static void main(String[] a) throws Exception {
+        URLConnection asked = URI.create(System.getenv("URL")).toURL().openConnection();
+        asked.setRequestProperty("Authorization", "Bearer " + System.getenv("API_KEY"));
+        asked.getInputStream().transferTo(System.out);
+    }
+}
+END
+java -Xmx100m -XX:+UseSerialGC /tmp/A.java"""
+
+
+@pytest.mark.parametrize(("program", "command"), [("curl", CURL), ("node", NODE), ("java", JAVA), (
     "curl", 'curl -sS -u "me:$API_KEY" --compressed "$URL"')])
 def test_programs_trust_the_authority(box: Box, host: Mirrors, program: str, command: str) -> None:
     if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
         pytest.skip(f"this host has no {program}")
-    got = box.run(RUN, args=(command, f"https://api.example.org:{host.tls}/{program}")).stdout.decode()
+    got = box.run(RUN, args=(command, f"https://api.example.org:{host.tls}/{program}"),
+                  limits={"memory": 1 << 30, "processes": 64, "time": 60}).stdout.decode()
 
     assert f"GET /{program}\n" in got, got
     assert VALUE not in got
@@ -115,12 +130,12 @@ def test_an_error_of_the_source_is_reported_without_a_value(host: Mirrors, tmp_p
 
 
 def test_a_new_broker_gets_the_secrets_again(box: Box, host: Mirrors) -> None:
-    link = box.engine.exits.broker
-    assert link is not None
-    assert link._process is not None
-    starts = link.starts
-    link._process.kill()
-    box.reactor.run(lambda: link.starts > starts)
+    connection = box.engine.exits.broker
+    assert connection is not None
+    assert connection._process is not None
+    starts = connection.starts
+    connection._process.kill()
+    box.reactor.run(lambda: connection.starts > starts)
 
     box.run(GET, args=(f"https://api.example.org:{host.tls}/again",))
     assert "GET /again" in host.last()

@@ -12,7 +12,7 @@ import pytest
 import leeward
 from kit.live_daemon import LiveDaemon
 from leeward.base.dataclass import MISSING
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.errors import DaemonError
 from leeward.spec.outcome import Outcome
 from leeward.wire.requests import OPERATIONS
@@ -51,9 +51,9 @@ def test_empty_values_are_no_fault_of_the_daemons(daemon: LiveDaemon, box: leewa
             asked = {**given, name: value}
             if "shell" == name:
                 del asked["argv"]
-            with contextlib.closing(Link(daemon.socket)) as link:
+            with contextlib.closing(BlockingConnection(daemon.socket)) as connection:
                 try:
-                    reply, descriptors = link.call(op, asked, retry=False, retry_busy=False)
+                    reply, descriptors = connection.call(op, asked, retry=False, retry_busy=False)
                 except DaemonError as error:
                     said.append((name, value, str(error)))
                     continue
@@ -61,7 +61,7 @@ def test_empty_values_are_no_fault_of_the_daemons(daemon: LiveDaemon, box: leewa
                     os.close(fd)
                 if "sandbox_open" == op:
                     assert reply.ok is not None
-                    link.call("sandbox_kill", {"sandbox": reply.ok["sandbox"]})
+                    connection.call("sandbox_kill", {"sandbox": reply.ok["sandbox"]})
 
     assert [] == [row for row in said if "bug" in row[2]]
 

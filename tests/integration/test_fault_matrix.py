@@ -286,7 +286,7 @@ def approvals_ask(stand: Stand) -> Iterator[Act]:
         yield lambda: box.run(["python3", "-c", ASK])
     finally:
         with contextlib.suppress(leeward.errors.LeewardError):
-            service.link.close_sandbox(box.id)
+            service.connection.close_sandbox(box.id)
         box.detach()
 
 

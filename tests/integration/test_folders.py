@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import leeward
-from kit import reactors
+from kit import live_daemon, reactors
 from kit.configured import written
 from kit.live_daemon import LiveDaemon, descendants, held
 from kit.waiting import poll_until
+from leeward.client.connection import BlockingConnection
 
 
 # No third one without the fast path: none of this takes it.
@@ -49,6 +51,48 @@ def test_a_folder_is_the_sandboxs_workspace(daemon: LiveDaemon, project: Path) -
     assert "by a kernel" == (project / "made").read_text()
     about = (project / "a/b/moved").stat()
     assert (os.geteuid(), 0o640) == (about.st_uid, about.st_mode & 0o777)
+
+
+def test_refused_requests_leave_no_dock(daemon: LiveDaemon, project: Path) -> None:
+    """A client whose request is refused sends its folders again, on a dock of their own, and there are two at most."""
+    connection = BlockingConnection(str(daemon.socket))
+    row = {"path": str(project), "target": "/p", "writable": False, "overlay": False, "file": False}
+    for number in (1, 2, 3, 4):
+        _, given = connection.call("sandbox_dock", {}, retry=False)
+        for fd in given:
+            os.close(fd)
+        with pytest.raises(leeward.RequestRejected, match="egress"):
+            connection.call("sandbox_open", {"mounts": [row], "dock": number, "egress": "none"}, retry=False)
+    connection.close()
+
+
+WITHOUT = """\
+import os, sys
+import pyseccomp as seccomp
+filter = seccomp.SyscallFilter(seccomp.ALLOW)
+filter.add_rule(seccomp.ERRNO(38), "mount_setattr")
+filter.load()
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_on_a_kernel_without_mount_setattr(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux before 5.12: a user's daemon makes a folder read-only once it's attached, and root's says why it can't."""
+    monkeypatch.setattr(live_daemon, "PROGRAM", [sys.executable, "-c", WITHOUT, *live_daemon.PROGRAM])
+    mounts = [leeward.Mount(project, "/p"), leeward.Mount(project / "file", "/one")]
+    with LiveDaemon(tmp_path) as daemon:
+        if 0 == os.geteuid():
+            with pytest.raises(leeward.errors.RequestRejected, match=r"needs Linux 5\.12 \(mount_setattr\)"), \
+                    leeward.Sandbox(socket=daemon.socket, mounts=mounts) as box:
+                box.shell("true")
+            return
+        with leeward.Sandbox(socket=daemon.socket, workdir=project / "sub", mounts=mounts) as box:
+            assert "old\nold\n1\n" == box.shell("cat /p/file /one one").stdout_text
+            for line in ("echo x >/p/new", "echo x >>/p/file", "echo x >>/one", "chmod 777 /p"):
+                assert not box.shell(line).ok, line
+            assert "ro,nosuid,nodev" in box.shell("grep ' /p ' /proc/self/mounts").stdout_text
+            assert box.shell("echo new >made").ok
+    assert "new\n" == (project / "sub/made").read_text()
 
 
 @pytest.mark.parametrize("table", ["", "[users.{}]\n"])
@@ -257,7 +301,7 @@ def test_folders_leave_no_descriptor_process_or_mount(daemon: LiveDaemon, projec
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await box._links.close()
+            await box._connections.close()
         asyncio.run(gone())
 
     for _ in range(4):

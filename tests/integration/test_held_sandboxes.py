@@ -185,7 +185,7 @@ def test_what_an_attached_client_for_asyncio_starts_is_held_if_it_asks_for_that(
 def test_a_closed_connection_is_named_as_the_reason(daemon: LiveDaemon) -> None:
     box = leeward.Sandbox(socket=daemon.socket, held=True)
     assert box.id
-    box._links.close()
+    box._connections.close()
     other = leeward.Sandbox(socket=daemon.socket)
     other._id = box.id
 
@@ -197,7 +197,7 @@ def test_a_closed_connection_is_named_as_the_reason(daemon: LiveDaemon) -> None:
         return ""
 
     poll_until(lambda: "parted" == reason(), WHY)
-    other._links.close()
+    other._connections.close()
 
 
 def test_counters_and_refusals_say_what_is_open(daemon: LiveDaemon) -> None:
@@ -212,10 +212,10 @@ def test_counters_and_refusals_say_what_is_open(daemon: LiveDaemon) -> None:
     assert b"4 of 4 sessions and sandboxes" in daemon.run("status").stdout
     box = leeward.Sandbox(socket=daemon.socket, profile="shell")
     with pytest.raises(leeward.Busy) as refused:
-        box._links._lasting.call("sandbox_open", {"profile": "shell"}, retry_busy=False)
+        box._connections._lasting.call("sandbox_open", {"profile": "shell"}, retry_busy=False)
     assert ("0 sessions and 4 sandboxes are open already in the pool 'shell', all that there may be (`max` of the"
             " profile 'shell')") in str(refused.value)
-    box._links.close()
+    box._connections.close()
     for one in made:
         _ended(one, signal.SIGKILL)
 

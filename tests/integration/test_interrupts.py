@@ -179,7 +179,7 @@ class Peer:
 
     def __init__(self, client: Client) -> None:
         client.ping()
-        sock = client._link._socket
+        sock = client._connection._socket
         assert sock is not None
         self._socket, self._reader, self._answers = sock, FrameReader(), dict[int, dict[str, Any]]()
 
@@ -259,7 +259,7 @@ def test_an_interrupt_that_finds_the_call_taken_back(daemon: LiveDaemon) -> None
         for name in names:
             until_named(name)
         waits = pool.submit(third.execute, "1")
-        poll_until(lambda: third._link._awaited, "a request that is on its way")
+        poll_until(lambda: third._connection._awaited, "a request that is on its way")
         third.interrupt()
         with pytest.raises(Cancelled):
             waits.result(PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -225,7 +226,8 @@ names["_received"] = passing
 """
 
 
-@pytest.mark.parametrize(("words", "rights"), [(0, True), (1, True), (2, True), (1, False)])
+@pytest.mark.parametrize(("words", "rights"), [
+    (1, True), (1, False), *([(0, True), (2, True)] if os.environ.get("LEEWARD_LONG") else [])])
 def test_c492_a_kernel_cannot_have_the_daemon_close_what_lingers(tmp_path: Path, words: int, rights: bool) -> None:
     """Where the system refuses descriptors, and where it doesn't: the branch is over, and nobody waits for the close."""
     seconds = 4 * PATIENCE

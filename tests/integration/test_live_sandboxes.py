@@ -122,6 +122,35 @@ def test_a_signal_reaches_the_program(box: leeward.Sandbox) -> None:
     assert (7, True) == (result.exit_code, result.stdout.endswith(b"caught\n"))
 
 
+SERVES = """\
+import os, socket
+for name in ("/tmp/socket", "\\0name"):
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(name)
+    server.listen()
+    os.write(1, b"ready\\n")
+    server.accept()[0].sendall(b"hello")
+"""
+ASKS = """\
+import socket
+client = socket.socket(socket.AF_UNIX)
+client.connect({!r})
+print(client.recv(5))
+"""
+
+
+@pytest.mark.parametrize("memory", [None, "300m"])
+def test_programs_of_a_sandbox_reach_each_other(daemon: LiveDaemon, memory: str | None) -> None:
+    """By their sockets, with a path or an abstract name: programs, and kernels."""
+    with leeward.Sandbox(socket=daemon.socket, memory=memory) as box, box.kernel() as kernel:
+        server = box.start(["python3", "-c", SERVES])
+        assert b"ready\n" == server.read(PATIENCE)[0].data
+        assert "b'hello'\n" == box.run(["python3", "-c", ASKS.format("/tmp/socket")]).stdout_text
+        assert b"ready\n" == server.read(PATIENCE)[0].data
+        assert "b'hello'\n" == kernel.execute(ASKS.format("\0name")).stdout_text
+        assert server.result().ok
+
+
 def test_a_slow_reader_slows_its_own_process_alone(box: leeward.Sandbox) -> None:
     """It waits in write(2) until somebody reads, and then writes on."""
     process = box.start("for i in 1 2 3 4 5 6 7 8 9 10; do head -c 100000 /dev/zero; done; echo done > flag")

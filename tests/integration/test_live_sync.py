@@ -43,13 +43,13 @@ def box(service: ServedApprovals, project: Path) -> Iterator[Sandbox]:
 
 def close(service: ServedApprovals, box: Sandbox) -> None:
     try:
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
     except BadRequest:
         pass  # the test has ended it
 
 
 def sync_of(service: ServedApprovals, box: Sandbox) -> dict[str, Any]:
-    rows = service.link.call("GET", "/api/sandboxes")["sandboxes"]
+    rows = service.connection.call("GET", "/api/sandboxes")["sandboxes"]
     found: dict[str, Any] = next(row["sync"] for row in rows if row["sandbox"] == box.id)
     return found
 
@@ -121,7 +121,7 @@ def test_a_conflict_is_shown_and_no_file_is_written(service: ServedApprovals, bo
     assert "outside\n" == (project / "one").read_text()
     assert b"inside\n" == box.files.read("one")
     assert "conflict: one" in service.run("sandboxes").stdout
-    asked = service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]
+    asked = service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]
     assert ["one"] == [row["subject"]["path"] for row in asked]
     service.decide(asked[0]["id"])  # the operator takes the sandbox's
     has(project / "one", "inside\n")
@@ -147,14 +147,14 @@ def test_changes_that_a_person_has_to_see_are_requested(service: ServedApprovals
 
 
 def test_a_denied_path_stays_away(service: ServedApprovals, box: Sandbox, project: Path) -> None:
-    service.link.call("POST", "/api/rules", {"rule": "filesystem(secret*)", "effect": "deny"})
+    service.connection.call("POST", "/api/rules", {"rule": "filesystem(secret*)", "effect": "deny"})
     try:
         box.shell("echo x > secrets; echo plain > plain")
         assert "denied" == noted(service, box, "secrets")["kind"]
         has(project / "plain", "plain\n")
         assert not (project / "secrets").exists()
     finally:
-        service.link.call("DELETE", "/api/rules", {"rule": "filesystem(secret*)"})
+        service.connection.call("DELETE", "/api/rules", {"rule": "filesystem(secret*)"})
     has(project / "secrets", "x\n")
 
 
@@ -164,7 +164,7 @@ def test_no_file_is_synced_unless_the_operator_allows_it(service: ServedApproval
         assert sync_of(service, plain) is None
         plain.shell("echo no > no")
         synced.shell("echo yes > yes")
-        service.link.call("POST", "/api/sync/files", {"sandbox": synced.id})  # waits for some rounds
+        service.connection.call("POST", "/api/sync/files", {"sandbox": synced.id})  # waits for some rounds
         assert "waiting" == sync_of(service, synced)["state"]
         assert not (project / "yes").exists()
         synced.shell("mkdir .git; echo ref > .git/HEAD")
@@ -172,7 +172,7 @@ def test_no_file_is_synced_unless_the_operator_allows_it(service: ServedApproval
         assert not (project / "no").exists()
         for options in ({"sync": "yes"}, {"sync_after": "x"}, {"sync": True, "sync_after": "../x"}):
             with pytest.raises(BadRequest):
-                service.link.open_sandbox(str(project), **options)
+                service.connection.open_sandbox(str(project), **options)
     finally:
         close(service, plain)
         close(service, synced)

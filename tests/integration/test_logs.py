@@ -12,7 +12,7 @@ import pytest
 
 import leeward
 from kit.live_daemon import LiveDaemon, command, environment
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +94,14 @@ def test_new_lines_are_followed(daemon: LiveDaemon) -> None:
 def test_a_follower_that_leaves_is_forgotten(daemon: LiveDaemon) -> None:
     """One that was cancelled, one whose connection has ended, one whose time is up."""
     daemon.idle()
-    link = Link(str(daemon.socket))
-    reply, _ = link.call("recall", {})
+    connection = BlockingConnection(str(daemon.socket))
+    reply, _ = connection.call("recall", {})
     assert reply.ok is not None
     last = reply.ok["last"]
-    reply, _ = link.call("recall", {"after": last, "wait": 0.05})
+    reply, _ = connection.call("recall", {"after": last, "wait": 0.05})
     assert {"events": [], "last": last} == reply.ok
     with pytest.raises(leeward.NoAnswer):
-        link.call("recall", {"after": last, "wait": 100}, time.monotonic() + 0.1)
-    link.close()
+        connection.call("recall", {"after": last, "wait": 100}, time.monotonic() + 0.1)
+    connection.close()
     with daemon.client() as client:
         assert 0 == client.execute("pass").exit_code

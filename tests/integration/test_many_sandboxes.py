@@ -41,17 +41,17 @@ def test_many_sandboxes_at_once_and_in_turn_do_not_leak() -> None:
 def test_the_check_finds_a_wrong_answer_and_a_leaked_sandbox(monkeypatch: pytest.MonkeyPatch,
                                                              capsys: pytest.CaptureFixture[str]) -> None:
     """A sandbox that isn't ended is, and one that gives another answer."""
-    ask, said = sandboxes.SandboxLink.ask, []
+    ask, said = sandboxes.SandboxConnection.ask, []
 
-    def forgetful(link: sandboxes.SandboxLink, op: str, **fields: object) -> dict[str, object]:
+    def forgetful(connection: sandboxes.SandboxConnection, op: str, **fields: object) -> dict[str, object]:
         said.append(op)
         if "sandbox_kill" == op and 7 == said.count(op):
             return {}
-        return ask(link, op, **fields)
+        return ask(connection, op, **fields)
 
-    monkeypatch.setattr(sandboxes.SandboxLink, "ask", forgetful)
+    monkeypatch.setattr(sandboxes.SandboxConnection, "ask", forgetful)
     monkeypatch.setattr(sandboxes, "REST_S", 2.0)
-    monkeypatch.setattr(sandboxes.SandboxLink, "answers", lambda _link, _box, number: 3 != number)
+    monkeypatch.setattr(sandboxes.SandboxConnection, "answers", lambda _connection, _box, number: 3 != number)
     monkeypatch.setattr(sys, "argv", ["sandboxes.py", "--count", "0", "--turns", "10"])
     assert 1 == sandboxes.main()
     wrong = json.loads(capsys.readouterr().out)["wrong"]

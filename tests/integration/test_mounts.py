@@ -243,6 +243,30 @@ def test_without_mount_setattr_an_unreachable_mount_stops_the_start(tmp_path: Pa
 
 
 @pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
+def test_a_mount_is_attached_with_its_attributes(tmp_path: Path, mount_setattr: bool) -> None:
+    """And with those that it had; nothing that the host mounts there later propagates to it."""
+    shown, place = tmp_path / "shown", tmp_path / "place"
+    place.mkdir()
+
+    def build() -> None:
+        on(shown, MountAttr.NOEXEC)
+        assert 0 == ctypes.CDLL(None).mount(None, bytes(shown), None, MS_REC | MS_SHARED, None)
+        fd = os.open(place, os.O_PATH)
+        native.attach(native.copy(str(shown)), str(place), MountAttr.RDONLY)
+        native.attach(native.copy(str(place)), fd, MountAttr.NOSUID)
+        on(shown / "later", MountAttr(0))
+
+    with mock.patch.object(native, "sets_attributes", return_value=mount_setattr):
+        said, seen = in_namespaces(build)
+
+    assert "" == said
+    assert [{"ro", "noexec"}, {"ro", "noexec", "nosuid"}] == [
+        set(mount.options) & {"ro", "noexec", "nosuid"} for mount in seen if str(place) == mount.target]
+    assert not [mount for mount in seen if mount.target.startswith(str(place))
+                and (mount.shared or str(place) != mount.target)]
+
+
+@pytest.mark.parametrize("mount_setattr", [pytest.param(True, marks=pytest.mark.needs("kernel>=5.12")), False])
 def test_later_mounts_of_the_host_stay_outside(tmp_path: Path, mount_setattr: bool) -> None:
     """On a host whose mounts are shared, which systemd sees to: a copy in another namespace would follow them."""
     shown = tmp_path / "shown"

@@ -263,6 +263,13 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(daemon: LiveDaemon, pr
     assert ("new\n", "by somebody") == ((project / "file").read_text(), (project / "new.3").read_text())
 
 
+@pytest.mark.needs("usr-node")
+def test_node_says_it_by_its_name(daemon: LiveDaemon, project: Path) -> None:
+    with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True, memory="512M", processes=64) as box:
+        failed = box.run(["node", "-e", "require('fs').renameSync('sub', 'other')"], cwd="/workspace")
+        assert (1, NOT_RENAMED) == (failed.exit_code, failed.hint), failed.stderr_text
+
+
 def test_a_folder_that_can_not_be_renamed_gets_a_hint_that_works(daemon: LiveDaemon, project: Path) -> None:
     with leeward.Sandbox(socket=daemon.socket, workdir=project, overlay=True) as box:
         failed = box.run(["python3", "-c", "import os; os.rename('sub', 'other')"], cwd="/workspace")

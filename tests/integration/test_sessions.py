@@ -535,7 +535,7 @@ def test_a_client_that_vanishes_and_a_daemon_that_stops(tmp_path: Path):
         client = daemon.client()
         gone = client.session()
         gone.execute("import os\nif not os.fork():\n    while True: __import__('time').sleep(60)")
-        gone._link.close()
+        gone._connection.close()
         daemon.until(lambda status: 0 == status["sessions"])
         daemon.idle()
         with client, client.session() as session:

@@ -59,7 +59,7 @@ def drained(supervisor: Supervisor, seconds: float = 10) -> list[Denied]:
 
 def test_refuses_counts_and_reports(supervisor: Supervisor) -> None:
     """EACCES, and the process goes on; name, pid and job are known."""
-    with confined.confined(f"tell([{MOUNT}, {MOUNT}, call({NUMBER['ptrace']})]); link.recv(1)", supervisor) as child:
+    with confined.confined(f"tell([{MOUNT}, {MOUNT}, call({NUMBER['ptrace']})]); parent.recv(1)", supervisor) as child:
         assert [-errno.EACCES] * 3 == child.told()
         assert {"mount": 2, "ptrace": 1} == supervisor.counts(child.job)
         found: list[Denied] = []
@@ -76,7 +76,7 @@ def test_refused_calls_of_a_self_check_are_neither_counted_nor_reported(supervis
     Until it is settled a runner's refusals wake nobody, and then they are gone; the same call of its job is counted
     from one, and reported.
     """
-    code = f"tell([{MOUNT}, {MOUNT}]); link.recv(1); tell({MOUNT}); link.recv(1)"
+    code = f"tell([{MOUNT}, {MOUNT}]); parent.recv(1); tell({MOUNT}); parent.recv(1)"
     with confined.confined(code, supervisor, checking=True) as child:
         assert [-errno.EACCES] * 2 == child.told()
         assert {"mount": 2} == supervisor.counts(child.job)
@@ -93,7 +93,7 @@ def test_refused_calls_of_a_self_check_are_neither_counted_nor_reported(supervis
 
 def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -> None:
     """c040: a flood is a few records; the counts are exact."""
-    with confined.confined(f"link.recv(1)\nfor _ in range(2000): {MOUNT}\ntell(1)\nlink.recv(1)", supervisor) as child:
+    with confined.confined(f"parent.recv(1)\nfor _ in range(2000): {MOUNT}\ntell(1)\nparent.recv(1)", supervisor) as child:
         start = time.monotonic()
         child.go()
         records: list[Denied] = []
@@ -108,7 +108,7 @@ def test_a_call_that_a_job_repeats_is_reported_in_sums(supervisor: Supervisor) -
 def test_one_drain_has_the_refused_calls_of_all_jobs(supervisor: Supervisor) -> None:
     """No job is left out because another one had records: they would come later, when another job has begun."""
     with contextlib.ExitStack() as stack:
-        code = f"tell({MOUNT})\nlink.recv(1)"
+        code = f"tell({MOUNT})\nparent.recv(1)"
         children = [stack.enter_context(confined.confined(code, supervisor)) for _ in range(5)]
         for child in children:
             child.told()
@@ -142,7 +142,7 @@ def flood():
     while True: {MOUNT}
 for _ in range(8): threading.Thread(target=flood, daemon=True).start()
 tell(1)
-link.recv(1)
+parent.recv(1)
 """
 
 #: The time of 200 refused calls, in seconds, one by one.
@@ -151,7 +151,7 @@ times = []
 for _ in range(200):
     start = time.monotonic(); {MOUNT}; times.append(time.monotonic() - start)
 tell(sorted(times))
-link.recv(1)
+parent.recv(1)
 """
 
 
@@ -193,7 +193,7 @@ def test_c040_a_flood_is_answered_within_100_ms(supervisor: Supervisor) -> None:
 
 def test_c039_answers_without_descriptors(supervisor: Supervisor) -> None:
     """EMFILE in the daemon keeps no answer back."""
-    with confined.confined(f"link.recv(1); tell([{MOUNT} for _ in range(100)])", supervisor) as child:
+    with confined.confined(f"parent.recv(1); tell([{MOUNT} for _ in range(100)])", supervisor) as child:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
@@ -206,7 +206,7 @@ def test_c039_answers_without_descriptors(supervisor: Supervisor) -> None:
 def test_c035_without_a_supervisor_the_kernel_refuses() -> None:
     """SIGKILL the process that has the listener: ENOSYS for what was notified, also for a call that waits."""
     child, listener = confined.start(f"tell({MOUNT}); tell([{MOUNT}, call({NUMBER['seccomp']}, 1, 8, 0)])")
-    with contextlib.closing(child.link), child.process:
+    with contextlib.closing(child.parent), child.process:
         holder = subprocess.Popen([sys.executable, "-c", "import sys; print(1, flush=True); sys.stdin.read()"],
                                   pass_fds=[listener], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with holder:
@@ -272,7 +272,7 @@ def test_many_different_calls_are_all_named(supervisor: Supervisor) -> None:
     bad = 0xFFFF_FFFF_FFFF_FFFF
     refused = {call.name: number for number, call in confined.HERE.calls.items()
                if NOTIFY == confined.HERE.decide(confined.HERE.audit_arch, number, (bad,) * 6)}
-    with confined.confined(f"tell([call(number, *[{bad}] * 6) for number in {list(refused.values())}]); link.recv(1)",
+    with confined.confined(f"tell([call(number, *[{bad}] * 6) for number in {list(refused.values())}]); parent.recv(1)",
                            supervisor) as child:
         told = child.told()
         records: set[str] = set()
@@ -313,7 +313,7 @@ def test_no_descriptor_or_thread_is_left_after_close() -> None:
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/proc/self/task"))
     for _ in range(20):
         supervisor = Supervisor()
-        child, listener = confined.start("link.recv(1)")
+        child, listener = confined.start("parent.recv(1)")
         supervisor.add(listener, 1)
         supervisor.close()
         confined.stop(child)
@@ -326,7 +326,7 @@ def test_no_descriptor_or_thread_is_left_after_close() -> None:
 def test_python_may_be_busy(supervisor: Supervisor) -> None:
     """The thread never waits for the GIL: a Python that holds it for 300 ms delays no answer."""
     with confined.confined(f"""
-link.recv(1)
+parent.recv(1)
 start = time.monotonic(); got = {MOUNT}; tell([got, time.monotonic() - start])""", supervisor) as child:
         sys.setswitchinterval(5)
         try:

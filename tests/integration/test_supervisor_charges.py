@@ -39,13 +39,13 @@ def test_the_supervisor_grants_only_what_it_charges(supervisor: Supervisor, tmp_
     and their end gives it back. An owner that goes leaves no grant.
     """
     def one(*calls: str) -> str:
-        return f"tell([got if -200 < got < 0 else 0 for got in ({', '.join(calls)},)])\nlink.recv(1)"
+        return f"tell([got if -200 < got < 0 else 0 for got in ({', '.join(calls)},)])\nparent.recv(1)"
 
     large, small, file = MAPPED.format(10 << 20), MAPPED.format(1), f"call({NUMBER['memfd_create']}, 0, 0)"
     folder = os.open(tmp_path, os.O_PATH)
     with contextlib.ExitStack() as stack:
         def child(*calls: str) -> confined.Confined:
-            return stack.enter_context(confined.confined("link.recv(1)\n" + one(*calls), supervisor, program=UNCOUNTED))
+            return stack.enter_context(confined.confined("parent.recv(1)\n" + one(*calls), supervisor, program=UNCOUNTED))
 
         refused = child(small, file)
         refused.go()
@@ -86,7 +86,7 @@ try:
     tell([len(done), 0])
 except OSError as error:
     tell([len(done), error.errno])
-link.recv(1)
+parent.recv(1)
 """
 
 
@@ -99,7 +99,7 @@ def test_a_job_gets_as_many_watches_as_it_leaves(tmp_path: Path, program: bytes)
     supervisor = Supervisor(watches=100)
     with contextlib.ExitStack() as stack:
         def child(count: int = 1000) -> confined.Confined:
-            return stack.enter_context(confined.confined("link.recv(1)\n" + WATCH.format(count=count), supervisor,
+            return stack.enter_context(confined.confined("parent.recv(1)\n" + WATCH.format(count=count), supervisor,
                                                          program=program))
 
         def told(one: confined.Confined) -> object:
@@ -124,7 +124,7 @@ def test_c493_watches_stay_counted_while_another_process_may_have_the_descriptor
     counting = Supervisor(watches=100)
     with contextlib.ExitStack() as stack:
         def child() -> confined.Confined:
-            return stack.enter_context(confined.confined("link.recv(1)\n" + WATCH.format(count=1000), counting,
+            return stack.enter_context(confined.confined("parent.recv(1)\n" + WATCH.format(count=1000), counting,
                                                          program=OF_ONE_USER))
 
         def made(one: confined.Confined) -> int:
@@ -146,20 +146,20 @@ def test_c493_watches_stay_counted_while_another_process_may_have_the_descriptor
 def test_watches_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:
     """256 bytes each, of the job's limit: what the kernel keeps is less."""
     plenty = Supervisor(watches=1 << 30)
-    with confined.confined("link.recv(1)\n" + WATCH.format(count=1000), plenty, program=UNCOUNTED) as child:
+    with confined.confined("parent.recv(1)\n" + WATCH.format(count=1000), plenty, program=UNCOUNTED) as child:
         plenty.grant(child.job, 40 * 256, -1)
         child.go()
         assert [40, errno.ENOMEM] == child.told()
         assert 40 * 256 == plenty.charged(child.job)
     plenty.close()
-    with confined.confined("link.recv(1)\n" + WATCH.format(count=1000), supervisor, program=UNCOUNTED) as child:
+    with confined.confined("parent.recv(1)\n" + WATCH.format(count=1000), supervisor, program=UNCOUNTED) as child:
         child.go()
         assert [0, errno.EACCES] == child.told()  # of a supervisor that was told of none
 
 
 #: Eight threads, which signals interrupt, each with so many mappings; how many there were.
 AT_ONCE = f"""
-link.recv(1)
+parent.recv(1)
 signal.signal(signal.SIGALRM, lambda *_: None)
 signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 got = []
@@ -170,7 +170,7 @@ threads = [threading.Thread(target=run) for _ in range(8)]
 [each.start() for each in threads]
 [each.join() for each in threads]
 tell([sum(got), len(got)])
-link.recv(1)
+parent.recv(1)
 """
 
 

@@ -129,7 +129,7 @@ def test_as_many_sandboxes_watch_as_may(supervisor: Supervisor) -> None:
     """EMFILE beyond that; those that share a limit are one; the end of all of them gives the place back."""
     with contextlib.ExitStack() as stack:
         def child() -> confined.Confined:
-            return stack.enter_context(confined.confined("link.recv(1)\n" + INOTIFY + "tell(init())\nlink.recv(1)",
+            return stack.enter_context(confined.confined("parent.recv(1)\n" + INOTIFY + "tell(init())\nparent.recv(1)",
                                                          supervisor))
 
         def made(one: confined.Confined) -> bool:
@@ -151,7 +151,7 @@ def test_a_call_that_waits_already_finds_its_grants(supervisor: Supervisor) -> N
     """A sandbox's further processes run before their listeners arrive: with the first answer they share its place."""
     with contextlib.ExitStack() as stack:
         def asking() -> tuple[confined.Confined, int]:
-            child, listener = confined.start(INOTIFY + "tell(init())\nlink.recv(1)")
+            child, listener = confined.start(INOTIFY + "tell(init())\nparent.recv(1)")
             stack.callback(confined.stop, child)
             child.go()
             assert [listener] == select.select([listener], [], [], 60)[0]
@@ -168,9 +168,10 @@ def test_a_call_that_waits_already_finds_its_grants(supervisor: Supervisor) -> N
 def test_descriptors_are_charged_where_no_controller_counts_them(supervisor: Supervisor) -> None:
     """Their events as long as there may be more descriptors, and the watches once."""
     watches = 8192 * 256
-    with confined.confined("link.recv(1)\n" + INOTIFY + "tell([init() >= 0 for _ in range(10)])\ntell(init())\nlink.recv(1)",
+    with confined.confined("parent.recv(1)\n" + INOTIFY + "tell([init() >= 0 for _ in range(10)])\ntell(init())\n"
+                           "parent.recv(1)",
                            supervisor, program=UNCOUNTED) as child, \
-            confined.confined("link.recv(1)\n" + INOTIFY + "tell(init())", supervisor, program=UNCOUNTED) as poor:
+            confined.confined("parent.recv(1)\n" + INOTIFY + "tell(init())", supervisor, program=UNCOUNTED) as poor:
         supervisor.grant(child.job, 1 << 30, -1)
         supervisor.grant(poor.job, watches, -1)
         poor.go()
@@ -227,11 +228,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_without_descriptors_of_the_daemons_the_call_is_refused(supervisor: Supervisor, tmp_path: Path) -> None:
     """ENOMEM, uncounted, and no wait; afterwards it goes again."""
-    with confined.confined("link.recv(1)\n" + INOTIFY + f"""
+    with confined.confined("parent.recv(1)\n" + INOTIFY + f"""
 fd = init()
 for _ in range(2):
     tell(watch(fd, {str(tmp_path)!r}))
-    link.recv(1)
+    parent.recv(1)
 """, supervisor) as child:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
@@ -262,7 +263,7 @@ def test_c490_a_walk_costs_its_job_the_time_that_it_takes(supervisor: Supervisor
     (watcher,) = (int(task) for task in os.listdir("/proc/self/task")
                   if "lw-watches\n" == Path("/proc/self/task", task, "comm").read_text())
     path = long_path(tmp_path)
-    code = f"link.recv(1)\nfd = init()\ntell([watch(fd, {path!r}) for _ in range(300)])"
+    code = f"parent.recv(1)\nfd = init()\ntell([watch(fd, {path!r}) for _ in range(300)])"
     with confined.confined(INOTIFY + code, supervisor) as child:
         before, began = spent(), time.monotonic()
         child.go()
@@ -276,8 +277,8 @@ def test_c490_a_walk_costs_its_job_the_time_that_it_takes(supervisor: Supervisor
 def test_c493_the_charge_for_a_descriptor_stays_while_another_process_may_have_it(supervisor: Supervisor) -> None:
     """What one makes of the sandbox's processes it can pass to another, and end."""
     def child() -> confined.Confined:
-        return stack.enter_context(confined.confined("link.recv(1)\n" + INOTIFY + "tell(init())\nlink.recv(1)", supervisor,
-                                                     program=UNCOUNTED))
+        return stack.enter_context(confined.confined(
+            "parent.recv(1)\n" + INOTIFY + "tell(init())\nparent.recv(1)", supervisor, program=UNCOUNTED))
 
     watches = 8192 * 256
     with contextlib.ExitStack() as stack:
@@ -335,7 +336,7 @@ for wait in [0] * 5 + [each / 1e6 for each in range(10, 400, 10)]:
     while "anon_inode:inotify" != os.readlink(f"/proc/self/fd/{given}"):
         pass  # the thread may have to wait for its own close
 tell("over")
-link.recv(1)
+parent.recv(1)
 """
 
 

@@ -14,7 +14,7 @@ import leeward
 from kit.live_daemon import LiveDaemon
 from leeward.isolation.cgroup import hierarchy
 
-JOBS = 150
+JOBS = 150 if os.environ.get("LEEWARD_LONG") else 60
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
-from leeward.apps.approvals.link import ApprovalsAway, OperatorLink
+from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.client.sandbox import Sandbox
 
 
@@ -32,7 +32,7 @@ class ServedApprovals:
 
     Attributes:
         socket: the operator's.
-        link: to it.
+        connection: to it.
         process: of the service.
     """
 
@@ -42,7 +42,7 @@ class ServedApprovals:
         self.socket = socket or f"{self._runtime}/approvals.sock"
         self.env = environment(daemon.socket, XDG_STATE_HOME=str(folder / "state"), HOME=str(folder),
                                LEEWARD_APPROVALS_SOCKET=self.socket)
-        self.link = OperatorLink(self.socket)
+        self.connection = OperatorConnection(self.socket)
         self._armed = folder / "armed"
         argv, env = command("approvals", "serve", *options), self.env
         if dies_at:
@@ -94,23 +94,23 @@ class ServedApprovals:
 
     def open(self, project: Path, **options: Any) -> Sandbox:
         """Open a sandbox over a copy of *project*, whose processes can ask."""
-        return Sandbox.attach(self.link.open_sandbox(str(project), **options)["sandbox"], socket=self.daemon.socket)
+        return Sandbox.attach(self.connection.open_sandbox(str(project), **options)["sandbox"], socket=self.daemon.socket)
 
     def request(self, number: int, wait: float = 0.0) -> dict[str, Any]:
         """Return a request as soon as it is decided, or after *wait* seconds."""
-        found: dict[str, Any] = self.link.call("GET", f"/api/requests/{number}?wait={wait}")
+        found: dict[str, Any] = self.connection.call("GET", f"/api/requests/{number}?wait={wait}")
         return found
 
     def pending(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.link.call("GET", "/api/requests")["requests"]
+        found: list[dict[str, Any]] = self.connection.call("GET", "/api/requests")["requests"]
         return found
 
     def decide(self, number: int, word: str = "approve", **more: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self.link.call("POST", f"/api/requests/{number}/{word}", more)
+        found: dict[str, Any] = self.connection.call("POST", f"/api/requests/{number}/{word}", more)
         return found
 
     def audit(self) -> list[dict[str, Any]]:
         """Return the record, the newest line first."""
-        found: list[dict[str, Any]] = self.link.call("GET", "/api/audit?limit=1000")["rows"]
+        found: list[dict[str, Any]] = self.connection.call("GET", "/api/audit?limit=1000")["rows"]
         return found
 

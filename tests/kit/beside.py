@@ -6,8 +6,8 @@ Runs in:   pytest, as a plugin of conftest.py.
 Each of the two runs leaves most of a processor idle, and one after the other they took twice as long. So this run
 begins before root's first test, and the test that checks its result comes last: integration/test_as_ordinary_user.py.
 
-It has the files that root's run has. Each lane of a whole run (kit/lanes.py) thus has one beside it with its own files:
-one run with the files of both lanes ended ten minutes after all else.
+It has the files that root's run has, and those that ALSO names. So two lanes of a whole run (kit/lanes.py) have one beside
+them with their own files: one run with the files of all lanes ended ten minutes after all else.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ ONCE = () if os.environ.get("LEEWARD_LONG") else (
     "test_conformance.py", "test_doc_examples.py", "test_egress_clients.py", "test_frameworks.py", "test_functions.py",
     "test_kernels_at_random.py", "test_languages.py", "test_llm.py", "test_mcp.py", "test_node_client.py",
     "test_sandbox_docs.py", "test_sessions_at_random.py", "test_site.py", "test_wire_answers.py")
+
+#: A variable with folders whose files he has as well, when another lane has them as root.
+ALSO = "LEEWARD_TESTS_ALSO"
 
 #: The folders of the tests that are his.
 FOLDERS = ("tests/integration", "tests/escapes")
@@ -145,7 +148,8 @@ def _checkout(folder: Path, installation: Installation) -> Path:
     shutil.copy(shim, folder / "leeward" / "_native")
     for name in ("pyproject.toml", "README.md", "build_client.py"):
         shutil.copy(features.ROOT / name, folder / name)
-    for name, ours in ((".venv-node", ()), (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
+    for name, ours in ((".venv-node", ()), (".venv-node24", ()),
+                       (".venv-realpackages", ("bin", "lib64")),  # an interpreter is root's alone
                        *(() if ONCE else ((".venv-preloadpackages", ("bin", "lib64")),)),  # for one file of those
                        (".venv-agents", ()), (".venv-agentprograms", ("bin", "lib64"))):
         if (features.ROOT / name).exists():
@@ -189,7 +193,9 @@ def run_beside(request: pytest.FixtureRequest, user_beside: OrdinaryUser, user_i
         user_beside, user_install.python,
         # Not `python -m pytest`, which puts the checkout on sys.path, before what is installed.
         [user_install.folder / "bin" / "pytest", "-q", "-o", f"cache_dir={user_beside.home}/cache",
-         *his(item.path for item in request.session.items),
+         *his([*(item.path for item in request.session.items),
+               *(path for folder in os.environ.get(ALSO, "").split()
+                 for path in (features.ROOT / folder).glob("test_*.py"))]),
          *("--deselect=tests/integration/test_cpython_suite.py::test_tests_that_pass_outside_pass_inside"
            f"[test_{name}]" for name in FOR_ALL_USERS),
          # The same bytes for everybody.

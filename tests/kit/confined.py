@@ -41,13 +41,13 @@ def listen(program):
     table = Table(seccomp.steps(program, cell := Cell("listener")))
     table.run()
     return table.value(cell)
-link = socket.socket(fileno=int(sys.argv[1]))
+parent = socket.socket(fileno=int(sys.argv[1]))
 program, code = bytes.fromhex(sys.argv[2]), sys.argv[3]
 privileges.no_new_privs()
 listener = listen(program)
-socket.send_fds(link, [b"l"], [listener])
+socket.send_fds(parent, [b"l"], [listener])
 os.close(listener)
-link.recv(1)
+parent.recv(1)
 exec(code)
 """
 
@@ -57,12 +57,12 @@ class Confined:
     """The process, and the number of its job at the supervisor."""
 
     process: subprocess.Popen[str]
-    link: socket.socket
+    parent: socket.socket
     job: int
 
     def go(self) -> None:
         """Let the process run its code."""
-        self.link.send(b"g")
+        self.parent.send(b"g")
 
     def told(self) -> Any:
         """Return the next value that the process's code has sent."""
@@ -109,5 +109,5 @@ def confined(code: str, supervisor: Supervisor, *, program: bytes | None = None,
 def stop(child: Confined) -> None:
     """Kill the process, reap it and close what belongs to it."""
     child.process.kill()
-    with child.process, child.link:
+    with child.process, child.parent:
         pass

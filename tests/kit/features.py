@@ -226,6 +226,11 @@ def _node() -> Version:
     return tuple(int(part) for part in said.strip().lstrip("v").split("."))
 
 
+def node24() -> Path | None:
+    """The folder of a Node 24's program, of the packages node-linux-*, as ./dev test installs them."""
+    return next(iter((ROOT / ".venv-node24/node_modules").glob("node-linux-*/bin")), None)
+
+
 def _extra_web() -> Version:
     return present(all(map(importlib.util.find_spec, ("starlette", "uvicorn", "jinja2", "websockets"))))
 
@@ -342,6 +347,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "may-set-switches": _may_set_switches,            # likewise, or in a guest; those of the whole kernel
     "nix": lambda: present(shutil.which("nix-instantiate")),
     "ns-last-pid": lambda: present(Path("/proc/sys/kernel/ns_last_pid").exists()),  # the next process's number
+    "node24": lambda: present(node24()),              # by ./dev test, from npm
     "node": _node,                                    # its version; Debian: nodejs
     "not-root": lambda: present(0 != os.geteuid()),
     "mkdocs": lambda: present((ROOT / ".venv-docs/.setup").exists()),  # by ./dev test

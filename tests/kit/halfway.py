@@ -86,6 +86,7 @@ def strip(names: Iterable[str] | None) -> None:
     if "landlock" not in keep:
         order["landlock"] = _unrestricted
         fill("landlock.deny-all", _no_ruleset)
+        fill("landlock.domain", lambda plan: [])
     if "seccomp" not in keep:
         fill("seccomp.steps", _listen_to_nothing)
     if "descriptors" not in keep:
@@ -295,7 +296,7 @@ class _Adopting:
     def _say(self, kind: int, value: int, runner: int, fds: list[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
         with contextlib.suppress(BrokenPipeError):  # the daemon let us go between two messages
-            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQQQ", 0xC1, kind, 0, 0, value, runner, *[0] * 5)], rights)
+            self._channel.socket.sendmsg([struct.pack("=BBBBiQQQQQQQ", 0xC1, kind, 0, 0, value, runner, *[0] * 6)], rights)
 
 
 def _end(pids: set[int]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import leeward
 from kit.live_daemon import LiveDaemon
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.wire.replies import Reply
 
 
@@ -17,22 +17,22 @@ class Sent:
     """A client that makes its requests itself."""
 
     def __init__(self, daemon: LiveDaemon) -> None:
-        self.link = Link(str(daemon.socket))
+        self.connection = BlockingConnection(str(daemon.socket))
 
     def open(self, rows: list[dict[str, object]], descriptors: list[int], leave: bool = True) -> str:
         """An id, or why there is none."""
-        reply, fds = self.link.call("sandbox_dock", {})
+        reply, fds = self.connection.call("sandbox_dock", {})
         assert reply.ok is not None
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fileno=fds[0]) as dock:
             if leave:
                 socket.send_fds(dock, [b"\0"], descriptors)
             try:
-                opened: Reply = self.link.call("sandbox_open", {"mounts": rows, "dock": reply.ok["dock"]},
+                opened: Reply = self.connection.call("sandbox_open", {"mounts": rows, "dock": reply.ok["dock"]},
                                                retry=False)[0]
             except leeward.Refused as why:
                 return str(why)
         assert opened.ok is not None
-        self.link.call("sandbox_kill", {"sandbox": opened.ok["sandbox"]})
+        self.connection.call("sandbox_kill", {"sandbox": opened.ok["sandbox"]})
         return "opened"
 
 

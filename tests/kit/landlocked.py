@@ -15,12 +15,12 @@ import shutil
 import socket
 import stat
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kit.skip_policy import require
 from leeward._native.landlock import FsAccess
-from leeward._native.steps import Table
+from leeward._native.steps import Step, Table
 from leeward.isolation import landlock
 from leeward.isolation.landlock import LandlockPlan
 from leeward.spec.sandbox import Bind, Scratch, View
@@ -64,11 +64,11 @@ def in_child(attack: Callable[[], object], *before: Callable[[], object]) -> str
     return said
 
 
-def locked(plan: LandlockPlan) -> Callable[[], None]:
+def locked(plan: LandlockPlan, steps: Callable[[LandlockPlan], Sequence[Step]] = landlock.steps) -> Callable[[], None]:
     """A step for `in_child`."""
     def enter() -> None:
         ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        Table(landlock.steps(plan)).run()
+        Table(steps(plan)).run()
     return enter
 
 

@@ -1,14 +1,15 @@
 """
-The whole run, by two processes of pytest beside each other: `./dev test` runs `python -m kit.lanes`.
+The whole run, by processes of pytest beside each other: `./dev test` runs `python -m kit.lanes`.
 
 Runs in:   a developer's shell, as `PYTHONPATH=tests python -m kit.lanes [COMMAND...]`, which installs what they need.
 
 Tests of a daemon mostly wait for it, so one process leaves most of a processor idle. What computes, compiles, boots or
-runs whole programs, and has no bound on the time of a job, is the second lane. The first lane has everything else; a
-file that is new is there. Beside each lane root starts a run of its files by an ordinary user (kit/beside.py).
+runs whole programs, and has no bound on the time of a job, is the second lane. The third has the attacks. The first lane
+has everything else; a file that is new is there. Beside the first lane root starts a run of its files and the attacks by
+an ordinary user, and beside the second one of its own (kit/beside.py).
 
 What needs no more than .venv has runs while COMMAND still does, and is shown at once; the first lane is shown when that
-is over.
+is over, and then the others.
 
 `python -m kit.lanes --quick` has most unit tests in the second lane, but for the thorough ones, and the rest of a quick
 run (kit/quick.py) in the first.
@@ -16,6 +17,7 @@ run (kit/quick.py) in the first.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,10 +26,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import IO
 
 from kit import features
+from kit.beside import ALSO
 from kit.ordinary_user import LANE
 
 #: What needs nothing beyond .venv: the beginning of the second lane.
@@ -39,7 +41,11 @@ SECOND = (*(f"tests/integration/test_{name}.py" for name in (
     "real_packages", "real_programs", "preloaded_libraries", "cpython_suite", "containers", "languages",
     "node_client", "egress_clients", "env_command", "other_pythons", "doc_examples", "sandbox_docs",
     "workdir_javascript", "agent_example", "agent_programs", "agent_options", "approved_example",
-    "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm")), "tests/vm")
+    "approvals_page", "approvals_many", "approvals_service", "approvals_races", "llm",
+    "c_client", "faults", "fault_matrix", "kernel_branches", "many_sandboxes", "soak", "tidied_groups")), "tests/vm")
+
+#: What runs beside both, so that few tests of a bounded time are beside another one.
+THIRD = ("tests/escapes",)
 #: What both have: the look at the ordinary user's run.
 BOTH = ("tests/integration/test_as_ordinary_user.py",)
 
@@ -63,7 +69,7 @@ class Lane:
     Args:
         name: of its cache, which remembers what failed.
         said: the file that it writes to; None for our own output.
-        beside: it runs beside the first lane, so it starts no run of the ordinary user's other files.
+        number: of the lane: each has users of its own.
 
     Attributes:
         took: seconds, once it was waited for.
@@ -71,7 +77,7 @@ class Lane:
 
     took = 0.0
 
-    def __init__(self, name: str, *arguments: str, said: IO[bytes] | None = None, beside: bool = True) -> None:
+    def __init__(self, name: str, *arguments: str, said: IO[bytes] | None = None, number: int = 2) -> None:
         self.cache = features.ROOT / ".pytest_cache" / name
         self.said = said
         (self.cache / "v/cache/lastfailed").unlink(missing_ok=True)
@@ -79,7 +85,8 @@ class Lane:
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-o", f"cache_dir={self.cache}", "--durations=15", *arguments],
-            cwd=features.ROOT, env={**environment, **({LANE: "2"} if beside else {})}, stdout=said,
+            cwd=features.ROOT, stdout=said,
+            env={**environment, **({ALSO: " ".join(THIRD)} if number == 1 else {LANE: str(number)})},
             stderr=None if said is None else subprocess.STDOUT)
 
     def wait(self) -> int:
@@ -140,23 +147,25 @@ def verdict(statuses: Sequence[int], failed: Sequence[str]) -> tuple[int, bool]:
 
 def run(prepare: Sequence[str]) -> int:
     """
-    Both lanes to their end, and the tests that failed once more, alone; the exit status.
+    All lanes to their end, and the tests that failed once more, alone; the exit status.
 
     Args:
         prepare: installs what tests need; its status doesn't matter, since what is missing is skipped.
     """
     lanes: list[Lane] = []
-    with _ended(lanes), tempfile.TemporaryFile() as first_said, tempfile.TemporaryFile() as second_said:
+    with _ended(lanes), contextlib.ExitStack() as files:
+        first_said, second_said, third_said = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         lanes.append(early := Lane("early", *EARLY))
         if prepare:
             subprocess.run(prepare, check=False)
-        lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND)), said=first_said,
-                                   beside=False))
+        lanes.append(first := Lane("first", *(f"--ignore={path}" for path in (*EARLY, *SECOND, *THIRD)), said=first_said,
+                                   number=1))
+        lanes.append(third := Lane("third", *THIRD, said=third_said, number=3))
         statuses = [early.wait()]
         lanes.append(second := Lane("second", *SECOND, *BOTH, said=second_said))
         print("--- the first lane", flush=True)
-        statuses += [first.follow(), second.wait()]
-        show(second)
+        statuses += [first.follow(), second.wait(), third.wait()]
+        show(second, third)
     print("dev: minutes by lane:", *(f"{lane.cache.name} {lane.took / 60:.1f}" for lane in lanes), flush=True)
     failed = [name for lane in lanes for name in lane.failed()]
     worst, again = verdict(statuses, failed)
@@ -173,13 +182,13 @@ def quick() -> int:
     with _ended(lanes), tempfile.TemporaryFile() as said:
         lanes.append(unit := Lane("early", QUICK, f"--ignore={QUICK}/{WAITS}", "-m", "not thorough", said=said))
         others = sorted(name for name in os.listdir(features.ROOT / QUICK) if name != WAITS)
-        lanes.append(first := Lane("first", "--quick", *(f"--ignore={QUICK}/{name}" for name in others), beside=False))
+        lanes.append(first := Lane("first", "--quick", *(f"--ignore={QUICK}/{name}" for name in others), number=1))
         statuses = [first.wait(), unit.wait()]
         show(unit)
     return verdict(statuses, ())[0]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _ended(lanes: Sequence[Lane]) -> Iterator[None]:
     try:
         yield

@@ -47,6 +47,7 @@ os._exit(0)
 """
 
 #: Case 53: what a job touches.
+CODE = "touches 600 MiB of code, for which RLIMIT_DATA is raised"
 TOUCH = {
     "touches 600 MiB of one bytearray": "kept = bytearray(600 * MIB)\ntouch(kept)",
     "maps 600 MiB with MAP_POPULATE":
@@ -57,6 +58,14 @@ kept = []
 for _ in range(600):
     kept.append(mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     touch(kept[-1])
+""",
+    CODE: """
+libc.mmap.restype = ctypes.c_void_p
+libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+start = checked(libc.mmap(None, ctypes.c_size_t(600 * MIB), 0, 0x22, -1, ctypes.c_long(0)))
+checked(libc.mprotect(start, 600 * MIB, 7))
+for at in range(0, 600 * MIB, MIB):
+    ctypes.memset(start + at, 1, MIB)
 """,
     "touches 60 MiB in each of ten processes": """
 def job():

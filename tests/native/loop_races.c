@@ -112,7 +112,7 @@ struct daemon {
 	struct lw_loop *loop;
 	struct lw_supervisor *supervisor;
 	struct runner runners[RUNNERS];
-	int link;	/* listeners of flooding jobs come from it */
+	int nursery;	/* listeners of flooding jobs come from it */
 	int jobs;	/* that came */
 	uint32_t slot;	/* of the present one */
 	int gone;	/* connections that ended */
@@ -141,7 +141,7 @@ static void next_job(struct daemon *daemon)
 		expect(!lw_supervisor_remove(daemon->supervisor, daemon->slot, denied, &count), "remove");
 	}
 	daemon->jobs++;
-	expect(!lw_supervisor_add(daemon->supervisor, receive_fd(daemon->link), (uint64_t)daemon->jobs, false, -1, &daemon->slot),
+	expect(!lw_supervisor_add(daemon->supervisor, receive_fd(daemon->nursery), (uint64_t)daemon->jobs, false, -1, &daemon->slot),
 	       "add");
 }
 
@@ -289,7 +289,7 @@ int main(int count, char **arguments)
 
 	expect(count == 3, "loop_races epoll|uring CALLS");
 	calls = atoi(arguments[2]);
-	daemon.link = nursery(JOBS);
+	daemon.nursery = nursery(JOBS);
 	sock = listener();
 	if (lw_loop_open(strcmp(arguments[1], "uring") ? LW_IO_EPOLL : LW_IO_URING, &daemon.loop))
 		return 2;

@@ -1,4 +1,4 @@
-"""The two lanes of a whole run: what is in them, and what the run says in the end."""
+"""The lanes of a whole run: what is in them, and what the run says in the end."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from kit.beside import FOLDERS, NOT_HIS, ONCE, his
 from kit.features import ROOT
 
 
-def test_paths_of_the_second_lane_exist() -> None:
+def test_the_paths_of_lanes_exist() -> None:
     """And each is named once."""
-    names = (*lanes.EARLY, *lanes.SECOND, *lanes.BOTH)
+    names = (*lanes.EARLY, *lanes.SECOND, *lanes.THIRD, *lanes.BOTH)
 
     assert len(set(names)) == len(names)
     assert [] == [name for name in names if not (ROOT / name).exists()]
-
-
-def test_no_attack_is_beside_the_first_lane() -> None:
-    assert [] == [name for name in (*lanes.EARLY, *lanes.SECOND) if "escapes" in name]
 
 
 def test_the_ordinary_user_has_every_file_of_one_lane_or_the_other() -> None:
@@ -74,14 +70,16 @@ STEADY = "import os\ndef test_it(): assert os.environ.get({name!r}) == {lane!r} 
 @pytest.mark.parametrize(("late", "status"), [("def test_it(): pass", 0), (UNSTEADY, 0), ("def test_it(): assert 0", 1),
                                               ("import nothing_of_this_name", 2)])
 def test_a_run(tmp_path: Path, late: str, status: int) -> None:
-    """Three processes, of which the last begins when what it needs was installed; each test runs in one of them."""
+    """Four processes, of which two begin when what they need was installed; each test runs in one of them."""
     for name, text in (("early", STEADY.format(name=lanes.LANE, lane="2")), ("late", late),
+                       ("third", STEADY.format(name=lanes.LANE, lane="3")),
                        ("other", STEADY.format(name=lanes.LANE, lane=None))):
         (tmp_path / f"test_{name}.py").write_text(text)
     program = (f"import sys\nsys.path.insert(0, {str(ROOT / 'tests')!r})\nfrom pathlib import Path\n"
                "from kit import features, lanes\n"
                f"features.ROOT = Path({str(tmp_path)!r})\n"
-               "lanes.EARLY, lanes.SECOND, lanes.BOTH = ('test_early.py',), ('test_late.py',), ()\n"
+               "lanes.EARLY, lanes.SECOND, lanes.THIRD = ('test_early.py',), ('test_late.py',), ('test_third.py',)\n"
+               "lanes.BOTH = ()\n"
                "sys.exit(lanes.run(['touch', 'prepared']))")
 
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False,
@@ -91,5 +89,6 @@ def test_a_run(tmp_path: Path, late: str, status: int) -> None:
     assert status == ended.returncode, ended.stdout + ended.stderr
     assert (tmp_path / "prepared").exists()
     assert 0 < ended.stdout.index("test_early.py") < ended.stdout.index("--- the first lane")
-    assert ended.stdout.index("test_other.py") < ended.stdout.index("--- beside it, second")
+    assert (ended.stdout.index("test_other.py") < ended.stdout.index("--- beside it, second")
+            < ended.stdout.index("--- beside it, third") < ended.stdout.rindex("test_third.py"))
     assert ("    test_late.py::test_it" in ended.stdout) is (status < 2 and "pass" not in late)

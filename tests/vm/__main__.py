@@ -19,12 +19,17 @@ where this machine can't run it.
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import BinaryIO
 
 from kit.features import ROOT
-from vm import kernels, matrix, report, rows, table
+from vm import kernels, machine, matrix, report, rows, table
 from vm.kernels import KERNELS, Unavailable
 from vm.rows import Row
 
@@ -48,9 +53,8 @@ def main(arguments: Sequence[str]) -> int:
             for name in asked.fetch:
                 print(f"{name}: {kernels.get(KERNELS[name]).release}", flush=True)
             return 0
-        worst = 0
-        for row in rows.ALL if asked.all else (Row(asked.kernel, asked.user, asked.systemd),):
-            worst = max(worst, _run(row, wanted, asked))
+        worst = _run_all(wanted, asked) if asked.all else _run(
+            Row(asked.kernel, asked.user, asked.systemd), wanted, asked, sys.stdout.buffer)
         if asked.record:
             table.PAGE.write_text(table.made())
         return worst
@@ -73,6 +77,8 @@ def _parsed(arguments: Sequence[str]) -> tuple[argparse.Namespace, Sequence[str]
     parser.add_argument("--user", action="store_true", help="as an ordinary user; else as root")
     parser.add_argument("--systemd", action="store_true", help="in a group that systemd delegates")
     parser.add_argument("--all", action="store_true", help="every kernel, every way")
+    parser.add_argument("--beside", type=int, default=min(4, len(os.sched_getaffinity(0))), metavar="ROWS",
+                        help="of --all so many at once; each wants a processor and 2 GiB (%(default)s)")
     parser.add_argument("--core", action="store_true", help="the few tests that CI runs there")
     parser.add_argument("--record", action="store_true", help="keep what was found, and write docs/kernel.md's table")
     parser.add_argument("--append", default="", metavar="WORDS", help="to the kernel's command line: lsm=lockdown")
@@ -95,9 +101,30 @@ def _wanted(asked: argparse.Namespace, pytest: Sequence[str]) -> Sequence[str]:
     return pytest if _names_tests(pytest) else (*pytest, *(rows.CORE if asked.core else rows.SHORT))
 
 
-def _run(row: Row, wanted: Sequence[str], asked: argparse.Namespace) -> int:
+def _run_all(wanted: Sequence[str], asked: argparse.Namespace) -> int:
+    """Every row, some beside each other: what one says is shown once it is over. Returns the worst status."""
+    for kernel in KERNELS.values():
+        kernels.get(kernel)  # no two rows fetch the same one
+    with ThreadPoolExecutor(asked.beside) as threads:
+        try:
+            return max(threads.map(partial(_run_aside, wanted, asked), rows.ALL))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            machine.turn_off_all()
+            raise
+
+
+def _run_aside(wanted: Sequence[str], asked: argparse.Namespace, row: Row) -> int:
+    said = io.BytesIO()
+    status = _run(row, wanted, asked, said)
+    sys.stdout.buffer.write(f"vm: {row.kernel}, {row.way}, has said\n".encode() + said.getvalue())
+    sys.stdout.buffer.flush()
+    return status
+
+
+def _run(row: Row, wanted: Sequence[str], asked: argparse.Namespace, out: BinaryIO) -> int:
     print(f"vm: {row.kernel}, {row.way}", file=sys.stderr, flush=True)
-    ran = matrix.run(row, wanted, sys.stdout.buffer, seconds=asked.seconds, append=asked.append)
+    ran = matrix.run(row, wanted, out, seconds=asked.seconds, append=asked.append)
     if asked.record and ran.report is not None:
         print(f"vm: recorded in {report.record(ran.report)}", file=sys.stderr)
     return ran.status

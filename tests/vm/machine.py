@@ -34,6 +34,12 @@ from vm.kernels import Bootable, Unavailable
 GUEST = "guest"
 GUEST_ID = 54321
 
+#: The emulators that run, for `turn_off_all`.
+_RUNNING: set[subprocess.Popen[bytes]] = set()
+
+#: To the kernel, and to systemd: on a busy host its units need longer to start than it waits by itself.
+_WORDS = "console=ttyS0 quiet panic=-1 mitigations=off audit=0 systemd.default_timeout_start_sec=600"
+
 _SCRIPTS = Path(__file__).resolve().parent / "guest"
 
 
@@ -139,11 +145,12 @@ def _run(boot: Boot, folder: Path, socket: Path, out: BinaryIO) -> Ended:
         "-kernel", str(boot.kernel.image), "-initrd", str(folder / "root.cpio"),
         "-chardev", f"socket,id=root,path={socket}", "-device", "vhost-user-fs-pci,chardev=root,tag=host",
         "-serial", f"file:{folder}/console", "-serial", "stdio", "-serial", f"file:{folder}/out.tar",
-        "-append", f"console=ttyS0 quiet panic=-1 mitigations=off audit=0 {boot.append}",
+        "-append", f"{_WORDS} {boot.append}",
     ]
     started = time.monotonic()
     with open(folder / "qemu.log", "wb") as log:
         machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+    _RUNNING.add(machine)
     turned_off = threading.Event()
 
     def turn_off() -> None:
@@ -162,12 +169,19 @@ def _run(boot: Boot, folder: Path, socket: Path, out: BinaryIO) -> Ended:
         limit.cancel()
         machine.kill()
         machine.wait()
+        _RUNNING.discard(machine)
         machine.stdout.close()
     files = _unpacked(folder / "out.tar")
     console = _text(folder / "console") + _text(folder / "qemu.log")
     status = files.get("status", b"").strip()
     return Ended(int(status) if status.isdigit() else None, files, console, time.monotonic() - started,
                  turned_off.is_set())
+
+
+def turn_off_all() -> None:
+    """End the machines that other threads run, which then clean up."""
+    for machine in tuple(_RUNNING):
+        machine.kill()
 
 
 def _text(path: Path) -> str:

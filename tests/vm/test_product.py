@@ -1,11 +1,13 @@
 """
 What people use, once each, on whatever kernel this is: a live sandbox, a kernel, an overlay, egress, approvals, an agent.
 
-An overlay needs Linux 6.6, and approvals have one: an older kernel's refusal says so.
+An overlay needs Linux 6.6, and approvals have one; a folder of the host that a daemon of root's shows needs 5.12. An
+older kernel's refusal says so.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -22,8 +24,12 @@ from kit.live_daemon import LiveDaemon
 from kit.waiting import poll_until
 from leeward.errors import LeewardError
 
+#: A guest is slow, and slower beside others: who waits for the one worker waits on, and for a name.
+PATIENT = {"RES_OPTIONS": "timeout:30 attempts:5"}
+
 CONFIG = """\
 pool_size = 1
+queue_timeout = 300
 [egress.web]
 allow = ["http://web.example.org:{port}"]
 addresses = ["127.0.0.1/32"]
@@ -47,9 +53,19 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def where_there_are_overlays() -> AbstractContextManager[Any]:
+#: Whether this kernel refuses a folder of the host; the words that say so.
+NO_FOLDER, WHY = 0 == os.geteuid() and not features.is_met("kernel>=5.12"), "needs Linux 5.12"
+
+
+def where_there_are_folders() -> AbstractContextManager[Any]:
     """On older kernels the refusal is what is right."""
-    return nullcontext() if features.is_met("kernel>=6.6") else pytest.raises(LeewardError, match=r"need Linux 6\.6")
+    return pytest.raises(LeewardError, match=WHY) if NO_FOLDER else nullcontext()
+
+
+def where_there_are_overlays() -> AbstractContextManager[Any]:
+    """As above."""
+    return (where_there_are_folders() if NO_FOLDER or features.is_met("kernel>=6.6") else
+            pytest.raises(LeewardError, match=r"need Linux 6\.6"))
 
 
 def test_a_live_sandbox_has_files_programs_and_a_kernel(box: leeward.Sandbox) -> None:
@@ -63,10 +79,9 @@ def test_a_live_sandbox_has_files_programs_and_a_kernel(box: leeward.Sandbox) ->
 
 
 def test_a_folder_of_the_host_is_written(daemon: LiveDaemon, project: Path) -> None:
-    with leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
+    with where_there_are_folders(), leeward.Sandbox(socket=daemon.socket, workdir=project) as box:
         assert box.shell("echo new >file").ok
-
-    assert "new\n" == (project / "file").read_text()
+        assert "new\n" == (project / "file").read_text()
 
 
 def test_an_overlay_is_compared_kept_and_applied(daemon: LiveDaemon, project: Path) -> None:
@@ -86,7 +101,7 @@ def test_egress_reaches_what_its_policy_names(daemon: LiveDaemon, host: Servers)
     with leeward.Sandbox(socket=daemon.socket, egress="web") as box:
         for name, ended in (("web", True), ("evil", False)):
             url = f"http://{name}.example.org:{host.http}/"
-            got = box.run(["python3", "-c", ask, url], timeout=200)
+            got = box.run(["python3", "-c", ask, url], timeout=200, env=PATIENT)
             assert (ended, "200\n" * ended) == (got.ok, got.stdout_text), got.stderr_text
         assert 200 == box.fetch(f"http://web.example.org:{host.http}/").status
         with pytest.raises(leeward.FetchFailed, match="not in allowlist"):
@@ -100,14 +115,18 @@ def test_approvals_write_what_was_approved(service: ServedApprovals, project: Pa
         got = box.run(["python3", "-c", ASK], timeout=200)
         assert "pending\n" == got.stdout_text, got.stderr_text
         assert box.shell("echo new >file").ok
-        for row in service.link.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]:
+        for row in service.connection.call("POST", "/api/sync/files", {"sandbox": box.id})["requests"]:
             service.decide(row["id"])
         poll_until(lambda: "new\n" == (project / "file").read_text(), "the service writes it by itself")
-        service.link.close_sandbox(box.detach())
+        service.connection.close_sandbox(box.detach())
 
 
 @pytest.mark.needs("user-namespaces")
 def test_an_agent_works_in_its_project(home: AgentHome) -> None:
     got = home.run("start", "sh", ".", "--", "-c", "cat >made; exit 7", input="given")
 
-    assert (7, "given") == (got.returncode, (home.project / "made").read_text()), got.stderr
+    if NO_FOLDER:
+        assert WHY in got.stderr
+        return
+    assert 7 == got.returncode, got.stderr
+    assert "given" == (home.project / "made").read_text()

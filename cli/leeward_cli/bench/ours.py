@@ -19,8 +19,8 @@ from typing import Any
 
 from leeward.client.blocking import Client
 from leeward.client.connecting import connect
+from leeward.client.connection import receive
 from leeward.client.conversation import Conversation, checked
-from leeward.client.link import receive
 from leeward.client.options import execute_fields, turn_fields
 from leeward.client.results import result_of
 from leeward.client.session import Session

@@ -4,17 +4,20 @@
  *
  * Theory of operation
  *
- *   keeper                      helper (keeper's memory and files)  process
- *   clone3(VM|VFORK|FILES) ---> block signals
- *     sleeps                    setns: pid, mount, ipc, uts
- *                               clone3(PARENT|VM|VFORK) ----------> cgroups, limits, locks, execve
- *                               exit <----------------------------- (a program, or gone)
- *   waitid: the helper
+ *   keeper              helper (keeper's memory and files)  process
+ *   clone3(VM|FILES) -> block signals, wait for an order
+ *   busy = 1, wake ---> setns: pid, mount, ipc, uts
+ *     sleeps            clone3(PARENT|VM|VFORK) ----------> cgroups, limits, locks, execve
+ *                       busy = 0, wake <------------------- (a program, or gone)
  *
  * A process that has entered a pid namespace by setns(2) can't leave it again. So a helper enters it, and makes one clone
  * there, by CLONE_PARENT a child of the keeper, which sees its end by pidfd. Its orphans go to the runner's init. Until
  * its execve the process runs on the keeper's memory, as after vfork(2), so no page table is copied. Meanwhile the keeper
  * sleeps, the process makes only raw system calls, and the OOM killer spares it (in_vfork), and with it the keeper.
+ *
+ * Where Landlock knows borders of domains (ABI 6), one helper makes all processes of a sandbox but porters, which mount. It
+ * restricts itself before the first, behind the last call that Landlock forbids. They inherit its domain, in which they
+ * reach each other's sockets, and none outside.
  *
  * A copy (no command) is made like a runner's job: it returns from the keeper's own call, with its own memory.
  *
@@ -32,11 +35,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/mount.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,6 +50,7 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Linux 5.5; older headers lack it. */
@@ -76,7 +82,15 @@ struct birth {
 	int32_t pidfd;
 	struct lw_thread thread;
 	jmp_buf resume;        /* in a copy: back into lw_spawn_beside */
-	_Alignas(16) unsigned char helper_stack[STACK_SIZE];
+	_Alignas(16) unsigned char stack[STACK_SIZE];
+};
+
+struct lw_helper {
+	uint32_t busy;                /* futex: an order is there that isn't carried out */
+	int32_t pid, keeper;
+	struct birth *birth;          /* the order */
+	const struct lw_step *domain; /* its locks, which it takes once */
+	uint32_t count;
 	_Alignas(16) unsigned char stack[STACK_SIZE];
 };
 
@@ -157,11 +171,11 @@ static int fail(struct lw_fate *fate, enum lw_stage stage, long result)
 	return -1;
 }
 
-static long set_limit(int number, uint64_t most)
+static long set_limit(int number, uint64_t soft, uint64_t hard)
 {
-	const uint64_t limit[2] = { most, most };
+	const uint64_t limit[2] = { soft, hard };
 
-	return most ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
+	return soft ? raw(SYS_prlimit64, 0, number, (long)limit, 0, 0) : 0;
 }
 
 /* In the new process: join cgroups, set processor and limits. Only raw system calls. 0, or -1 with *ret_fate set. */
@@ -187,7 +201,8 @@ int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate)
 	}
 	if (how->reaper && (err = raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) < 0)
 		return fail(ret_fate, LW_AT_RLIMITS, err);
-	if ((err = set_limit(RLIMIT_NPROC, how->most_tasks)) < 0 || (err = set_limit(RLIMIT_DATA, how->most_data)) < 0)
+	if ((err = set_limit(RLIMIT_NPROC, how->most_tasks, how->most_tasks)) < 0 ||
+	    (err = set_limit(RLIMIT_DATA, how->data, how->most_data)) < 0)
 		return fail(ret_fate, LW_AT_RLIMITS, err);
 	return 0;
 }
@@ -229,7 +244,7 @@ static void process_main(void *argument)
 		birth->fate.done = lw_run_steps(how->steps, how->count, &result);
 		if (birth->fate.done < how->count)
 			fail(&birth->fate, LW_AT_STEP, result ? result : -EPROTO);
-		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
+		else if ((err = set_limit(RLIMIT_NOFILE, how->most_descriptors, how->most_descriptors)) < 0) /* late, as `rlimits.late` */
 			fail(&birth->fate, LW_AT_RLIMITS, err);
 		else if ((err = raw(SYS_chdir, (long)command->folder, 0, 0, 0, 0)) < 0)
 			fail(&birth->fate, LW_AT_FOLDER, err);
@@ -274,31 +289,32 @@ static long resize(uint64_t files)
 	return err;
 }
 
-__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
-static void helper_main(void *argument)
+/* In a helper: enter the runner's namespaces, and give its tmpfs the size *files*, unless that is 0. 0, or -1. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static int enter(struct birth *birth, uint64_t files)
 {
-	struct birth *birth = argument;
+	long got = 0;
+
+	for (unsigned i = 0; i < LW_NAMESPACES && got >= 0; i++)
+		got = raw(SYS_setns, birth->how->namespaces[i], kinds[i], 0, 0, 0);
+	if (got < 0)
+		return fail(&birth->fate, LW_AT_NAMESPACES, got);
+	if (files && (got = resize(files)) < 0)
+		return fail(&birth->fate, LW_AT_FILES, got);
+	return 0;
+}
+
+/* In a helper, in the namespaces: make the process. */
+__attribute__((no_sanitize("address", "undefined", "thread")))
+static void make(struct birth *birth, uint64_t before)
+{
 	const struct lw_beside *how = birth->how;
 	struct clone_request request = {
 		.flags = CLONE_PARENT | CLONE_PIDFD,
 		.pidfd = (uint64_t)(uintptr_t)&birth->pidfd,
 	};
-	uint64_t all_signals = ~0ULL, before = 0;
-	long got = 0;
+	long got;
 
-	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&before, sizeof(all_signals), 0);
-	/* If the keeper is killed now, the daemon recognizes the orphaned helper by this name, and reaps it. */
-	raw(SYS_prctl, PR_SET_NAME, (long)LW_HELPER, 0, 0, 0);
-	for (unsigned i = 0; i < LW_NAMESPACES && got >= 0; i++)
-		got = raw(SYS_setns, how->namespaces[i], kinds[i], 0, 0, 0);
-	if (got < 0) {
-		fail(&birth->fate, LW_AT_NAMESPACES, got);
-		goto out;
-	}
-	if (how->files && (got = resize(how->files)) < 0) {
-		fail(&birth->fate, LW_AT_FILES, got);
-		goto out;
-	}
 	if (how->cgroup >= 0) {
 		request.flags |= CLONE_INTO_CGROUP;
 		request.cgroup = (uint64_t)how->cgroup;
@@ -320,8 +336,83 @@ static void helper_main(void *argument)
 		fail(&birth->fate, LW_AT_CLONE, got);
 	else
 		birth->pid = (int32_t)got;
-out:
+}
+
+__attribute__((noreturn, no_sanitize("address", "undefined", "thread")))
+static void helper_main(void *argument)
+{
+	struct lw_helper *helper = argument;
+	uint64_t all_signals = ~0ULL, before = 0;
+	int64_t result = 0;
+	bool locked = false;
+
+	raw(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all_signals, (long)&before, sizeof(all_signals), 0);
+	/* If the keeper is killed, the daemon recognizes the orphaned helper by this name, and reaps it. */
+	raw(SYS_prctl, PR_SET_NAME, (long)LW_HELPER, 0, 0, 0);
+	raw(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	while (raw(SYS_getppid, 0, 0, 0, 0, 0) == helper->keeper) {
+		if (!__atomic_load_n(&helper->busy, __ATOMIC_ACQUIRE)) {
+			raw(SYS_futex, (long)&helper->busy, FUTEX_WAIT_PRIVATE, 0, 0, 0);
+			continue;
+		}
+		struct birth *birth = helper->birth;
+		if (enter(birth, locked ? 0 : birth->how->files) == 0) {
+			locked = locked || lw_run_steps(helper->domain, helper->count, &result) == helper->count;
+			if (locked)
+				make(birth, before);
+			else
+				fail(&birth->fate, LW_AT_NAMESPACES, result);
+		}
+		__atomic_store_n(&helper->busy, 0, __ATOMIC_RELEASE);
+		raw(SYS_futex, (long)&helper->busy, FUTEX_WAKE_PRIVATE, 1, 0, 0);
+	}
 	raw_exit(0);
+}
+
+/* Make a helper, which takes the *count* steps of *domain* before its first order. NULL if that isn't possible. */
+struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count)
+{
+	struct lw_helper *helper = mmap(NULL, sizeof(*helper), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if ((void *)helper == MAP_FAILED)
+		return NULL;
+	helper->keeper = getpid();
+	helper->domain = domain;
+	helper->count = count;
+	struct clone_request request = {
+		.flags = CLONE_VM | CLONE_FILES,
+		.exit_signal = SIGCHLD,
+		.stack = (uint64_t)(uintptr_t)helper->stack,
+		.stack_size = STACK_SIZE,
+	};
+	helper->pid = (int32_t)clone3_onto(&request, helper_main, helper);
+	if (helper->pid > 0)
+		return helper;
+	munmap(helper, sizeof(*helper));
+	return NULL;
+}
+
+void lw_helper_end(struct lw_helper *helper)
+{
+	kill(helper->pid, SIGKILL);
+	while (waitpid(helper->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	munmap(helper, sizeof(*helper));
+}
+
+/* Have *helper* make the process of *birth*. Returns when it has, or has failed, or was killed. */
+static void give(struct lw_helper *helper, struct birth *birth)
+{
+	const struct timespec tick = { .tv_nsec = 100000000 };
+	siginfo_t info = { 0 };
+
+	helper->birth = birth;
+	__atomic_store_n(&helper->busy, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &helper->busy, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	while (__atomic_load_n(&helper->busy, __ATOMIC_ACQUIRE) && !info.si_pid) {
+		syscall(SYS_futex, &helper->busy, FUTEX_WAIT_PRIVATE, 1, &tick, NULL, 0);
+		waitid(P_PID, (id_t)helper->pid, &info, WEXITED | WNOHANG | WNOWAIT);
+	}
 }
 
 /* Kill and reap a process whose start has failed; it may have exited already. */
@@ -358,22 +449,15 @@ int lw_spawn_beside(const struct lw_beside *how, struct lw_fate *ret_fate, int *
 		return 0;
 	}
 
-	struct clone_request request = {
-		.flags = CLONE_VM | CLONE_VFORK | CLONE_FILES,
-		.exit_signal = SIGCHLD,
-		.stack = (uint64_t)(uintptr_t)birth->helper_stack,
-		.stack_size = STACK_SIZE,
-	};
-	long helper = clone3_onto(&request, helper_main, birth);
-	if (helper < 0)
-		fail(&birth->fate, LW_AT_CLONE, helper);
-	else
-		while (raw(SYS_wait4, helper, 0, 0, 0, 0) == -EINTR)
-			;
+	struct lw_helper *helper = how->helper ? how->helper : lw_helper_new(NULL, 0);
+	if (helper)
+		give(helper, birth);
+	if (helper && helper != how->helper)
+		lw_helper_end(helper);
 	*ret_fate = birth->fate;
 	int pid = birth->pid;
 	if (!pid && !ret_fate->result)
-		fail(ret_fate, LW_AT_CLONE, -ESRCH); /* the helper was killed */
+		fail(ret_fate, LW_AT_CLONE, -ESRCH); /* there is no helper, or it was killed */
 	if (ret_fate->result) {
 		pid = 0;
 		if (birth->pidfd >= 0)

@@ -41,12 +41,14 @@ struct lw_beside {
 	uint32_t attach_count;
 	int cpu;                           /* the one processor that the process may use, or -1 */
 	int reaper;                        /* whether it becomes a subreaper */
-	uint64_t most_tasks, most_data;    /* RLIMIT_NPROC, RLIMIT_DATA; 0: unchanged */
+	uint64_t most_tasks;               /* RLIMIT_NPROC; 0: unchanged */
+	uint64_t data, most_data;          /* soft and hard limit of RLIMIT_DATA; 0: unchanged */
 	uint64_t most_descriptors;         /* RLIMIT_NOFILE, set behind the locks of a program; 0: unchanged */
 	uint64_t files;                    /* bytes of the runner's tmpfs; 0: unchanged */
 	const struct lw_step *steps;       /* its locks; unused for a copy */
 	uint32_t count;
 	const struct lw_command *command;  /* the program that it becomes; NULL: a copy of the caller */
+	struct lw_helper *helper;          /* makes it; NULL: one that ends afterwards */
 };
 
 /* How far the start has come. */
@@ -57,6 +59,8 @@ struct lw_fate {
 	int32_t inside;  /* a program's pid in its own namespace */
 };
 
+struct lw_helper *lw_helper_new(const struct lw_step *domain, uint32_t count);
+void lw_helper_end(struct lw_helper *helper);
 int lw_command_read(int fd, struct lw_command *ret);
 void lw_command_free(struct lw_command *command);
 int lw_beside_prepare(const struct lw_beside *how, struct lw_fate *ret_fate);

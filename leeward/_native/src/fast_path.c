@@ -5,22 +5,22 @@
  *           and nothing else; a reply, if its bytes are those of a job without details. Every other request and reply
  *           is passed to Python, which reads, checks and decides as if this file didn't exist.
  *
- * Theory of operation. The owner is the daemon's Python, which made the loop. It offers armed runners, one of each
+ * Theory of operation. The daemon's Python code has made the loop. It offers armed runners, one of each
  * free worker, with everything that an answer needs: pipes, open control files, and the values that these had before.
  * fast_path_job.c writes the code of the next request that fits to an offered runner's job pipe, and waits for the reply.
  * If it is the expected one, and no counter shows a refused call or a limit, it sends the answer, and
- * reports the job to the owner by LW_EVENT_STARTED and LW_EVENT_DONE. Otherwise (an exception, much output, a limit) the
- * owner gets the job by LW_EVENT_HANDED, and goes on with it. Requests that get no runner, of streams that are shed, are
- * refused. A runner that the owner withdraws is used by the owner alone from then on.
+ * reports the job to Python by LW_EVENT_STARTED and LW_EVENT_DONE. Otherwise (an exception, much output, a limit)
+ * Python gets the job by LW_EVENT_HANDED, and goes on with it. Requests that get no runner, of streams that are shed, are
+ * refused. A runner that Python withdraws is used by Python alone from then on.
  *
- * The owner's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
+ * Python's work on an event takes processor time, which the job and its client may be waiting for. So a turn with
  * only such events goes on for a moment, AFTER_START_NS after a start and AFTER_ANSWER_NS after an answer, unless
  * anything else happens; both events of a short job are then reported together.
  *
  * A session's runner is offered to one stream and one session number, and takes its requests, one after the other, until
  * it is withdrawn. So a turn may report several jobs of a session, in order.
  *
- * The owner gets the same information as without the fast path, only later. So each rule of the owner that could forbid
+ * Python gets the same information as without the fast path, only later. So each rule of Python that could forbid
  * a job must be part of the offer, or be set by lw_stream_fast_path. */
 
 #include "fast_path.h"
@@ -32,8 +32,8 @@
 #include <sys/ioctl.h>
 
 /* How long a turn goes on after a job's start, and after its answer, while nothing else happens. Most short jobs are
- * over, and their clients have woken up, before that, and the owner's own checks of a job begin later. Of a session's
- * answer the owner only counts the job, so that it may wait as long as a start. */
+ * over, and their clients have woken up, before that, and Python's own checks of a job begin later. Of a session's
+ * answer Python only counts the job, so that it may wait as long as a start. */
 #define AFTER_START_NS 1000000
 #define AFTER_ANSWER_NS 100000
 /* Events that may be held back while a turn goes on. One more wait still has room for all its events. */
@@ -302,7 +302,7 @@ int lw_fast_path_offer(struct lw_loop *loop, const struct lw_offer *offer)
 	return 0;
 }
 
-/* Have the fast path answer request `id` of stream `fd`, whose job the owner has started at `started` in this runner. */
+/* Have the fast path answer request `id` of stream `fd`, whose job Python has started at `started` in this runner. */
 int lw_fast_path_adopt(struct lw_loop *loop, const struct lw_offer *offer, int fd, uint64_t id, double started)
 {
 	struct lw_stream *stream = lw_stream_of(loop, fd);
@@ -354,7 +354,7 @@ int lw_fast_path_withdraw(struct lw_loop *loop, uint64_t number)
 	return running;
 }
 
-/* Give up the runners of a client that is gone, whose jobs the owner has to end. */
+/* Give up the runners of a client that is gone, whose jobs Python has to end. */
 void lw_fast_path_lost(struct lw_loop *loop, const struct lw_stream *stream)
 {
 	while (stream->first_running != LW_NOWHERE)

@@ -43,7 +43,7 @@ struct lw_fast_path {
 	uint32_t *chains[LW_CHAINS]; /* the first entry of each chain */
 	uint32_t vacant; /* the first vacant entry */
 	uint32_t count, offered_count, held_count;
-	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until the owner sets it */
+	struct lw_piece refusal_id, refusal_end; /* the refusal before and behind the id; empty until Python sets it */
 	int refusing[LW_TURN]; /* streams with refused requests in this turn */
 	uint32_t refusing_count, refused; /* the number of these streams, and of refused requests */
 	uint8_t replies[LW_TURN][LW_MOST_REPLY]; /* what LW_EVENT_HANDED points to, until the turn is over */

@@ -7,9 +7,9 @@
  *           None in a job's bytes. Its reply is compared with the expected bytes; its output is copied, and its length
  *           is what read(2) returned. The control files are the kernel's.
  *
- * Requests on connections that send more than can be served are refused. The owner decides which streams are shed
+ * Requests on connections that send more than can be served are refused. Python decides which streams are shed
  * (lw_stream_shed), and the text (lw_fast_path_refusal). The next request of such a stream gets a runner if one is on
- * offer, else the refusal. LW_EVENT_REFUSED tells the owner how many were refused, once per turn and stream. */
+ * offer, else the refusal. LW_EVENT_REFUSED tells Python how many were refused, once per turn and stream. */
 
 #include "fast_path.h"
 
@@ -156,11 +156,11 @@ static void hand_over(struct lw_loop *loop, struct lw_entry *entry, const uint8_
 	loop->pressing = true;
 }
 
-/* Whether an answer may be sent on this stream now. Not in the middle of a frame of the owner's; not before a frame that the
- * owner waits to send; and not while a client leaves much unread, which the owner bounds. */
+/* Whether an answer may be sent on this stream now. Not in the middle of a frame of Python's; not before a frame that
+ * Python waits to send; and not while a client leaves much unread, which Python bounds. */
 static bool may_answer(const struct lw_stream *stream)
 {
-	return !stream->halfway && !stream->wants_room && !(stream->flying && stream->owners) &&
+	return !stream->halfway && !stream->wants_room && !(stream->flying && stream->from_python) &&
 	       stream->waiting.size <= LW_MOST_OUTPUT;
 }
 
@@ -177,7 +177,7 @@ void lw_fast_path_replied(struct lw_loop *loop, uint32_t at)
 	double ended;
 	ssize_t got;
 
-	if (entry->state != LW_RUNNING) { /* the runner has died without a job, which its keeper reports to the owner */
+	if (entry->state != LW_RUNNING) { /* the runner has died without a job, which its keeper reports to Python */
 		lw_entry_vacate(loop, entry);
 		return;
 	}
@@ -339,7 +339,7 @@ static bool is_for_fast_path(const struct lw_templates *templates, const uint8_t
 	return true;
 }
 
-/* Whether a request of this stream with this id is unanswered, or was answered in this turn: the owner has to decide. */
+/* Whether a request of this stream with this id is unanswered, or was answered in this turn: Python has to decide. */
 static bool in_flight(const struct lw_loop *loop, const struct lw_stream *stream, uint64_t id)
 {
 	const struct lw_fast_path *path = loop->fast_path;
@@ -399,7 +399,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		size_t size;
 		ssize_t written;
 
-		/* A session's process that writes a reply while it has no job breaks the protocol. The owner reads it. */
+		/* A session's process that writes a reply while it has no job breaks the protocol. Python reads it. */
 		if (request->session && lw_pipe_bytes(entry->offer.reply)) {
 			lw_entry_vacate(loop, entry);
 			return false;
@@ -407,7 +407,7 @@ static bool start(struct lw_loop *loop, struct lw_stream *stream, const struct r
 		written = write_job(&path->templates, entry, request, &size);
 		if (written == -EMSGSIZE)
 			return false;
-		if (written <= 0) { /* the runner has died, which its keeper reports to the owner */
+		if (written <= 0) { /* the runner has died, which its keeper reports to Python */
 			lw_entry_vacate(loop, entry);
 			continue;
 		}

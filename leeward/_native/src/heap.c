@@ -20,6 +20,7 @@
 
 #include "heap.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
@@ -51,8 +52,9 @@ struct arena_allocator {
 	void (*give)(void *context, void *at, size_t size);
 };
 
-extern void PyObject_GetArenaAllocator(struct arena_allocator *allocator) __attribute__((weak, visibility("default")));
-extern void PyObject_SetArenaAllocator(struct arena_allocator *allocator) __attribute__((weak, visibility("default")));
+/* PyObject_GetArenaAllocator and PyObject_SetArenaAllocator: looked up, since a module for any version of CPython can't name
+ * them. */
+static void (*get_arenas)(struct arena_allocator *allocator), (*set_arenas)(struct arena_allocator *allocator);
 
 static struct arena_allocator own;
 static char *first, *next, *end;
@@ -86,16 +88,20 @@ static void give_huge(void *context, void *at, size_t size)
 
 static bool possible(void)
 {
-	return PyObject_GetArenaAllocator && PyObject_SetArenaAllocator && !first;
+	if (!get_arenas)
+		*(void **)&get_arenas = dlsym(RTLD_DEFAULT, "PyObject_GetArenaAllocator");
+	if (!set_arenas)
+		*(void **)&set_arenas = dlsym(RTLD_DEFAULT, "PyObject_SetArenaAllocator");
+	return get_arenas && set_arenas && !first;
 }
 
 static void begin(char *at, size_t room)
 {
 	first = next = at;
 	end = first + room;
-	PyObject_GetArenaAllocator(&own);
+	get_arenas(&own);
 	struct arena_allocator gathering = { .context = own.context, .take = take, .give = huge ? give_huge : own.give };
-	PyObject_SetArenaAllocator(&gathering);
+	set_arenas(&gathering);
 }
 
 /* Have the interpreter put its next arenas side by side, *room* bytes at most. May succeed only once in a process.
@@ -138,7 +144,7 @@ struct lw_range lw_arenas_gathered(void)
 	if (end != next)
 		munmap(next, (size_t)(end - next));
 	if (first)
-		PyObject_SetArenaAllocator(&own);
+		set_arenas(&own);
 	end = next;
 	return gathered;
 }

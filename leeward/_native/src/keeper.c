@@ -52,6 +52,7 @@ struct child {
 	struct lw_init *init;
 	uint64_t number;
 	pid_t pid;
+	struct lw_helper *helper; /* of a runner: makes the further processes; NULL if none does, or has to stay */
 };
 
 /* One slot of `poll` more than of `children`: the channel is the first. */
@@ -251,7 +252,7 @@ static int arm(struct keeper *keeper, const struct lw_runner *how, const struct 
 	} else {
 		const int given[1 + PIPES] = { pidfd, pipes[JOB].ours, pipes[REPLY].ours, pipes[OUT].ours,
 					       pipes[ERR].ours };
-		watch(keeper, pidfd, (struct child){ init, order->runner, pid });
+		watch(keeper, pidfd, (struct child){ .init = init, .number = order->runner, .pid = pid });
 		err = say(keeper->channel, (struct lw_keeper_message){ .kind = LW_ARMED, .value = pid,
 				.runner = order->runner }, given, 1 + PIPES);
 	}
@@ -267,6 +268,21 @@ static int unstarted(const struct keeper *keeper, const struct lw_keeper_message
 	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_UNSTARTED, .into = (uint8_t)fate->stage,
 			.attach = step ? way->layers[fate->done] : 0, .value = (int32_t)fate->result,
 			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate->inside }, NULL, 0);
+}
+
+/* The helper of the runner *number*, which *domain* locks. 0, and *ret_helper* is set; or -errno. */
+static int helper_of(struct keeper *keeper, uint64_t number, const struct lw_way *domain, struct lw_helper **ret_helper)
+{
+	for (nfds_t at = 1; at < keeper->count; at++) {
+		struct child *child = &keeper->children[at];
+		if (!child->init || child->number != number)
+			continue;
+		if (!child->helper)
+			child->helper = lw_helper_new(domain->steps, domain->count);
+		*ret_helper = child->helper;
+		return child->helper ? 0 : -EAGAIN;
+	}
+	return -ESRCH;
 }
 
 /* Start a process in the namespaces of a runner. Returns as `arm`. */
@@ -287,7 +303,8 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		.cpu = order->value,
 		.reaper = !!(order->into & LW_REAPER),
 		.most_tasks = order->tasks,
-		.most_data = order->data,
+		.data = order->data,
+		.most_data = order->spent_us,
 		.most_descriptors = order->descriptors,
 		.files = order->files,
 		.steps = way->steps,
@@ -299,6 +316,12 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 
 	if (keeper->count > MOST_CHILDREN || !way->count) {
 		fate.result = way->count ? -ENOSPC : -ENOSYS;
+		return unstarted(keeper, order, way, &fate);
+	}
+	/* A porter mounts, which Landlock would forbid. */
+	if (ways[LW_DOMAIN].count && !(order->into & LW_PORTER) &&
+	    (err = helper_of(keeper, order->sandbox, &ways[LW_DOMAIN], &how.helper)) < 0) {
+		fate.result = err;
 		return unstarted(keeper, order, way, &fate);
 	}
 	if (!copy && (err = lw_command_read(ends[4], &command)) < 0) {
@@ -326,7 +349,7 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		lw_command_free(&command);
 	if (pid < 0)
 		return unstarted(keeper, order, way, &fate);
-	watch(keeper, pidfd, (struct child){ NULL, order->runner, pid });
+	watch(keeper, pidfd, (struct child){ .number = order->runner, .pid = pid });
 	return say(keeper->channel, (struct lw_keeper_message){ .kind = LW_STARTED, .value = pid,
 			.runner = order->runner, .tasks = (uint64_t)(uint32_t)fate.inside }, &pidfd, 1);
 }
@@ -369,6 +392,8 @@ static int reap(struct keeper *keeper, nfds_t at)
 	while (waitpid(gone.pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	forget(keeper, at);
+	if (gone.helper)
+		lw_helper_end(gone.helper);
 	if (lw_init_status(gone.init, &status) < 0)
 		status = -1;
 	const uint64_t spent_us = lw_init_spent_us(gone.init);

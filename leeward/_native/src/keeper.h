@@ -37,7 +37,7 @@ struct lw_keeper_message {
 	int32_t value;   /* ARM, START: processor or -1. ARMED, STARTED: pid. ENDED, EXITED: wait status or -1.
 			  * FAILED: errno. UNSTARTED: what the call returned */
 	uint64_t runner; /* the number of the runner or process */
-	uint64_t spent_us; /* ENDED: processor time of the job and of what its init has reaped.
+	uint64_t spent_us; /* START: the hard limit of RLIMIT_DATA. ENDED: processor time of the job and of what its init has reaped.
 			    * EXITED: of the process and of the children that it has waited for */
 	uint64_t tasks;  /* START: RLIMIT_NPROC or 0. STARTED: its pid in its own namespace, or 0 for a copy.
 			  * EXITED: the largest resident set of the process or a child of it, in bytes; 0: not above the
@@ -45,6 +45,7 @@ struct lw_keeper_message {
 	uint64_t data;   /* START: RLIMIT_DATA or 0 */
 	uint64_t descriptors; /* START: RLIMIT_NOFILE of a program, or 0 */
 	uint64_t files;  /* START: bytes of the runner's tmpfs, or 0 */
+	uint64_t sandbox; /* START: the number of the runner beside which it is */
 };
 
 /* Descriptors of a new process. A runner has job, reply, out, err, birth; a program in, out, err, birth, ruleset; an
@@ -78,6 +79,7 @@ struct lw_born {
 	uint8_t begun;       /* it has sent the message that it is ready, and read its job's frame */
 };
 
-enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_WAYS = 5 };
+enum lw_ways { LW_FIRST = 0, LW_PROGRAM = 1, LW_ON_TERMINAL = 2, LW_COPY = 3, LW_CARRY = 4, LW_DOMAIN = 5,
+	       LW_WAYS = 6 };
 
 int lw_keep(int channel, const struct lw_runner *how, const struct lw_way *ways, struct lw_born *ret_born);

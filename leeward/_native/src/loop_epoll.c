@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Connections accepted in a turn. Each takes a descriptor before the owner decides whether there is room for it. */
+/* Connections accepted in a turn. Each takes a descriptor before Python decides whether there is room for it. */
 #define LW_ACCEPTS 4
 
 struct way {
@@ -194,7 +194,7 @@ static void accept_some(struct lw_loop *loop, int fd, uint32_t *count)
 		if (sock < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		lw_tell(loop, LW_EVENT_ACCEPTED, fd, sock < 0 ? -errno : sock, NULL);
-		if (sock < 0) { /* the owner calls lw_loop_accept again later */
+		if (sock < 0) { /* Python calls lw_loop_accept again later */
 			control(loop, EPOLL_CTL_DEL, fd, 0);
 			loop->slots[fd].kind = LW_FREE;
 			return;

@@ -1,5 +1,5 @@
 /* What the files of the loop share: loop.c (descriptors, streams, events), its two backends (loop_epoll.c, loop_uring.c),
- * and the fast path of short jobs (fast_path.c). "The owner" is the daemon's Python code, which has made the loop. */
+ * and the fast path of short jobs (fast_path.c). "Python" is the daemon's, which has made the loop. */
 #pragma once
 
 #include "loop.h"
@@ -34,16 +34,16 @@ struct lw_stream {
 	int fd;
 	uint32_t generation;
 	uint64_t number;
-	bool reading;	 /* the owner wants input */
-	bool fast_path;	 /* requests may take the fast path: the owner has none of this stream to serve first */
-	bool wants_room; /* the owner waits for LW_EVENT_ROOM */
+	bool reading;	 /* Python wants input */
+	bool fast_path;	 /* requests may take the fast path: Python has none of this stream to serve first */
+	bool wants_room; /* Python waits for LW_EVENT_ROOM */
 	bool receiving;	 /* ring: a receive is in the ring */
 	bool minding;	 /* ring: a poll for the peer's hang-up is in the ring */
 	bool flying;	 /* ring: a send is in the ring */
-	bool owners;	 /* ring: that send has a frame of the owner, not answers of the fast path */
+	bool from_python; /* ring: that send has a frame of Python's, not answers of the fast path */
 	bool shed;	 /* the fast path refuses requests for which no runner is on offer */
 	bool guarded;	 /* the peer may send descriptors: see lw_receive */
-	bool halfway;	 /* a frame of the owner was sent in part: its rest must come next */
+	bool halfway;	 /* a frame of Python's was sent in part: its rest must come next */
 	uint32_t events; /* epoll: the events that are waited for */
 	uint32_t refused; /* requests refused in this turn */
 	uint32_t first_running, first_held; /* of its runners on the fast path: fast_path.h */
@@ -90,7 +90,7 @@ struct lw_loop {
 	uint32_t generation;
 	struct lw_event urgent[LW_TURN_JOBS + LW_TURN], others[LW_LOOP_EVENTS - LW_TURN_JOBS - LW_TURN];
 	uint32_t urgent_count, other_count;
-	bool pressing; /* the turn must end, because it has an event that the owner must get at once */
+	bool pressing; /* the turn must end, because it has an event that Python must get at once */
 	_Atomic uint64_t turns;	     /* finished waits */
 	_Atomic int64_t waits_until; /* CLOCK_MONOTONIC nanoseconds; INT64_MAX: without end; 0: it works */
 	struct lw_fast_path *fast_path;

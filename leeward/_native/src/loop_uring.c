@@ -214,7 +214,7 @@ static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 	struct io_uring_sqe *entry = next_entry_of(loop, stream->fd);
 
 	stream->flying = true;
-	if (stream->owners)
+	if (stream->from_python)
 		io_uring_prep_sendmsg(entry, stream->fd, &stream->message, MSG_NOSIGNAL);
 	else
 		io_uring_prep_send(entry, stream->fd, stream->sending.data + stream->sent,
@@ -222,11 +222,11 @@ static void send_on(struct lw_loop *loop, struct lw_stream *stream)
 	io_uring_sqe_set_data64(entry, tag_of(LW_RING_SEND, stream->fd, stream->generation));
 }
 
-/* Send the owner's frame. Returns -EINPROGRESS, and LW_EVENT_SENT reports the end. */
+/* Send Python's frame. Returns -EINPROGRESS, and LW_EVENT_SENT reports the end. */
 static int64_t send_frame(struct lw_loop *loop, struct lw_stream *stream, const uint8_t *data, size_t size, const int *fds,
 		     uint32_t fd_count)
 {
-	stream->owners = true;
+	stream->from_python = true;
 	lw_message(&stream->message, &stream->piece, stream->control, data, size, fds, fd_count);
 	send_on(loop, stream);
 	return -EINPROGRESS;
@@ -243,7 +243,7 @@ static void flush(struct lw_loop *loop, struct lw_stream *stream)
 	stream->sent = 0;
 	idle.size = 0;
 	stream->waiting = idle;
-	stream->owners = false;
+	stream->from_python = false;
 	send_on(loop, stream);
 	hand_in(way); /* at once, because a client waits */
 }
@@ -275,8 +275,8 @@ static void sent(struct lw_loop *loop, struct lw_slot *slot, int fd, uint32_t ge
 	if (!stream)
 		return;
 	stream->flying = false;
-	if (stream->owners) {
-		stream->owners = false;
+	if (stream->from_python) {
+		stream->from_python = false;
 		stream->halfway = result < 0 || (size_t)result < stream->piece.iov_len;
 		tell_sent(loop, stream, result);
 	} else if (slot && result > 0 && stream->sent + (size_t)result < stream->sending.size) {
@@ -314,8 +314,8 @@ static void ask(struct lw_loop *loop, int fd, struct lw_slot *slot)
 
 	slot->armed = true;
 	if (slot->kind == LW_ACCEPT) {
-		/* One at a time: a multishot accept takes all waiting connections, and so many descriptors, before the
-		 * owner has decided about the first one. */
+		/* One at a time: a multishot accept takes all waiting connections, and so many descriptors, before
+		 * Python has decided about the first one. */
 		io_uring_prep_accept(entry, fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		io_uring_sqe_set_data64(entry, tag_of(LW_RING_ACCEPT, fd, slot->generation));
 		return;
@@ -468,7 +468,7 @@ static void accepted(struct lw_loop *loop, struct lw_slot *slot, int fd, const s
 	if (done->res < 0 && done->res != -ECONNABORTED && done->res != -EINTR && done->res != -ECANCELED) {
 		if (slot->armed)
 			take_away(loop, fd);
-		slot->kind = LW_FREE; /* the owner calls lw_loop_accept again later */
+		slot->kind = LW_FREE; /* Python calls lw_loop_accept again later */
 	} else if (!slot->armed) {
 		ask(loop, fd, slot);
 	}
@@ -563,9 +563,9 @@ static void lose_send(struct lw_loop *loop, struct lw_stream *stream)
 {
 	stream->flying = false;
 	stream->sent = stream->sending.size = stream->waiting.size = 0;
-	if (!stream->owners)
+	if (!stream->from_python)
 		return;
-	stream->owners = false;
+	stream->from_python = false;
 	stream->halfway = true;
 	tell_sent(loop, stream, -ECONNRESET);
 }
@@ -635,7 +635,7 @@ static int leave(struct lw_loop *loop)
 	return go_by_epoll(loop);
 }
 
-/* Submit new operations for what the last turn has reported, which the owner has served by now. */
+/* Submit new operations for what the last turn has reported, which Python has served by now. */
 static void ask_again(struct lw_loop *loop)
 {
 	struct lw_uring *way = loop->kernel;

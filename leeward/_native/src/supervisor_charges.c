@@ -8,11 +8,14 @@
  * that it forks can hold the mapping's pages, and all of these have this listener. So the charge is taken back when the
  * listener is removed, and not before.
  *
+ * A call that protects much memory continues, with a higher RLIMIT_DATA for what is writable and executable. Length and
+ * protection are registers, too.
+ *
  * The call for a watch of epoll continues, and is counted: the kernel bounds the watches of all processes of a user
  * (epoll(7)), and keeps memory for each that no resident set shows. A job may have as many as it leaves to the others.
  * The operation is a register, too. Whether the call fails afterwards, or the watch is removed, isn't known. A descriptor of
  * epoll's or inotify's can be passed to a process of another listener, which outlives its maker. So what is charged for
- * them is given back when none is left of those that share the purse, but for its owner, which in a sandbox runs nothing.
+ * them is given back when none is left of those that share the purse, but for its holder, which in a sandbox runs nothing.
  *
  * A memory file is an unnamed file on the job's tmpfs, whose size the tmpfs bounds and the watch reads. It is opened
  * with the ids of the job, since no other user exists on that file system. */
@@ -30,6 +33,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,6 +58,9 @@
 /* Bytes that the kernel needs for a watch of epoll: an epitem and an eppoll_entry, 128 and 64 to 72 bytes on Linux 6.18;
  * or of inotify: a mark, a connector and a number, some 200. */
 #define WATCH 256
+
+/* The protection of code that is written while it runs. */
+#define CODE (PROT_WRITE | PROT_EXEC)
 
 /* The type of a mapping, in its flags. */
 #define TYPE 0x0f
@@ -231,6 +238,22 @@ static void grant_file(struct lw_supervisor *supervisor, const struct lw_listene
 	close(fd);
 }
 
+/* Let the call go on; before, if it makes writable code, let the process write `length` bytes more than its RLIMIT_DATA,
+ * within the hard limit. The kernel counts memory for code that isn't touched, and the watch counts what is. If the task has
+ * died, its number may be another's, who gains what its own hard limit allows. */
+static void grant_protection(struct lw_supervisor *supervisor, const struct lw_listener *listener, uint64_t length,
+			     bool code)
+{
+	const pid_t task = (pid_t)supervisor->request->pid;
+	struct rlimit limit;
+
+	if (code && task && !prlimit(task, RLIMIT_DATA, NULL, &limit) && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = length < limit.rlim_max - limit.rlim_cur ? limit.rlim_cur + length : limit.rlim_max;
+		prlimit(task, RLIMIT_DATA, &limit, NULL);	/* else the kernel refuses the call, as it would */
+	}
+	let_go_on(supervisor, listener);
+}
+
 static bool is_inotify_init(int nr)
 {
 #ifdef SYS_inotify_init
@@ -246,7 +269,13 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 	const struct seccomp_data *call = &supervisor->request->data;
 	uint32_t flags;
 
-	if (!listener->purse || call->arch != OWN_ARCH)
+	if (call->arch != OWN_ARCH)
+		return false;
+	if (call->nr == SYS_mprotect || call->nr == __NR_pkey_mprotect) {
+		grant_protection(supervisor, listener, call->args[1], (call->args[2] & CODE) == CODE);
+		return true;
+	}
+	if (!listener->purse)
 		return false;
 	if (call->nr == SYS_mmap) {
 		flags = (uint32_t)call->args[3];
@@ -281,10 +310,10 @@ bool lw_grant(struct lw_supervisor *supervisor, struct lw_listener *listener)
 /* Give a new listener the purse of the job in slot `of`; else one of its own, if all jobs have grants. Returns 0 or -errno. */
 int lw_give_purse(struct lw_supervisor *supervisor, struct lw_listener *listener, int64_t of)
 {
-	struct lw_listener *owner = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
+	struct lw_listener *holder = of < 0 ? NULL : lw_in_slot(supervisor, (uint32_t)of);
 
-	if (owner && owner->purse) {
-		listener->purse = owner->purse;
+	if (holder && holder->purse) {
+		listener->purse = holder->purse;
 	} else if (supervisor->most_watches || supervisor->most_watchers) {
 		listener->purse = calloc(1, sizeof(*listener->purse));
 		if (!listener->purse)
@@ -357,18 +386,18 @@ int lw_supervisor_grant(struct lw_supervisor *supervisor, uint32_t slot, uint64_
 /* Let the job in `slot` share the purse of the job in `of`; if that has none, nothing is granted. */
 int lw_supervisor_share(struct lw_supervisor *supervisor, uint32_t slot, uint32_t of)
 {
-	struct lw_listener *listener, *owner;
+	struct lw_listener *listener, *holder;
 
 	pthread_mutex_lock(&supervisor->mutex);
 	listener = lw_in_slot(supervisor, slot);
-	owner = lw_in_slot(supervisor, of);
-	if (listener && owner && owner->purse && listener->purse != owner->purse) {
+	holder = lw_in_slot(supervisor, of);
+	if (listener && holder && holder->purse && listener->purse != holder->purse) {
 		lw_leave_purse(supervisor, listener);
-		listener->purse = owner->purse;
+		listener->purse = holder->purse;
 		listener->purse->users++;
 	}
 	pthread_mutex_unlock(&supervisor->mutex);
-	return listener && owner ? 0 : -ENOENT;
+	return listener && holder ? 0 : -ENOENT;
 }
 
 /* Grant `most` watches of epoll to all jobs together. A job may have as many as it leaves to the others. */

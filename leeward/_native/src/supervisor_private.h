@@ -23,7 +23,7 @@ struct lw_purse {
 	uint64_t limit;
 	uint64_t charged;
 	uint64_t watches;	/* granted watches of epoll */
-	uint64_t others_watches, others_bytes;	/* of these, for descriptors that listeners other than the owner have made */
+	uint64_t others_watches, others_bytes;	/* of these, for descriptors that listeners other than the holder have made */
 	uint32_t users;		/* listeners that have this purse */
 	uint32_t queues, others_queues;	/* charged inotify descriptors */
 	bool watching;		/* it is one of the supervisor's `watchers` */

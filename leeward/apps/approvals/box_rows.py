@@ -20,7 +20,7 @@ from typing import Any
 
 from leeward.apps.audit.record import BoundedJournal
 from leeward.apps.audit.record_lines import AuditRow
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.sandbox import Sandbox
 from leeward.client.sandbox_calls import listed
 from leeward.errors import BadReply, LeewardError, SandboxOver
@@ -51,18 +51,18 @@ LOOK_S = 10.0
 
 def last_counts(socket: str | None, sandbox: str) -> Mapping[str, Any]:
     """The _COUNTS of a sandbox when it ended; {} if the daemon (None: the default one) is away or has forgotten it."""
-    link = Link(client_socket(socket))
+    connection = BlockingConnection(client_socket(socket))
     try:
-        rows = (_asked(link, "recall", {"after": 0, "wait": 0.0}).ok or {}).get("events")
+        rows = (_asked(connection, "recall", {"after": 0, "wait": 0.0}).ok or {}).get("events")
     except LeewardError:
         return {}
     finally:
-        link.close()
+        connection.close()
     return counts_in(rows, sandbox)
 
 
-def _asked(link: Link, op: str, fields: dict[str, Any]) -> Any:
-    return link.call(op, fields, time.monotonic() + _ANSWER_S)[0]
+def _asked(connection: BlockingConnection, op: str, fields: dict[str, Any]) -> Any:
+    return connection.call(op, fields, time.monotonic() + _ANSWER_S)[0]
 
 
 def last_info(box: Sandbox) -> tuple[dict[str, Any], SandboxOver | None]:
@@ -213,7 +213,7 @@ class EgressRows:
     """Reads the record of decisions by egress policies of the daemon at *socket* (None: the default one)."""
 
     def __init__(self, socket: str | None) -> None:
-        self._link, self._lock = Link(client_socket(socket)), threading.Lock()
+        self._connection, self._lock = BlockingConnection(client_socket(socket)), threading.Lock()
         self._after = -1
 
     def pull(self) -> list[Mapping[str, Any]]:
@@ -225,7 +225,7 @@ class EgressRows:
         with self._lock:
             is_first, after = self._after < 0, max(0, self._after)
             for _ in range(_MOST_ANSWERS):
-                answer = _asked(self._link, "egress_log", {"after": after, "wait": 0.0}).ok or {}
+                answer = _asked(self._connection, "egress_log", {"after": after, "wait": 0.0}).ok or {}
                 rows, last = answer.get("events"), answer.get("last")
                 if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                     raise BadReply("the daemon's record of egress isn't a list of rows")
@@ -248,7 +248,7 @@ class EgressRows:
 
     def close(self) -> None:
         with self._lock:
-            self._link.close()
+            self._connection.close()
 
 
 def egress_row(row: Mapping[str, Any]) -> AuditRow | None:
@@ -266,7 +266,7 @@ class OtherBoxes:
     """Looks for other programs' sandboxes and their ends; *life* writes the rows. For one thread."""
 
     def __init__(self, socket: str | None, life: SandboxRows) -> None:
-        self._link, self._life = Link(client_socket(socket)), life
+        self._connection, self._life = BlockingConnection(client_socket(socket)), life
         self._after: int | None = None
         self._next = 0.0
 
@@ -279,12 +279,12 @@ class OtherBoxes:
     def close(self) -> None:
         """Look for the last time."""
         self._look()
-        self._link.close()
+        self._connection.close()
 
     def _look(self) -> None:
         try:
-            opened = listed(lambda after: _asked(self._link, "sandbox_list", after))
-            ends = _asked(self._link, "recall", {"after": self._after or 0, "wait": 0.0}).ok or {}
+            opened = listed(lambda after: _asked(self._connection, "sandbox_list", after))
+            ends = _asked(self._connection, "recall", {"after": self._after or 0, "wait": 0.0}).ok or {}
         except LeewardError:
             return  # the daemon is away; the next look tries again
         last, events = ends.get("last"), ends.get("events")

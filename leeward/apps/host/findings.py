@@ -69,8 +69,9 @@ def _kernel(facts: Facts) -> Feature:
                 Feature("kernel", Support.LIMITED, have, f"starts, on {without}", cures.kernel(facts)))
     if facts.version >= LEAST_KERNEL:
         return Feature("kernel", Support.OK, have)
+    no_folders = "" if facts.version >= (5, 12) else "; root's daemon shows sandboxes no folder of the host"
     return Feature("kernel", Support.LIMITED, have,
-                   "starts only with --allow-degraded landlock; limits of processes count all of the user's",
+                   f"starts only with --allow-degraded landlock; limits of processes count all of the user's{no_folders}",
                    cures.kernel(facts))
 
 

@@ -42,7 +42,7 @@ void lw_calls_forget(leeward_handle *handle, struct lw_call *call)
 	size_t place = (size_t)(call - handle->calls);
 
 	if (!call->done)
-		lw_arena_free_slot(&handle->link, call->slot);
+		lw_arena_free_slot(&handle->connection, call->slot);
 	free(call->text);
 	free(call->block);
 	if (call->socket >= 0)
@@ -80,7 +80,7 @@ void lw_calls_add(leeward_handle *handle, enum lw_op op, int slot, bool abandone
 void lw_calls_complete(leeward_handle *handle, struct lw_call *call, int code)
 {
 	call->done = true;
-	lw_arena_free_slot(&handle->link, call->slot);
+	lw_arena_free_slot(&handle->connection, call->slot);
 	call->code = code;
 	call->may_have_run = code && lw_last_fault()->may_have_run;
 	call->retry_after = lw_last_fault()->retry_after;
@@ -109,7 +109,7 @@ int lw_calls_lose(leeward_handle *handle, int code)
 	bool ran = code > LEEWARD_REFUSED || lw_last_fault()->may_have_run;
 	size_t waiting = 0;
 
-	lw_link_close(&handle->link);
+	lw_connection_close(&handle->connection);
 	for (size_t i = 0; i < handle->count; i++)
 		waiting += !handle->calls[i].done;
 	ran = ran || waiting > 1;
@@ -132,9 +132,9 @@ int lw_calls_lose(leeward_handle *handle, int code)
 /* After a fork the connection and the jobs in flight are the parent's. */
 void lw_calls_part(leeward_handle *handle)
 {
-	if (handle->link.fd < 0 || handle->link.owner == getpid())
+	if (handle->connection.fd < 0 || handle->connection.pid == getpid())
 		return;
-	lw_link_close(&handle->link);
+	lw_connection_close(&handle->connection);
 	for (size_t i = handle->count; i-- > 0;)
 		if (!handle->calls[i].done)
 			lw_calls_forget(handle, &handle->calls[i]);

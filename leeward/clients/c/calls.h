@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #include "leeward.h"
-#include "link.h"
+#include "connection.h"
 #include "reply.h"
 #include "wire.h"
 
@@ -65,7 +65,7 @@ struct lw_live {
 };
 
 struct leeward_handle {
-	struct lw_link link;
+	struct lw_connection connection;
 	struct lw_live *live;	      /* NULL: output isn't shown while a job runs */
 	struct lw_presses *presses; /* NULL: none; the library itself touches no signal */
 	struct lw_buffer out;

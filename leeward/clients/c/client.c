@@ -100,7 +100,7 @@ static int submit(leeward_handle *handle, const char *code, size_t length, const
 	lw_calls_part(handle);
 	if (lw_calls_waiting_jobs(handle) >= MAX_IN_FLIGHT)
 		return lw_fail(LEEWARD_BUSY, "%d jobs of this handle are in flight", MAX_IN_FLIGHT);
-	if (is_large(length, options) && !handle->link.arena.asked) {
+	if (is_large(length, options) && !handle->connection.arena.asked) {
 		failed = ask_for_arena(handle, until);
 		if (failed) {
 			lw_last_fault()->may_have_run = false;
@@ -164,7 +164,7 @@ static bool reconnect(leeward_handle *handle)
 {
 	struct lw_fault first = *lw_last_fault(); /* it says more than "no daemon" */
 
-	if (!lw_link_connect(&handle->link))
+	if (!lw_connection_connect(&handle->connection))
 		return true;
 	*lw_last_fault() = first;
 	return false;
@@ -178,7 +178,7 @@ static bool again(leeward_handle *handle, const leeward_options *options, struct
 
 	attempts->may_have_run = attempts->may_have_run || lw_last_fault()->may_have_run;
 	lw_last_fault()->may_have_run = attempts->may_have_run;
-	if (code == LEEWARD_BUSY && handle->link.fd >= 0)
+	if (code == LEEWARD_BUSY && handle->connection.fd >= 0)
 		return again_when_free(options, attempts);
 	if (code == LEEWARD_BUSY) /* refused with its connection */
 		return !attempts->may_have_run && again_when_free(options, attempts) && reconnect(handle);
@@ -211,7 +211,7 @@ leeward_handle *leeward_connect(const char *path)
 		lw_fail_no_memory();
 		return NULL;
 	}
-	if (lw_link_open(&handle->link, path) || lw_link_connect(&handle->link)) {
+	if (lw_connection_open(&handle->connection, path) || lw_connection_connect(&handle->connection)) {
 		leeward_disconnect(handle);
 		return NULL;
 	}
@@ -224,7 +224,7 @@ void leeward_disconnect(leeward_handle *handle)
 		return;
 	while (handle->count)
 		lw_calls_forget(handle, &handle->calls[handle->count - 1]);
-	lw_link_free(&handle->link);
+	lw_connection_free(&handle->connection);
 	free(handle->out.data);
 	free(handle->calls);
 	free(handle->status);
@@ -248,7 +248,7 @@ leeward_result *leeward_execute(leeward_handle *handle, const char *code, size_t
 		return NULL;
 	attempts.until = until = deadline_of(options.deadline);
 	lw_calls_part(handle);
-	if (lw_link_connect(&handle->link))
+	if (lw_connection_connect(&handle->connection))
 		return NULL;
 	do {
 		call = submit(handle, code, length, &options, until) ? NULL : lw_await_last(handle, until);
@@ -332,9 +332,9 @@ int leeward_fd(leeward_handle *handle)
 	if (!handle)
 		return no_handle();
 	lw_calls_part(handle);
-	if (handle->link.fd < 0)
+	if (handle->connection.fd < 0)
 		return lw_fail(LEEWARD_AWAY, "there is no connection now; the next job makes one");
-	return handle->link.fd;
+	return handle->connection.fd;
 }
 
 /* As ask, with a timeout in seconds; 0: ANSWER_S. */

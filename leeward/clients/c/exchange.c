@@ -68,7 +68,7 @@ static int answer_job(leeward_handle *handle, struct lw_call *call, const struct
 {
 	struct lw_mapping mappings[LW_MAX_ARENAS] = {{NULL, 0}};
 	const char *wrong;
-	int failed = lw_memfile_map(&handle->link, reply, mappings);
+	int failed = lw_memfile_map(&handle->connection, reply, mappings);
 
 	if (failed)
 		return lw_calls_lose(handle, failed);
@@ -136,11 +136,11 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
 		return answer_job(handle, call, &reply, block);
 	wrong = NULL;
 	if (call->op == LW_ARENA && !reply.refused) {
-		wrong = lw_arena_take(&handle->link, &reply);
+		wrong = lw_arena_take(&handle->connection, &reply);
 	} else if (call->op == LW_DOCK && !reply.refused) {
-		wrong = lw_dock_take(&handle->link, &reply, &call->socket);
+		wrong = lw_dock_take(&handle->connection, &reply, &call->socket);
 	} else if (reply.arena_count) {
-		failed = lw_memfile_map(&handle->link, &reply, mappings);
+		failed = lw_memfile_map(&handle->connection, &reply, mappings);
 		lw_unmap(mappings);
 		if (failed)
 			return lw_calls_lose(handle, failed);
@@ -177,7 +177,7 @@ static int answer(leeward_handle *handle, uint8_t **block, size_t length)
  * was received, 0 if not, or the error that ended the connection. */
 static int receive(leeward_handle *handle, bool wait)
 {
-	ssize_t got = lw_link_receive(&handle->link, wait);
+	ssize_t got = lw_connection_receive(&handle->connection, wait);
 	int taken;
 
 	if (got == -EAGAIN || got == -EINTR)
@@ -188,13 +188,13 @@ static int receive(leeward_handle *handle, bool wait)
 	if (got == -ENOMEM)
 		return lw_calls_lose(handle, lw_fail_no_memory());
 	if (got <= 0)
-		return lw_calls_lose(handle, lw_link_away(&handle->link, "it went away before it answered"));
+		return lw_calls_lose(handle, lw_connection_away(&handle->connection, "it went away before it answered"));
 	do {
 		uint8_t *block = NULL;
 		size_t length;
 		int failed = LEEWARD_OK;
 
-		taken = lw_link_take(&handle->link, &block, &length);
+		taken = lw_connection_take(&handle->connection, &block, &length);
 		if (taken == -ENOMEM)
 			return lw_calls_lose(handle, lw_fail_no_memory());
 		if (taken < 0)
@@ -205,7 +205,7 @@ static int receive(leeward_handle *handle, bool wait)
 		if (failed)
 			return failed;
 	} while (taken);
-	if (handle->link.descriptor_count > LW_MAX_DESCRIPTORS)
+	if (handle->connection.descriptor_count > LW_MAX_DESCRIPTORS)
 		return protocol_error(handle, "more descriptors than were announced");
 	return 1;
 }
@@ -230,7 +230,7 @@ static int transmit(leeward_handle *handle, const struct lw_buffer *out, double 
 	size_t sent = 0;
 
 	while (sent < out->length) {
-		ssize_t step = lw_link_send(&handle->link, out->data + sent, out->length - sent);
+		ssize_t step = lw_connection_send(&handle->connection, out->data + sent, out->length - sent);
 		double now;
 		int got;
 
@@ -250,19 +250,19 @@ static int transmit(leeward_handle *handle, const struct lw_buffer *out, double 
 				return lost(got, sent);
 			if (!sent)
 				return 1;
-			return lost(lw_calls_lose(handle, lw_link_away(&handle->link,
+			return lost(lw_calls_lose(handle, lw_connection_away(&handle->connection,
 							   "it closed the connection in the middle of a request")), sent);
 		}
 		now = lw_now();
 		if (quiet_since <= 0)
 			quiet_since = now;
 		if (now >= until)
-			return lost(lw_calls_lose(handle, lw_link_silent(&handle->link, "no answer from",
+			return lost(lw_calls_lose(handle, lw_connection_silent(&handle->connection, "no answer from",
 									 "before the deadline")), sent);
 		if (now - quiet_since >= LW_PATIENCE_S)
-			return lost(lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on",
+			return lost(lw_calls_lose(handle, lw_connection_silent(&handle->connection, "the daemon on",
 									 "has read nothing for 10 s")), sent);
-		lw_link_wait(&handle->link, POLLIN | POLLOUT, lw_earlier(until - now, quiet_since + LW_PATIENCE_S - now),
+		lw_connection_wait(&handle->connection, POLLIN | POLLOUT, lw_earlier(until - now, quiet_since + LW_PATIENCE_S - now),
 			     NULL);
 		got = receive(handle, false);
 		if (got < 0)
@@ -279,7 +279,7 @@ static int transmit_request(leeward_handle *handle, bool by_arena, double until,
 	int slot = -1, failed;
 
 	if (by_arena && length >= LW_LARGE)
-		slot = lw_arena_put(&handle->link, handle->out.data + LW_HEADER, length);
+		slot = lw_arena_put(&handle->connection, handle->out.data + LW_HEADER, length);
 	if (slot < 0)
 		return transmit(handle, &handle->out, until);
 	failed = lw_request_write(&reference, handle->last_id, LW_REQUEST(slot, .slot = (uint64_t)slot, .length = length));
@@ -294,23 +294,23 @@ static int transmit_request(leeward_handle *handle, bool by_arena, double until,
  * another request than `execute` is LW_RUN; it doesn't go through the arena. */
 int lw_send_written(leeward_handle *handle, enum lw_op op, double until)
 {
-	bool reused = handle->link.fd >= 0;
+	bool reused = handle->connection.fd >= 0;
 	int failed = lw_calls_reserve(handle), slot = -1;
 
 	if (!failed)
-		failed = lw_link_connect(&handle->link);
+		failed = lw_connection_connect(&handle->connection);
 	if (!failed)
 		failed = transmit_request(handle, op == LW_JOB, until, &slot);
 	if (failed > 0 && reused) {
 		/* The daemon was restarted since the last call, or has closed an idle connection. */
-		lw_calls_lose(handle, lw_link_away(&handle->link, "it closed the connection"));
+		lw_calls_lose(handle, lw_connection_away(&handle->connection, "it closed the connection"));
 		slot = -1; /* the arena was closed with the connection */
-		failed = lw_link_connect(&handle->link);
+		failed = lw_connection_connect(&handle->connection);
 		if (!failed)
 			failed = transmit(handle, &handle->out, until);
 	}
 	if (failed > 0)
-		failed = lw_calls_lose(handle, lw_link_away(&handle->link, "it closed the connection"));
+		failed = lw_calls_lose(handle, lw_connection_away(&handle->connection, "it closed the connection"));
 	if (handle->out.capacity > KEPT_BUFFER) {
 		free(handle->out.data);
 		handle->out = (struct lw_buffer){.data = NULL};
@@ -328,7 +328,7 @@ int lw_send(leeward_handle *handle, enum lw_op op, const struct lw_request *requ
 	if (!failed)
 		failed = lw_send_written(handle, op, until);
 	if (!failed && op == LW_ARENA)
-		handle->link.arena.asked = true; /* of this connection, which may be a new one */
+		handle->connection.arena.asked = true; /* of this connection, which may be a new one */
 	return failed;
 }
 
@@ -348,7 +348,7 @@ int lw_send_cancel(leeward_handle *handle, int64_t id, enum lw_end how)
 	if (!failed)
 		failed = transmit(handle, &handle->out, INFINITY);
 	if (failed > 0)
-		failed = lw_calls_lose(handle, lw_link_away(&handle->link, "it closed the connection"));
+		failed = lw_calls_lose(handle, lw_connection_away(&handle->connection, "it closed the connection"));
 	if (!failed)
 		lw_calls_add(handle, LW_CANCEL, -1, true);
 	return failed;
@@ -365,11 +365,11 @@ static int nudge(leeward_handle *handle, enum lw_op op, int failed)
 		failed = lw_calls_reserve(handle);
 	if (failed)
 		return lw_calls_lose(handle, failed);
-	sent = lw_link_send(&handle->link, handle->out.data, handle->out.length);
+	sent = lw_connection_send(&handle->connection, handle->out.data, handle->out.length);
 	if (sent == -EPIPE || sent == -ECONNRESET)
 		return LEEWARD_AWAY;
 	if (sent != (ssize_t)handle->out.length)
-		return lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));
+		return lw_calls_lose(handle, lw_connection_silent(&handle->connection, "the daemon on", "doesn't answer pings"));
 	lw_calls_add(handle, op, -1, true);
 	return LEEWARD_OK;
 }
@@ -389,7 +389,7 @@ static void hand_on(leeward_handle *handle, int64_t id)
 {
 	struct lw_presses *presses = handle->presses;
 
-	while (handle->link.fd >= 0 && presses->handed_on < presses->count && presses->handed_on < 2)
+	while (handle->connection.fd >= 0 && presses->handed_on < presses->count && presses->handed_on < 2)
 		nudge_cancel(handle, id, ++presses->handed_on == 1 ? LW_INTERRUPT : LW_KILL);
 }
 
@@ -398,7 +398,7 @@ static double look(leeward_handle *handle, int64_t id, double now)
 {
 	struct lw_live *live = handle->live;
 
-	if (!live || handle->link.fd < 0)
+	if (!live || handle->connection.fd < 0)
 		return INFINITY;
 	if (live->of != id) {
 		live->of = id;
@@ -443,13 +443,13 @@ static struct lw_call *await(leeward_handle *handle, int64_t id, double until, c
 				hand_on(handle, id); /* Ctrl-C that came while the request was sent */
 			if (live)
 				wait = lw_earlier(wait, look(handle, id, now));
-			if (handle->link.fd < 0)
+			if (handle->connection.fd < 0)
 				continue; /* it has broken: the call has its error */
 			if (now < until)
-				lw_link_wait(&handle->link, POLLIN, wait, mask);
+				lw_connection_wait(&handle->connection, POLLIN, wait, mask);
 			if (mask)
 				hand_on(handle, id);
-			if (handle->link.fd < 0)
+			if (handle->connection.fd < 0)
 				continue; /* it has broken: the call has its error */
 			got = receive(handle, false);
 			over = lw_now() >= until + (got > 0 ? LOOK_S : 0);
@@ -461,7 +461,7 @@ static struct lw_call *await(leeward_handle *handle, int64_t id, double until, c
 			asked = false;
 		} else if (!got && !over && lw_now() - heard >= patience - GRAIN_S) {
 			if (asked) {
-				lw_calls_lose(handle, lw_link_silent(&handle->link, "the daemon on", "doesn't answer pings"));
+				lw_calls_lose(handle, lw_connection_silent(&handle->connection, "the daemon on", "doesn't answer pings"));
 			} else {
 				nudge(handle, LW_PING, lw_request_write(&handle->out, ++handle->last_id, LW_BARE(ping)));
 				asked = true;
@@ -498,7 +498,7 @@ static void abandon(leeward_handle *handle, int64_t id)
 	if (lw_calls_waiting_jobs(handle) - (op == LW_JOB) == 0) {
 		/* No other call waits on this connection, and closing it ends the job, too. */
 		lw_calls_forget(handle, call);
-		lw_link_close(&handle->link);
+		lw_connection_close(&handle->connection);
 		lw_calls_lose(handle, LEEWARD_NO_ANSWER);
 		return;
 	}
@@ -516,7 +516,7 @@ struct lw_call *lw_await_last(leeward_handle *handle, double until)
 
 	if (!call) {
 		abandon(handle, id);
-		lw_link_silent(&handle->link, "no answer from", "before the deadline");
+		lw_connection_silent(&handle->connection, "no answer from", "before the deadline");
 	}
 	return call;
 }

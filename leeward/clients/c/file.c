@@ -83,7 +83,7 @@ static void close_file(const leeward_sandbox *sandbox, const char *path, uint64_
 {
 	struct lw_fault fault = *lw_last_fault();
 
-	if (handle && sandbox->handle->link.fd >= 0)
+	if (handle && sandbox->handle->connection.fd >= 0)
 		call_for_nothing(sandbox, path, LW_REQUEST(file_close, ON(sandbox, path), .handle = handle));
 	*lw_last_fault() = fault;
 }

@@ -13,7 +13,7 @@
 
 #include "fault.h"
 #include "leeward.h"
-#include "link.h"
+#include "connection.h"
 
 #define SYSTEM_FILE "/etc/leeward/leeward.toml"
 #define USER_FILE ".config/leeward/config.toml"

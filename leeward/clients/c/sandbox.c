@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fault.h"
@@ -178,7 +178,7 @@ static leeward_sandbox *make(leeward_handle *handle, const char *id)
 	}
 	sandbox->handle = handle;
 	memcpy(sandbox->id, id, LW_ID);
-	if (getrandom(&sandbox->reader, sizeof(uint32_t), GRND_NONBLOCK) < 0)
+	if (syscall(SYS_getrandom, &sandbox->reader, sizeof(uint32_t), 0) < 0) /* glibc has a function since 2.25 */
 		sandbox->reader = 0;
 	return sandbox;
 }

@@ -1,12 +1,12 @@
 """
 The barrier: where an exception in a callback ends.
 
-Theory of operation. Each callback of the loop has an owner: the object whose bound method it is, behind any
+Theory of operation. Each callback of the loop has a holder: the object whose bound method it is, behind any
 `functools.partial`. An Exception that leaves the callback is counted, logged with its traceback, and passed to the
-owner's `broken`, which ends the thing that the owner runs: a job, session, worker, zygote or connection. An owner that
+holder's `broken`, which ends the thing that the holder runs: a job, session, worker, zygote or connection. A holder that
 can't be ended (server, pool, engine) does in its `broken` what the callback should have done; one without that method
 loses the one call. No exception reaches the loop, and those that `broken` raises are counted and logged like any other.
-Where one owner calls another one's methods, the call goes through the barrier, too, so that an exception ends the owner
+Where one holder calls another one's methods, the call goes through the barrier, too, so that an exception ends the holder
 whose code failed. Only KeyboardInterrupt and SystemExit pass, which nothing here raises.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from leeward.base.points import point
 
-#: What an exception can have cost: the `costs` of an owner. "nothing": no owner had to be ended.
+#: What an exception can have cost: the `costs` of a holder. "nothing": no holder had to be ended.
 COSTS = ("job", "session", "worker", "zygote", "broker", "shard", "connection", "nothing")
 
 #: Seconds in which one callback's exceptions are logged once; the next line has their number.
@@ -53,7 +53,7 @@ class Barrier:
             self.caught(callback, error)
 
     def caught(self, callback: Callable[..., object], error: Exception) -> None:
-        """Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's owner."""
+        """Handle *error*, which *callback* has raised: note it, and call `broken` of the callback's holder."""
         self.note(callback, error)
         broken = getattr(owner_of(callback), "broken", None)
         if broken is not None:
@@ -122,9 +122,9 @@ def name_of(callback: object) -> str:
     """The name of *callback* for people, such as "Worker._on_message"."""
     while isinstance(callback, partial):
         callback = callback.func
-    owner = getattr(callback, "__self__", None)
+    holder = getattr(callback, "__self__", None)
     name = getattr(callback, "__name__", type(callback).__name__)
-    return str(name) if owner is None else f"{type(owner).__name__}.{name}"
+    return str(name) if holder is None else f"{type(holder).__name__}.{name}"
 
 
 def trace_of(error: BaseException) -> list[str]:

@@ -100,7 +100,7 @@ class NativeReactor(Reactor):
         self.turns += 1
         if not count:
             return
-        # Started jobs are reported first: an owner that doesn't know of the start might give the runner to another job.
+        # Started jobs are reported first: a holder that doesn't know of the start might give the runner to another job.
         # A session's runner may be reported several times in a turn, in order.
         first: list[tuple[Connection, Any]] = []
         rest: list[Any] = []

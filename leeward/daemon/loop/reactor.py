@@ -380,7 +380,7 @@ class Reactor:
     def _count_failure(self, fd: int, callback: Callback) -> None:
         now = self.now()
         if self._callbacks.get(fd, _NOBODY)[0] is not callback:
-            return  # the callback's owner has ended
+            return  # the callback's holder has ended
         failing = self._failing.get(fd)
         if failing is None or failing.callback is not callback:
             failing = self._failing[fd] = _Failing(callback, now)
@@ -392,7 +392,7 @@ class Reactor:
 
     def _pause(self, fd: int, failing: _Failing) -> None:
         failing.paused, failing.count = True, 0
-        with contextlib.suppress(OSError):  # closed by an owner that is ending
+        with contextlib.suppress(OSError):  # closed by a holder that is ending
             self._unregister(fd)
         self.after(failing.pause, partial(self._resume, fd, failing))
         failing.pause = min(2 * failing.pause, _PAUSE_MOST_S)

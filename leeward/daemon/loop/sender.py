@@ -23,7 +23,7 @@ class MessageSender:
     """
     The sending half of a SOCK_SEQPACKET socket that doesn't block, and that the caller watches for READ. *failed* is
     called with the reason when no more can be sent, also if the peer takes nothing for *stuck_s*: a bound method of the
-    socket's owner, which calls `close` there.
+    socket's holder, which calls `close` there.
     """
 
     def __init__(self, reactor: Reactor, sock: socket.socket, failed: Callable[[str], None], stuck_s: float) -> None:
@@ -78,7 +78,7 @@ class MessageSender:
         return True
 
     def _limit(self) -> Timer:
-        # Of the owner's method, so that an exception of it ends the owner (loop/barrier.py).
+        # Of the holder's method, so that an exception of it ends the holder (loop/barrier.py).
         return self._reactor.after(self._stuck_s, partial(self._failed, f"it took no messages for {self._stuck_s:g} s"))
 
     def _sent(self, data: bytes, fds: Sequence[int]) -> bool:

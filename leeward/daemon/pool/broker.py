@@ -122,7 +122,7 @@ class Standing:
     ends: int = 0  # the number of leases that have ended
 
 
-class BrokerLink:
+class BrokerConnection:
     """*begin* returns the first message for a broker, *record* gets each row, *asks* what rules of `ask` ask for."""
 
     costs = "broker"

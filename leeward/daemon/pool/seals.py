@@ -24,6 +24,8 @@ from leeward.spec.sandbox import (
     BUNDLE_VARIABLES,
     MOST_BUNDLE,
     TRUST,
+    TRUST_JAVA,
+    TRUST_JAVA_LINK,
     TRUST_LINKS,
     Bind,
     SandboxSpec,
@@ -89,12 +91,13 @@ def make_for_lease(secret_count: int) -> LeaseSeal:
 
 
 def trusting(spec: SandboxSpec, seal: Seal) -> SandboxSpec:
-    """*spec* with a file of certificates for each sandbox, which is empty until the daemon writes it."""
-    folders = {os.path.dirname(path) for path in (TRUST, *TRUST_LINKS)} - {"/etc/ssl"}
+    """*spec* with files of certificates for each sandbox, which are empty until the daemon writes them."""
+    folders = {os.path.dirname(path) for path in (TRUST, *TRUST_LINKS, TRUST_JAVA_LINK)} - {"/etc/ssl"}
     view = replace(spec.view,
                    binds=tuple(bind for bind in spec.view.binds if bind.target not in folders),
-                   texts=(*spec.view.texts, Text(TRUST, b"")),
-                   links=(*spec.view.links, *(Symlink(path, TRUST) for path in TRUST_LINKS)))
+                   texts=(*spec.view.texts, Text(TRUST, b""), Text(TRUST_JAVA, b"")),
+                   links=(*spec.view.links, *(Symlink(path, TRUST) for path in TRUST_LINKS),
+                          Symlink(TRUST_JAVA_LINK, TRUST_JAVA)))
     variables = dict.fromkeys(BUNDLE_VARIABLES, TRUST)
     return replace(spec, view=view, seal=seal, environment=tuple({**dict(spec.environment), **variables}.items()))
 

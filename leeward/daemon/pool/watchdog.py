@@ -15,8 +15,8 @@ finds the runner empty, as after any other end, and reports `timed_out` or `out_
 before counts, as in a loop that is late. Bookkeeping, descriptors and timers belong to the loop.
 
 Why it can't signal another process. The loop may close a pidfd, and get its number for another file, between two steps
-of this thread. So the thread makes a duplicate, and then checks that the owner still has that number. Owners forget a
-descriptor before they close it (`Runner.dispose`, `Group.close`) and never get another one, so the owner had not closed
+of this thread. So the thread makes a duplicate, and then checks that the holder still has that number. Holders forget a
+descriptor before they close it (`Runner.dispose`, `Group.close`) and never get another one, so the holder had not closed
 it when the duplicate was made, and the duplicate is of the right file, whatever the loop does afterwards. It replaces a
 descriptor that is kept for this (dup3), so it needs no free number. Only isolation/cgroup/descent.py uses process
 numbers, and it checks each.

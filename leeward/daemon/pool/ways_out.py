@@ -23,7 +23,7 @@ from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import READ, Reactor
 from leeward.daemon.pool.asks import AskBook
 from leeward.daemon.pool.begin import Settings
-from leeward.daemon.pool.broker import Answered, BrokerLink, check
+from leeward.daemon.pool.broker import Answered, BrokerConnection, check
 from leeward.daemon.pool.confinement import Confinement
 from leeward.daemon.pool.egress_record import EgressRecord
 from leeward.daemon.pool.zygotes import EventLog
@@ -61,7 +61,7 @@ _RESOLVERS = ("/etc", "/usr", "/lib", "/lib32", "/lib64", "/run/systemd/resolve"
 class PoolWays(WaysOut):
     """For the workers of a pool; *policy* is as `policy_map` makes it, *seals* has the authorities for TLS, if any."""
 
-    def __init__(self, broker: BrokerLink, record: EgressRecord, asks: AskBook, plan: EgressPlan,
+    def __init__(self, broker: BrokerConnection, record: EgressRecord, asks: AskBook, plan: EgressPlan,
                  policy: dict[str, Any], name: str, seals: LeaseSeals | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
         self._asks, self._seals, self.listeners, self.ports = asks, seals, plan.listeners, plan.ports
@@ -85,9 +85,9 @@ class PoolWays(WaysOut):
         self._broker.lease(worker, runner, self._policy if policy is None else dict(policy), own)
         return NOTHING_LENT if self._seals is None or own is None else self._seals.lent(own)
 
-    def owned(self, runner: int, owner: Ticket) -> None:
-        about = {"kind": "session"} if owner.take is not None else {"kind": "job", "job": owner.number}
-        self._record.owned(runner, owner.user, about)
+    def owned(self, runner: int, ticket: Ticket) -> None:
+        about = {"kind": "session"} if ticket.take is not None else {"kind": "job", "job": ticket.number}
+        self._record.owned(runner, ticket.user, about)
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         self._forget(worker)
@@ -144,7 +144,7 @@ class Exits:
         self._reactor, self._log = reactor, log
         self.record = EgressRecord()  # the egress log
         self.asks = AskBook(reactor, self.record)  # the connections that wait for an answer
-        self.broker: BrokerLink | None = None
+        self.broker: BrokerConnection | None = None
 
     def ways(self, settings: Settings, confinement: Confinement) -> WaysOut:
         """The ways out of a pool with these *settings*; Unsupported if a package isn't installed."""
@@ -158,7 +158,7 @@ class Exits:
         from leeward.spec.egress_policy import policy_map
 
         if self.broker is None:
-            self.broker = BrokerLink(self._reactor, self._log, partial(begin, confinement), self.record.add,
+            self.broker = BrokerConnection(self._reactor, self._log, partial(begin, confinement), self.record.add,
                                      self.asks)
         policy = settings.egress
         seals = None

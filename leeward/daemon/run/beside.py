@@ -193,7 +193,7 @@ class Beside(Runner):
 
 class Interpreter:
     """
-    The process as the lender of its runner: the holder of an Execution, or the owner of a Lease's runner. *ready* is
+    The process as the lender of its runner: the holder of an Execution, or the lender of a Lease's. *ready* is
     called once with the runner, which is leased already and can get a job, or *failed*, with a layer or "", and the
     reason. *tenant*, set by the code that gives `runner` one, is told of the end. *family* shares its group and
     listener, once it has branches or if it is a branch. *take_back* withdraws the runner, and its job, from the fast

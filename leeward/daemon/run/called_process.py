@@ -35,9 +35,9 @@ class CallProcess:
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, runner: Runner, owner: Interpreter, begins: bytes, most: int,
+    def __init__(self, reactor: Reactor, runner: Runner, interpreter: Interpreter, begins: bytes, most: int,
                  lost: Callable[[str], None]) -> None:
-        self._reactor, self._owner, self._most = reactor, owner, most
+        self._reactor, self._interpreter, self._most = reactor, interpreter, most
         self._lost: Callable[[str], None] | None = lost
         self._job, self._reply = runner.job, runner.reply
         self._answer = bytearray()
@@ -116,10 +116,10 @@ class CallProcess:
         if lost is None:
             return
         self._heard, self._answer, self._unsent = None, bytearray(), memoryview(b"")
-        in_any_case(self._forget, self._owner.kill, lambda: lost(why))
+        in_any_case(self._forget, self._interpreter.kill, lambda: lost(why))
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """For the owner: neither the process nor a descendant is left."""
+        """For the interpreter: neither the process nor a descendant is left."""
         if status is not None and os.WIFSIGNALED(status):
             reason = f"signal {os.WTERMSIG(status)} has ended it"
         self.end(reason or "it has ended")

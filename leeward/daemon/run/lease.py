@@ -8,7 +8,7 @@ written by threads or children that jobs left, and are taken with the next job's
 they are 64 KiB at most.
 
 The lease is over when the runner has ended (Ended), when a job was stopped by a limit or withdrawn, or when the session
-gives it back. Then its owner gets the runner back, and kills the processes that are left.
+gives it back. Then its lender gets the runner back, and kills the processes that are left.
 """
 
 from __future__ import annotations
@@ -106,16 +106,16 @@ class CallingTurn(Calling, Turn):
 
 
 class Lease:
-    """*owner* has lent the runner, and gets it back; *lost* is called once with the reason after that."""
+    """*lender* has lent the runner, and gets it back; *lost* is called once with the reason after that."""
 
     costs = "session"
 
-    def __init__(self, reactor: Reactor, runner: Runner, owner: RunnerUser, *, lost: Callable[[str], None],
+    def __init__(self, reactor: Reactor, runner: Runner, lender: RunnerUser, *, lost: Callable[[str], None],
                  fast_path: FastPath | None = None) -> None:
         self._reactor = reactor
         self.held = runner
-        self._owner, self._lost = owner, lost
-        self.terms = owner.terms
+        self._lender, self._lost = lender, lost
+        self.terms = lender.terms
         self._over = False
         self.turn: Turn | None = None
         self._job_pidfd = -1
@@ -192,7 +192,7 @@ class Lease:
     def _next(self, caller: Caller, kind: type[Turn] | None = None) -> Turn:
         turn: Turn
         kind = kind or (Turn if caller.job.functions is None else CallingTurn)
-        turn = self.turn = kind(self._reactor, self.held, self, caller, alone=not self._owner.crowded,
+        turn = self.turn = kind(self._reactor, self.held, self, caller, alone=not self._lender.crowded,
                                  fast_path=self._fast_path)
         turn.grace, turn.signals = self.terms.session_grace, self._signal
         turn.before = self._so_far()
@@ -205,7 +205,7 @@ class Lease:
         return self._used
 
     def killed(self, runner: Runner) -> None:
-        self._owner.killed(runner)
+        self._lender.killed(runner)
 
     def conclude(self, execution: Execution, report: Report) -> None:
         turn, self.turn = self.turn, None
@@ -291,7 +291,7 @@ class Lease:
             self.turn.stop(Stop.CANCELLED)
 
     def emptied(self, status: int | None, reason: str) -> None:
-        """For the owner: no process of the runner is left."""
+        """For the lender: no process of the runner is left."""
         self._empty = True
         if self.turn is not None:
             self.turn.emptied(status, reason)
@@ -322,7 +322,7 @@ class Lease:
         if self._over:
             return
         self._over = True
-        in_any_case(self.withdraw, self._close, partial(self._owner.give_back, self.held),
+        in_any_case(self.withdraw, self._close, partial(self._lender.give_back, self.held),
                     partial(self._lost, self._ending))
 
     def _close(self) -> None:

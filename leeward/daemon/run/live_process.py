@@ -390,7 +390,7 @@ class LiveProcess:
         self._happen(ProcessEvent.LOST)
         in_any_case(partial(self._say, self.exit or end), self._dispose)
 
-    # --- for the process's owner ----------------------------------------------
+    # --- for the holder of the process ----------------------------------------------
 
     def denied(self) -> Mapping[str, int]:
         """The number of refused calls of the process and its descendants so far, by name."""

@@ -232,11 +232,12 @@ class LiveRunner:
         entrances, held = runner.entrances, runner.held()
         nest = None if apart else leaf.nest(f"p{number - _FIRST}")
         entry: Entry = _NO_ENTRY if apart else leaf.entry if nest is None else nest.entry
+        data = 0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0)
         message = control.Start(number, kind, len(entrances) > len(ENTERED), entry.into >= 0, len(entry.attach),
                                 leaf.cpu(), hurried=True, reaper=nest is None and not apart,
                                 tasks=held.get(resource.RLIMIT_NPROC, 0),
-                                data=0 if kind is control.Kind.PORTER else held.get(resource.RLIMIT_DATA, 0),
-                                descriptors=rlimits.reachable(runner.descriptors), files=self._files)
+                                data=data, descriptors=rlimits.reachable(runner.descriptors), files=self._files,
+                                most_data=rlimits.most_data(data), sandbox=self.number)
         try:
             self._keeper.send(message, [*entrances, *five, *([entry.into] if entry.into >= 0 else []), *entry.attach])
         except BaseException:

@@ -145,7 +145,8 @@ class Runner:
                     self._job_pid = self._job()
                 self._check_there()
             for number, value in held.items():
-                resource.prlimit(self._job_pid, number, (value, value))
+                most = rlimits.most_data(value) if number == resource.RLIMIT_DATA else value
+                resource.prlimit(self._job_pid, number, (value, most))
         except OSError as error:
             raise LeewardError(f"limits of runner {self.number}: {error}") from error
 
@@ -273,7 +274,7 @@ class Runner:
         return ends
 
     def dispose(self) -> None:
-        """Close every descriptor. The leaf's owner has to remove the leaf."""
+        """Close every descriptor. The leaf's holder has to remove the leaf."""
         fds = self.pidfd, self.job, self.reply, self.out, self.err, self.scratch
         self.pidfd = self.job = self.reply = self.out = self.err = self.scratch = -1
         listening, self.listening = self.listening, False

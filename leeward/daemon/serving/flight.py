@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 class Flight:
     """
-    The requests in flight of one connection, *link*: `tickets` by the client's number, None if there is nothing to
+    The requests in flight of *connection*: `tickets` by the client's number, None if there is nothing to
     cancel; `unread` counts large results that wait for the client, docks among them; `weights` are bytes of a guest's
     large requests.
     """
 
     costs = "connection"
 
-    __slots__ = ("broken", "exchanges", "fd", "kept", "link", "live", "sandboxes", "server", "sessions", "share", "tickets",
-                 "unread", "user", "weights")
+    __slots__ = ("broken", "connection", "exchanges", "fd", "kept", "live", "sandboxes", "server", "sessions", "share",
+                 "tickets", "unread", "user", "weights")
 
-    def __init__(self, server: Server, share: Share, fd: int, link: Connection) -> None:
-        self.server, self.share, self.link = server, share, link
+    def __init__(self, server: Server, share: Share, fd: int, connection: Connection) -> None:
+        self.server, self.share, self.connection = server, share, connection
         self.fd, self.user = fd, share.user
-        self.broken = link.broken  # for the barrier
+        self.broken = connection.broken  # for the barrier
         self.tickets: dict[int, Cancellable | None] = {}
         self.weights: dict[int, int] = {}
         self.unread = 0
@@ -109,7 +109,7 @@ class Flight:
         if ticket is not None:
             ticket.cancel()
             self.sessions.cancelled(target)
-        self.link.send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
+        self.connection.send(Parcel(memoryview(encode_refusal(target, "cancelled", "the client took the request back"))))
         self.server.watcher.request_refused("cancelled", self.user)
         return True
 
@@ -160,7 +160,7 @@ class Flight:
 
     def _report(self, number: int, report: Report) -> None:
         if report.answered:
-            self.link.answered()
+            self.connection.answered()
             return
         refused = ""
         if report.result is not None:
@@ -179,7 +179,7 @@ class Flight:
                 refused, parcel = "internal", Parcel(memoryview(encode_refusal(number, "internal", "no result")))
             else:
                 refused, parcel = refusal.kind, Parcel(memoryview(encode_refused(number, refusal)))
-        self.link.send(parcel)
+        self.connection.send(parcel)
         if refused:
             self.server.watcher.request_refused(refused, self.user)
 
@@ -191,13 +191,13 @@ class Flight:
 
     def answer(self, request: int, answer: Mapping[str, Any]) -> None:
         self.drop(request)
-        self.link.send(Parcel(memoryview(encode_ok(request, answer))))
+        self.connection.send(Parcel(memoryview(encode_ok(request, answer))))
 
     def deliver(self, request: int, parcel: Parcel) -> None:
         self.drop(request)
-        self.link.send(self.kept.parcel(request, parcel))
+        self.connection.send(self.kept.parcel(request, parcel))
 
     def refuse(self, request: int, why: Refused) -> None:
         self.drop(request)
-        self.link.send(Parcel(memoryview(encode_refused(request, why))))
+        self.connection.send(Parcel(memoryview(encode_refused(request, why))))
         self.server.watcher.request_refused(why.kind, self.user)

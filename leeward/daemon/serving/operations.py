@@ -53,11 +53,11 @@ class Operations:
 
     costs = "connection"
 
-    __slots__ = ("_arena", "_flight", "_link", "_listens", "_server", "_share", "broken", "copied")
+    __slots__ = ("_arena", "_connection", "_flight", "_listens", "_server", "_share", "broken", "copied")
 
-    def __init__(self, server: Server, share: Share, flight: Flight, link: Connection) -> None:
-        self._server, self._share, self._flight, self._link = server, share, flight, link
-        self.broken = link.broken  # for the barrier
+    def __init__(self, server: Server, share: Share, flight: Flight, connection: Connection) -> None:
+        self._server, self._share, self._flight, self._connection = server, share, flight, connection
+        self.broken = connection.broken  # for the barrier
         self._arena: RequestArena | None = None
         self._listens = False
         self.copied = 0
@@ -80,14 +80,14 @@ class Operations:
             if number in flight.tickets:
                 raise PeerError(f"request {number} is still in flight")
         except PeerError as error:
-            self._link.refuse("bad_request", str(error))
+            self._connection.refuse("bad_request", str(error))
             return True
         heavy = self._share.guest and len(payload) >= _HEAVY
         try:
             if heavy:
                 flight.check_weight(len(payload))
             request = wire.parse_request(message) if alone is None else alone
-            if server.exchange is not None and self._link.goes_elsewhere(request, isinstance(payload, memoryview)):
+            if server.exchange is not None and self._connection.goes_elsewhere(request, isinstance(payload, memoryview)):
                 server.watcher.metrics.requests -= 1  # the other process counts it
                 return False
             if isinstance(request, wire.Slot):
@@ -111,7 +111,7 @@ class Operations:
             server.reactor.barrier.note(self.serve, error)
             parcel = Parcel(memoryview(encode_refusal(number, "internal", bug(error))))
             self._server.watcher.request_refused("internal", self._share.user)
-        self._link.send(parcel)
+        self._connection.send(parcel)
         return True
 
     def _admit(self, operation: Operation) -> None:

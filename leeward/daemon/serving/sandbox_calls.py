@@ -131,15 +131,15 @@ class FileTicket(SandboxCall):
 
     costs = "connection"
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, number: int, entry: SandboxEntry) -> None:
+    def __init__(self, desk: LiveSandboxes, flight: Flight, number: int, entry: SandboxEntry) -> None:
         super().__init__(desk, entry, nothing)
-        self._owner, self._number, self._fd = owner, number, -1
+        self._flight, self._number, self._fd = flight, number, -1
         try:
             self.taken_back = self._begin()
         except BaseException:
             self.cancel()
             raise
-        owner.wait(number, self)
+        flight.wait(number, self)
 
     def _begin(self) -> Callable[[], object]:
         """Ask for what the request wants. Returns what cancels that."""
@@ -200,9 +200,9 @@ class Holds:
 class FetchCall(FileTicket):
     """A fetch. Busy if the user has too many, or there is no broker or memory; Refused if the sandbox is over."""
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         self._request = request
-        super().__init__(desk, owner, request.id, entry)
+        super().__init__(desk, flight, request.id, entry)
 
     def _begin(self) -> Callable[[], object]:
         request, sandbox = self._request, self._entry.sandbox.sandbox
@@ -217,7 +217,7 @@ class FetchCall(FileTicket):
             self._fd = memory_file("leeward_results")
             body = seal([request.body]) if request.body else None
             fds = [self._fd, *([body.fd] if body is not None else [])]
-            return self._owner.server.fetch(lease, about, fds, self._owner.user, self._answered)
+            return self._flight.server.fetch(lease, about, fds, self._flight.user, self._answered)
         except OSError as error:
             raise Busy(f"no memory file can be made: {error.strerror}") from None
         finally:
@@ -226,7 +226,7 @@ class FetchCall(FileTicket):
 
     def _answered(self, answer: Mapping[str, Any]) -> None:
         if self.end():
-            self._owner.deliver(self._number, self._parcel(answer))
+            self._flight.deliver(self._number, self._parcel(answer))
         else:
             self._drop()
 
@@ -262,10 +262,10 @@ OverlayChange = wire.OverlayCheckpoint | wire.OverlayRestore | wire.OverlayDisca
 class OverlayCall(FileTicket):
     """A request that reads an overlay."""
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.OverlayDiff | wire.OverlayRead,
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.OverlayDiff | wire.OverlayRead,
                  entry: SandboxEntry) -> None:
         self._request = request
-        super().__init__(desk, owner, request.id, entry)
+        super().__init__(desk, flight, request.id, entry)
 
     def _begin(self) -> Callable[[], object]:
         request, sandbox, mounts = self._request, self._entry.sandbox.sandbox, _mounts(self._entry)
@@ -297,13 +297,13 @@ class OverlayCall(FileTicket):
         if not size:
             arena.close()
         answer = {"size": size, **({"arenas": [size]} if size else {})}
-        self._owner.deliver(self._number, Parcel(memoryview(encode_ok(self._number, answer)),
+        self._flight.deliver(self._number, Parcel(memoryview(encode_ok(self._number, answer)),
                                                      [arena] if size else [], weight=1 if size else 0))
 
     def _refuse(self, why: Refused) -> None:
         self._drop()
         if self.end():
-            self._owner.refuse(self._number, why)
+            self._flight.refuse(self._number, why)
 
 
 class ConnectCall(SandboxCall):
@@ -311,17 +311,17 @@ class ConnectCall(SandboxCall):
 
     costs = "connection"
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.SandboxConnect, entry: SandboxEntry) -> None:
-        if owner.kept.wanted:
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxConnect, entry: SandboxEntry) -> None:
+        if flight.kept.wanted:
             raise BadRequest("a connection is a descriptor, and this client takes none (keep_results)")
         super().__init__(desk, entry, nothing)
-        self._owner, self._request = owner, request
+        self._flight, self._request = flight, request
         try:
             entry.sandbox.sandbox.connect(request.port, self._answered)
         except BaseException:
             self.end()
             raise
-        owner.wait(request.id, self)
+        flight.wait(request.id, self)
 
     def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
         """Hand the socket on, or close it if nobody waits for it any more."""
@@ -329,8 +329,8 @@ class ConnectCall(SandboxCall):
             PorterFailure(self._desk, self._entry, what, self._refuse)
         elif self.end():
             if fds:
-                self._owner.server.watcher.port_connected(self._entry.user, self._entry.name, self._request.port)
-            self._owner.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, {"socket": bool(fds)})),
+                self._flight.server.watcher.port_connected(self._entry.user, self._entry.name, self._request.port)
+            self._flight.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, {"socket": bool(fds)})),
                                                          [Arena(fd, 0) for fd in fds], weight=len(fds)))
         else:
             for fd in fds:
@@ -338,7 +338,7 @@ class ConnectCall(SandboxCall):
 
     def _refuse(self, why: Refused) -> None:
         if self.end():
-            self._owner.refuse(self._request.id, why)
+            self._flight.refuse(self._request.id, why)
 
     def broken(self, _error: Exception) -> None:
         self.cancel()
@@ -369,7 +369,7 @@ class PorterFailure:
         self._tell(Busy(bug(error)))
 
 
-def change_overlay(desk: LiveSandboxes, owner: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
+def change_overlay(desk: LiveSandboxes, flight: Flight, request: OverlayChange, entry: SandboxEntry) -> None:
     """
     Make or restore a checkpoint of an overlay, discard changes, or hide names; BadRequest or Refused if it can't be
     done. It is completed even if its connection ends, because a partial result would be worse.
@@ -384,9 +384,9 @@ def change_overlay(desk: LiveSandboxes, owner: Flight, request: OverlayChange, e
         elif call is None or not call.end():
             return
         elif isinstance(what, Refused):
-            owner.refuse(request.id, what)
+            flight.refuse(request.id, what)
         else:
-            owner.answer(request.id, fields)
+            flight.answer(request.id, fields)
 
     try:
         if isinstance(request, wire.SandboxHide):
@@ -407,7 +407,7 @@ def change_overlay(desk: LiveSandboxes, owner: Flight, request: OverlayChange, e
     except LeewardError as error:
         raise Busy(f"the folders of the sandbox can't be changed now: {error}") from None
     call = SandboxCall(desk, entry, nothing)
-    owner.wait(request.id, call)
+    flight.wait(request.id, call)
 
 
 def _mounts(entry: SandboxEntry) -> Mounts:
@@ -535,7 +535,11 @@ class Docks:
         self._own(-1)
         return dock
 
+    def drop(self, number: int) -> None:
+        """Close a dock, if it is there: its request was refused, and the next attempt has another one."""
+        if number in self._docks:
+            self._close(self.take(number))
+
     def close(self) -> None:
-        while self._docks:
-            self._own(-1)
-            self._close(self._docks.popitem()[1])
+        for number in tuple(self._docks):
+            self.drop(number)

@@ -71,8 +71,8 @@ class KernelSeats:
     Python, and brings the variables with which its sandbox was opened.
     """
 
-    def __init__(self, desk: LiveSandboxes, owner: Flight, answer: AnswerReport) -> None:
-        self._desk, self._owner, self._answer = desk, owner, answer
+    def __init__(self, desk: LiveSandboxes, flight: Flight, answer: AnswerReport) -> None:
+        self._desk, self._flight, self._answer = desk, flight, answer
         self._seats: dict[int, KernelSeat] = {}
         self._last = FIRST_SEAT
 
@@ -89,7 +89,7 @@ class KernelSeats:
 
     def _is_there(self, seat: KernelSeat) -> bool:
         try:
-            self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.kernel(seat.kernel)
+            self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox.kernel(seat.kernel)
         except Refused:
             return False
         return True
@@ -113,14 +113,14 @@ class KernelSeats:
         """Let the fast path have the next job of this kernel."""
         seat = self._of(number)
         try:
-            sandbox = self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox
-            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._owner.fd, number))
+            sandbox = self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox
+            sandbox.kernel(seat.kernel).offer(sandbox.facts.limits, ReplyAddress(self._flight.fd, number))
         except Refused:
             return  # it is over; the next request is refused
 
     def job_started(self, start: JobStart) -> calls.SandboxCall:
         seat = self._of(start.session)
-        entry = self._desk.get(seat.sandbox, self._owner.user)
+        entry = self._desk.get(seat.sandbox, self._flight.user)
         sandbox = entry.sandbox.sandbox
         call = calls.SandboxCall(self._desk, entry, nothing)
 
@@ -135,7 +135,7 @@ class KernelSeats:
 
     def ran(self, ran: Ran) -> None:
         seat = self._of(ran.session)
-        self._desk.get(seat.sandbox, self._owner.user).sandbox.sandbox.ran(seat.kernel, ran)
+        self._desk.get(seat.sandbox, self._flight.user).sandbox.sandbox.ran(seat.kernel, ran)
 
 
 #: The folder in which programs start by default.
@@ -150,15 +150,15 @@ _SHOWN_ARGS, _SHOWN = 16, 200
 
 
 class Sandboxes:
-    def __init__(self, desk: LiveSandboxes, owner: Flight) -> None:
-        self._desk, self._owner = desk, owner
+    def __init__(self, desk: LiveSandboxes, flight: Flight) -> None:
+        self._desk, self._flight = desk, flight
         self.holds = calls.Holds()
-        self.docks = calls.Docks(owner.own, desk.reactor.closer.close)
-        self.seats = KernelSeats(desk, owner, self._answer)
+        self.docks = calls.Docks(flight.own, desk.reactor.closer.close)
+        self.seats = KernelSeats(desk, flight, self._answer)
 
     def find(self, name: str) -> SandboxEntry:
         """Return the sandbox *name* of this connection's user; SandboxOver if there is none."""
-        return self._desk.get(name, self._owner.user)
+        return self._desk.get(name, self._flight.user)
 
     def file_call(self, request: FileRequest, entry: SandboxEntry) -> Mapping[str, Any] | None:
         """Answer a call to files in the sandbox; no path is opened here. It goes on when its connection ends, unanswered."""
@@ -172,14 +172,14 @@ class Sandboxes:
                 if found is None:
                     self._refuse_over(request.id, entry.name)
                 else:
-                    self._owner.answer(request.id, found)
+                    self._flight.answer(request.id, found)
 
         order = call_of(request)
         asked = entry.sandbox.sandbox.files.ask(order, weight(order), answered)
         if at_once and at_once[0] is not None:
             return at_once[0]
         call = calls.SandboxCall(self._desk, entry, asked.cancel)
-        self._owner.wait(request.id, call)
+        self._flight.wait(request.id, call)
         if at_once:
             answered(None)
         return None
@@ -187,11 +187,18 @@ class Sandboxes:
     # --- sandboxes ------------------------------------------------------------------
 
     def open(self, request: wire.SandboxOpen) -> None:
-        owner, config, desk = self._owner, self._owner.server.config, self._desk
-        host = profiles.check_view(request, owner.user, config)
+        try:
+            self._open(request)
+        except BaseException:
+            self.docks.drop(request.dock)
+            raise
+
+    def _open(self, request: wire.SandboxOpen) -> None:
+        flight, config, desk = self._flight, self._flight.server.config, self._desk
+        host = profiles.check_view(request, flight.user, config)
         key = PoolKey(request.profile, request.environment, request.egress)
-        narrowed = profiles.narrowed(request, profiles.operators(request, owner.user, config))
-        place = None if key == MAIN_POOL else owner.server.place(key)
+        narrowed = profiles.narrowed(request, profiles.operators(request, flight.user, config))
+        place = None if key == MAIN_POOL else flight.server.place(key)
         home = profiles.home_of(request, None if place is None else place.spec, config)
         base = config.limits if place is None else place.settings.limits
         limits = of_sandbox(replace(base, cuts_output=True), config.ceilings, request.limits)
@@ -200,34 +207,34 @@ class Sandboxes:
 
         def opened(what: str | Refused) -> None:
             if isinstance(what, Refused):
-                owner.refuse(request.id, what)
+                flight.refuse(request.id, what)
             else:
                 if request.held:
-                    self._hold(desk.get(what, owner.user))
-                owner.answer(request.id, {"sandbox": what, "idle": idle, "lifetime": lifetime})
+                    self._hold(desk.get(what, flight.user))
+                flight.answer(request.id, {"sandbox": what, "idle": idle, "lifetime": lifetime})
 
         def proceed(mounts: Mounts | None = None) -> Callable[[], None]:
             # Chosen again, because the pool may have ended while folders were opened, to make room for another one.
-            place = None if key == MAIN_POOL else owner.server.place(key)
+            place = None if key == MAIN_POOL else flight.server.place(key)
             if host:
-                mounts = profiles.hiding(request, mounts, (owner.user, owner.link.group))
+                mounts = profiles.hiding(request, mounts, (flight.user, flight.connection.group))
             if home is not None:
-                mounts = mounts or Mounts(user=(owner.user, owner.link.group))
+                mounts = mounts or Mounts(user=(flight.user, flight.connection.group))
                 mounts.home = home
             facts = SandboxFacts(limits, request.env, request.metadata, key, request.cwd or _FOLDER, narrowed)
-            name = desk.open(owner.user, facts, opened,
-                             idle=idle, lifetime=lifetime, most=owner.server.quotas.of(owner.user).sandboxes,
+            name = desk.open(flight.user, facts, opened,
+                             idle=idle, lifetime=lifetime, most=flight.server.quotas.of(flight.user).sandboxes,
                              patience=config.queue_timeout,
                              mounts=mounts, pool=None if place is None else place.pool,
                              terms=None if place is None else terms_of(place.spec, place.confinement.degraded))
-            return partial(desk.give_up, name, owner.user)
+            return partial(desk.give_up, name, flight.user)
 
         if request.mounts:
-            owner.wait(request.id, calls.FolderOpening(desk, self.docks.take(request.dock), request.mounts,
-                                                 (owner.user, owner.link.group), proceed, partial(owner.refuse, request.id),
-                                                 view, home is not None))
+            flight.wait(request.id, calls.FolderOpening(
+                desk, self.docks.take(request.dock), request.mounts, (flight.user, flight.connection.group), proceed,
+                partial(flight.refuse, request.id), view, home is not None))
         else:
-            owner.wait(request.id, Later(proceed()))
+            flight.wait(request.id, Later(proceed()))
 
     def _hold(self, entry: SandboxEntry) -> None:
         held = entry.sandbox
@@ -236,7 +243,7 @@ class Sandboxes:
                             partial(self._desk.part, entry.name)))
 
     def _times(self, idle: float, lifetime: float) -> tuple[float, float]:
-        config = self._owner.server.config
+        config = self._flight.server.config
         for what, asked, most in (("idle", idle, config.sandbox_idle), ("lifetime", lifetime, config.sandbox_lifetime)):
             if asked > most:
                 raise BadRequest(f"{what}={asked:g} is above this daemon's sandbox_{what} {most:g}")
@@ -251,16 +258,16 @@ class Sandboxes:
 
     def kill(self, request: wire.SandboxKill, entry: SandboxEntry) -> None:
         """Kill a sandbox. The answer comes when no process is left, so that none changes a folder of the host after it."""
-        ending = calls.SandboxEnding(self._desk.reactor, partial(self._owner.answer, request.id, {}))
-        self._owner.wait(request.id, ending)
+        ending = calls.SandboxEnding(self._desk.reactor, partial(self._flight.answer, request.id, {}))
+        self._flight.wait(request.id, ending)
         self._desk.kill(entry, ending.gone)
 
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
-        calls.FetchCall(self._desk, self._owner, request, entry)
+        calls.FetchCall(self._desk, self._flight, request, entry)
 
     def connect(self, request: wire.SandboxConnect, entry: SandboxEntry) -> None:
         try:
-            calls.ConnectCall(self._desk, self._owner, request, entry)
+            calls.ConnectCall(self._desk, self._flight, request, entry)
         except (BadRequest, Refused):
             raise
         except LeewardError as error:
@@ -272,7 +279,7 @@ class Sandboxes:
         kept = isinstance(request, wire.ProcessRun)
         bounded = isinstance(request, wire.ProcessRun) or request.bounded
         calls.check_limits(request.limits)
-        limits = adjusted(sandbox.facts.limits, self._owner.server.config.ceilings, request.limits)
+        limits = adjusted(sandbox.facts.limits, self._flight.server.config.ceilings, request.limits)
         argv = request.argv or ("/bin/sh", "-c", "--", request.shell)  # a line may begin with a hyphen
         size = request.terminal if isinstance(request, wire.ProcessStart) else None
         return ProgramTerms(
@@ -293,12 +300,12 @@ class Sandboxes:
             call.end()
             raise
         call.taken_back = partial(program.stop, Stop.CANCELLED)
-        self._owner.wait(request.id, call)
+        self._flight.wait(request.id, call)
 
     def execute_bound(self, request: Execute) -> None:
         """Run code in a bound kernel that didn't take the fast path; Refused or BadRequest if it can't be done."""
         by_name = self.seats.by_name(request)
-        entry = self._desk.get(by_name.sandbox, self._owner.user)
+        entry = self._desk.get(by_name.sandbox, self._flight.user)
         self.execute(by_name, entry, partial(self.seats.offer, request.session))
 
     def _answer(self, number: int, call: calls.SandboxCall, entry: SandboxEntry, report: Report) -> None:
@@ -309,18 +316,18 @@ class Sandboxes:
             report.close()
             self._refuse_over(number, entry.name)
         else:
-            self._owner.done(number, report)
+            self._flight.done(number, report)
 
     def execute(self, request: wire.SandboxExecute, entry: SandboxEntry,
                  then: Callable[[], None] | None = None) -> None:
-        owner, sandbox = self._owner, entry.sandbox.sandbox
+        flight, sandbox = self._flight, entry.sandbox.sandbox
         if request.kernel and request.stdin:
             raise BadRequest("a kernel's request is code: it takes no stdin")
         calls.check_limits(request.limits)
         job = Job(code=request.code, name=request.name or NAME, args=request.args, env=request.env, files=request.files,
                   stdin=request.stdin, collect=request.collect, display=request.display,
-                  limits=adjusted(sandbox.facts.limits, owner.server.config.ceilings, request.limits))
-        job = replace(job, functions=owner.exchanges.open(request.id, request.functions, owner.server.config.ceilings.time))
+                  limits=adjusted(sandbox.facts.limits, flight.server.config.ceilings, request.limits))
+        job = replace(job, functions=flight.exchanges.open(request.id, request.functions, flight.server.config.ceilings.time))
         call = calls.SandboxCall(self._desk, entry, nothing)
 
         def over(report: Report) -> None:
@@ -328,12 +335,12 @@ class Sandboxes:
             if then is not None:
                 then()
 
-        owner.wait(request.id, call)
+        flight.wait(request.id, call)
         try:
             call.job = sandbox.run_in(request.kernel, job, over) if request.kernel else sandbox.execute(job, over)
         except Exception:
             call.end()
-            owner.drop(request.id)
+            flight.drop(request.id)
             raise
         call.taken_back = call.job.cancel
 
@@ -372,10 +379,10 @@ class Sandboxes:
 
     def _refuse_over(self, request: int, name: str) -> None:
         try:
-            self._desk.get(name, self._owner.user)
+            self._desk.get(name, self._flight.user)
         except Refused as over:
             over.may_have_run = True
-            self._owner.refuse(request, over)
+            self._flight.refuse(request, over)
         else:
             raise Bug(f"sandbox {name} is over, and can still be found")
 
@@ -383,8 +390,8 @@ class Sandboxes:
         sandbox = entry.sandbox.sandbox
         asked = self._asked(request, sandbox)
         if asked.size is not None:
-            self._desk.admit_terminal(self._owner.user)
-        fed = self._desk.hold_input(self._owner.user, len(asked.stdin)) if asked.stdin else lambda _: None
+            self._desk.admit_terminal(self._flight.user)
+        fed = self._desk.hold_input(self._flight.user, len(asked.stdin)) if asked.stdin else lambda _: None
         try:
             program = sandbox.start(asked, Report.close, fed)
         except Exception:
@@ -448,10 +455,10 @@ class Sandboxes:
             if entry.sandbox.sandbox.state is State.OVER:
                 self._refuse_over(request.id, entry.name)
             else:
-                self._owner.answer(request.id, answer())
+                self._flight.answer(request.id, answer())
 
         call = calls.SandboxCall(self._desk, entry, program.wait(after, request.wait, tell))
-        self._owner.wait(request.id, call)
+        self._flight.wait(request.id, call)
 
     def write(self, request: wire.ProcessWrite, entry: SandboxEntry) -> Mapping[str, Any] | None:
         program = entry.sandbox.sandbox.program(request.process)
@@ -467,13 +474,13 @@ class Sandboxes:
             if call is None:
                 told.append(count)
             elif call.end():
-                self._owner.answer(request.id, {"written": count})
+                self._flight.answer(request.id, {"written": count})
 
         feed.write(request.data, taken, end=request.end)
         if told:
             return {"written": told[0]}
         call = calls.SandboxCall(self._desk, entry, nothing)
-        self._owner.wait(request.id, call)
+        self._flight.wait(request.id, call)
         return None
 
     def resize(self, request: wire.ProcessResize, entry: SandboxEntry) -> Mapping[str, Any]:
@@ -487,7 +494,7 @@ class Sandboxes:
         return {}
 
     def read_overlay(self, request: wire.OverlayDiff | wire.OverlayRead, entry: SandboxEntry) -> None:
-        calls.OverlayCall(self._desk, self._owner, request, entry)
+        calls.OverlayCall(self._desk, self._flight, request, entry)
 
 def page(desk: LiveSandboxes, user: int, after: int) -> Mapping[str, Any]:
     """Return the answer to a `sandbox_list`: as many as fit of the sandboxes that were opened after number *after*."""
@@ -522,7 +529,7 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
     wire.SandboxConnect: Sandboxes.connect,
-    wire.SandboxHide: lambda of, request, entry: calls.change_overlay(of._desk, of._owner, request, entry),
+    wire.SandboxHide: lambda of, request, entry: calls.change_overlay(of._desk, of._flight, request, entry),
     wire.KernelOpen: Sandboxes.open_kernel,
     wire.KernelInterrupt: lambda of, request, entry: {
         "interrupted": entry.sandbox.sandbox.kernel(request.kernel).interrupt()},
@@ -542,6 +549,6 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.ProcessWait: Sandboxes.wait_for,
     wire.OverlayDiff: Sandboxes.read_overlay,
     wire.OverlayRead: Sandboxes.read_overlay,
-    wire.OverlayRequest: lambda of, request, entry: calls.change_overlay(of._desk, of._owner, request, entry),
+    wire.OverlayRequest: lambda of, request, entry: calls.change_overlay(of._desk, of._flight, request, entry),
     FileRequest: Sandboxes.file_call,
 }

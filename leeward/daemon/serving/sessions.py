@@ -39,8 +39,8 @@ class _Held:
 class Leases:
     """The sessions of one connection, by number. A number isn't used twice."""
 
-    def __init__(self, owner: Flight) -> None:
-        self._owner = owner
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
         self._held: dict[int, _Held] = {}
         self._last = 0
 
@@ -55,7 +55,7 @@ class Leases:
     def close(self, request: SessionClose) -> Mapping[str, Any]:
         held = self._without_job(request.session)
         if held.waits:  # also an opening: a client can guess the number of a session that isn't open yet
-            self._owner.cancel(held.waits)
+            self._flight.cancel(held.waits)
         self._drop(request.session)
         return {}
 
@@ -63,7 +63,7 @@ class Leases:
         """Session *number*, whose job is taken back if there is one."""
         held = self._of(number)
         if held.job:
-            self._owner.cancel(held.job)
+            self._flight.cancel(held.job)
         return held
 
     def _of(self, number: int) -> _Held:
@@ -74,14 +74,14 @@ class Leases:
 
     def open(self, request: SessionOpen) -> None:
         """Open a session; the answer comes later. Refused or BadRequest if it can't be done."""
-        owner, config = self._owner, self._owner.server.config
+        flight, config = self._flight, self._flight.server.config
         if len(self._held) >= config.connection_sessions:
             raise Busy(f"{len(self._held)} sessions of this connection are open already, all that one may have"
                        " (connection_sessions)")
-        share = owner.share
-        if share.guest and share.sessions >= max(1, owner.server.jobs.most_sessions // 4):
-            raise Busy(f"user {owner.user} has {share.sessions} sessions open already, all that a guest may have")
-        jobs, limits, policy = profiles.place_of(owner.server, request, owner.user)
+        share = flight.share
+        if share.guest and share.sessions >= max(1, flight.server.jobs.most_sessions // 4):
+            raise Busy(f"user {flight.user} has {share.sessions} sessions open already, all that a guest may have")
+        jobs, limits, policy = profiles.place_of(flight.server, request, flight.user)
         limits = adjusted(replace(limits, cuts_output=True), config.ceilings, request.limits)
         if request.idle > config.session_idle:
             raise BadRequest(f"idle={request.idle:g} is above this daemon's session_idle {config.session_idle:g}")
@@ -96,7 +96,7 @@ class Leases:
             else:
                 self._opened(request.id, number, held, why)
 
-        session = jobs.open_session(limits, opened, config.queue_timeout, owner.user, policy)
+        session = jobs.open_session(limits, opened, config.queue_timeout, flight.user, policy)
         # Registered before it is answered: if the answer shows that the client has gone, everything that is registered
         # here is ended.
         held = self._held[number] = _Held(session, request.idle or config.session_idle, waits=request.id)
@@ -104,38 +104,38 @@ class Leases:
         if at_once:
             self._opened(request.id, number, held, at_once[0])
         else:
-            owner.wait(request.id, Later(lambda: self._drop(number)))
+            flight.wait(request.id, Later(lambda: self._drop(number)))
 
     def _opened(self, request: int, number: int, held: _Held, why: Refused | None) -> None:
         held.waits = 0
         if why is None:
-            self._owner.answer(request, {"session": number})
+            self._flight.answer(request, {"session": number})
             self._offer(number)
         else:
             self._drop(number)
-            self._owner.refuse(request, why)
+            self._flight.refuse(request, why)
 
     def reset(self, request: SessionReset) -> None:
-        owner, held = self._owner, self._without_job(request.session)
+        flight, held = self._flight, self._without_job(request.session)
 
         def opened(why: Refused | None) -> None:
             held.waits = 0
             if why is None:
-                owner.answer(request.id, {})
+                flight.answer(request.id, {})
                 self._offer(request.session)
             else:
-                owner.refuse(request.id, why)
+                flight.refuse(request.id, why)
 
-        held.session.reset(opened, owner.server.config.queue_timeout)
+        held.session.reset(opened, flight.server.config.queue_timeout)
         if held.session.state is SessionState.WAITING:
             held.waits = request.id
-            owner.wait(request.id, Later(held.session.give_up))
+            flight.wait(request.id, Later(held.session.give_up))
 
     def execute(self, request: Execute, functions: Functions | None = None) -> Cancellable:
         """Run a job in its session; it may be answered at once. SessionOver, Busy, ShuttingDown or BadRequest if it can't."""
         held = self._of(request.session)
         check_limits(request.limits, "session", "job")
-        job = job_of(request, self._owner.server.config, held.session.limits, functions)
+        job = job_of(request, self._flight.server.config, held.session.limits, functions)
 
         ticket = held.session.run(job, partial(self._job_over, request.session, request.id))
         if held.session.state is SessionState.RUNNING:
@@ -146,7 +146,7 @@ class Leases:
         held = self._held.get(number)
         if held is not None:
             held.job = 0
-        self._owner.done(request, report)
+        self._flight.done(request, report)
         self._offer(number)
 
     # --- the fast path --------------------------------------------------------
@@ -155,7 +155,7 @@ class Leases:
         """Let the fast path have the next job of this session."""
         held = self._held.get(number)
         if held is not None:
-            held.session.offer(ReplyAddress(self._owner.fd, number))
+            held.session.offer(ReplyAddress(self._flight.fd, number))
 
     def job_started(self, start: JobStart) -> Cancellable:
         held = self._held[start.session]
@@ -182,7 +182,7 @@ class Leases:
     def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
         if held is not None:
-            self._owner.share.sessions -= 1
+            self._flight.share.sessions -= 1
             held.session.close()
 
     def look(self, now: float) -> None:
@@ -191,7 +191,7 @@ class Leases:
             session = held.session
             if session.state not in (SessionState.IDLE, SessionState.LOST):
                 continue
-            if now - session.opened > self._owner.server.config.session_lifetime:
+            if now - session.opened > self._flight.server.config.session_lifetime:
                 self._drop(number)
             elif now - session.since > held.idle:
                 if session.state is SessionState.LOST:

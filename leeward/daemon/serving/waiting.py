@@ -125,8 +125,8 @@ class Later:
 class Exchanges:
     """The exchanges of one connection, by the number of the request that asks for the job."""
 
-    def __init__(self, owner: Flight) -> None:
-        self._owner = owner
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
         self.held: dict[int, JobExchange] = {}  # of jobs that may call functions
 
     @property
@@ -151,9 +151,9 @@ class Exchanges:
         exchange = self.held.get(request.target)
         if exchange is None:
             return _OVER
-        found = exchange.take(lambda calls: self._owner.answer(request.id, calls))
+        found = exchange.take(lambda calls: self._flight.answer(request.id, calls))
         if found is None:
-            self._owner.wait(request.id, Later(exchange.take_back))
+            self._flight.wait(request.id, Later(exchange.take_back))
         return found
 
     def answer(self, request: FunctionAnswer) -> Mapping[str, Any]:
@@ -183,8 +183,8 @@ class _WaitingTake:
 class LiveOutput:
     """The live output of one connection's jobs, by the number of the request that asks for the job."""
 
-    def __init__(self, owner: Flight) -> None:
-        self._owner = owner
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
         self._waiting: dict[int, _WaitingTake] = {}
 
     def take(self, request: OutputTake) -> Mapping[str, Any] | None:
@@ -192,9 +192,9 @@ class LiveOutput:
         target = request.target
         if target in self._waiting:
             raise BadRequest("another output_take waits for the output of this job")
-        if target not in self._owner.tickets:
+        if target not in self._flight.tickets:
             return _output(over=True)
-        ticket = self._owner.tickets[target]
+        ticket = self._flight.tickets[target]
         execution = ticket.execution if isinstance(ticket, (Ticket, SandboxCall)) else None
         if execution is None or execution.over:
             return _output()
@@ -203,21 +203,21 @@ class LiveOutput:
         if found is None:
             self._waiting[target] = waiting
             execution.output.listener = lambda: self._wrote(target)
-            self._owner.wait(request.id, waiting)
+            self._flight.wait(request.id, waiting)
         return found
 
     def close(self, target: int) -> None:
         """Answer the waiting request for output of *target*, which is about to be answered itself."""
         waiting = self._forget(target)
         if waiting is not None:
-            self._owner.answer(waiting.request.id, _output(over=True))
+            self._flight.answer(waiting.request.id, _output(over=True))
 
     def _wrote(self, target: int) -> None:
         waiting = self._waiting.get(target)
         found = None if waiting is None else waiting.found()
         if waiting is not None and found is not None:
             self._forget(target)
-            self._owner.answer(waiting.request.id, found)
+            self._flight.answer(waiting.request.id, found)
 
     def _forget(self, target: int) -> _WaitingTake | None:
         waiting = self._waiting.pop(target, None)

@@ -2,12 +2,13 @@
 A keeper, seen from the daemon: its channel, its process, and the sockets of its network namespace.
 
 Owns: the channel's ends, the keeper's pidfd, its ptmx, its listeners where there is egress, a descriptor of its
-namespace's /proc/net/sockstat, the files that tell jobs their limits, and that of certificates they trust.
+namespace's /proc/net/sockstat, the files that tell jobs their limits, and those of certificates they trust.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from functools import partial
@@ -15,6 +16,7 @@ from functools import partial
 from leeward.base.points import point
 from leeward.daemon.loop.barrier import in_any_case
 from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.worker import java_store
 from leeward.daemon.worker.idmaps import write_id_maps
 from leeward.daemon.worker.orphans import reap
 from leeward.isolation.cgroup.entry import Entry
@@ -41,8 +43,8 @@ class Keeper:
         self._pidfd = -1
         self._sockets = -1  # /proc/net/sockstat of its network namespace
         self._sized: tuple[int, ...] = ()  # the files of machine.SIZED
-        self._trust = -1
-        self._certificates = 0  # bytes of certificates that all jobs trust, in front of the job's own
+        self._trust: tuple[int, ...] = ()  # the file of certificates, and Java's
+        self._certificates = self._java = b""  # what is in front of the job's own certificate, in each of the two
         self._limits, self._shown = limits, machine.sizes(limits)
 
     def prove(self) -> None:
@@ -72,7 +74,7 @@ class Keeper:
     def ready(self, fds: list[int], listeners: int = 0, certificates: bytes | None = None) -> bool:
         """
         Take the descriptors of the keeper, which serves from now on: its ptmx, if sandboxes have terminals; the files
-        of `machine.SIZED`, if jobs see them; the file of certificates, if there are *certificates* that all jobs trust;
+        of `machine.SIZED`, if jobs see them; the files of certificates, if there are *certificates* that all jobs trust;
         and *listeners* sockets. Returns False if no descriptors were left for those; OSError if the certificates can't
         be written.
         """
@@ -82,8 +84,8 @@ class Keeper:
                 os.close(fd)
             return False
         self.listeners, fds = fds[ours:], fds[:ours]
-        if certificates is not None and fds:
-            self._trust = fds.pop()
+        if certificates is not None and len(fds) >= 2:
+            fds, self._trust = fds[:-2], tuple(fds[-2:])
         if len(fds) >= len(machine.SIZED) and not self._sized:
             self._sized = tuple(fds[-len(machine.SIZED):])
             del fds[-len(machine.SIZED):]
@@ -91,8 +93,8 @@ class Keeper:
         for fd in fds:
             os.close(fd)
         if certificates is not None:
-            _write(self._trust, certificates, 0)
-            self._certificates = len(certificates)
+            self._certificates, self._java = certificates, java_store.beginning(certificates)
+            self._certify((certificates, self._java), (0, 0))
         return True
 
     def abandon(self) -> None:
@@ -136,15 +138,20 @@ class Keeper:
 
     def trust(self, certificate: bytes) -> None:
         """Let the next job trust *certificate*, and no certificate of an earlier job; OSError."""
-        os.ftruncate(self._trust, self._certificates)
-        _write(self._trust, certificate, self._certificates)
+        self._certify((certificate, java_store.rest(self._java, certificate)), (len(self._certificates), len(self._java)))
+
+    def _certify(self, contents: tuple[bytes, bytes], at: tuple[int, int]) -> None:
+        if not self._trust:
+            raise OSError(errno.EBADF, "it has no files of certificates")
+        for fd, content, offset in zip(self._trust, contents, at, strict=True):
+            os.ftruncate(fd, offset)
+            _write(fd, content, offset)
 
     def rest(self) -> None:
         """Close the descriptors that only a next job needs: a live sandbox keeps this keeper, which gets no other job."""
-        fds, self._sized, self._trust, self.rested = (*self._sized, self._trust), (), -1, True
+        fds, self._sized, self._trust, self.rested = (*self._sized, *self._trust), (), (), True
         for fd in fds:
-            if fd >= 0:
-                os.close(fd)
+            os.close(fd)
 
     def close(self) -> None:
         """Close the channel. May be called repeatedly."""
@@ -167,9 +174,9 @@ class Keeper:
                     self._close_rest)
 
     def _close_rest(self) -> None:
-        rest = (self._sockets, self.ptmx, self._trust, *self._sized, *self.listeners)
-        self._sockets = self.ptmx = self._trust = -1
-        self._sized, self.listeners = (), []
+        rest = (self._sockets, self.ptmx, *self._trust, *self._sized, *self.listeners)
+        self._sockets = self.ptmx = -1
+        self._sized, self._trust, self.listeners = (), (), []
         in_any_case(*(partial(os.close, fd) for fd in rest if fd >= 0))
 
 

@@ -152,9 +152,9 @@ class Leasing:
             raise
         return live
 
-    def lent(self, owner: Ticket) -> None:
-        """Note that the runner which has been taken belongs to *owner*."""
-        self.terms.ways_out.owned(self._worker.running, owner)
+    def lent(self, ticket: Ticket) -> None:
+        """Note that the runner which has been taken belongs to *ticket*."""
+        self.terms.ways_out.owned(self._worker.running, ticket)
 
     def _rested(self) -> None:
         """For a live sandbox that keeps the worker for longer: arm no further runner, and close what only those need."""

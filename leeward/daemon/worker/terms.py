@@ -45,8 +45,8 @@ class WaysOut:
         """Lease the listeners of *worker* to the tenant of *runner*, under *policy*; under the pool's if it is None."""
         return NOTHING_LENT
 
-    def owned(self, runner: int, owner: Ticket) -> None:
-        """Note that the tenant of *runner* belongs to *owner*."""
+    def owned(self, runner: int, ticket: Ticket) -> None:
+        """Note that the tenant of *runner* belongs to *ticket*."""
 
     def over(self, worker: object, cleared: Callable[[], None]) -> bool:
         """End the lease. Returns whether the listeners are free at once; if not, *cleared* is called later."""

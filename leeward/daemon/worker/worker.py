@@ -6,7 +6,7 @@ serves. From then on the daemon keeps runners armed, one for the next job and `s
 to a session. A runner that has had a job is killed after the answer, and the next job's code is sent only when that
 runner's init is gone: two jobs of one worker share its user and network namespaces, so they must not overlap.
 
-Any failure of a keeper retires the whole worker, and its owner makes another. So does an exception in one of our own
+Any failure of a keeper retires the whole worker, and the workforce makes another. So does an exception in one of our own
 callbacks. The keeper is killed and its channel closed. Its runners die with it; their inits' pidfds show that, since
 the keeper can't report it any more. The worker is gone when no process and no group is left. Each step can be repeated,
 and all are as long as something is left, because an exception in a callback may have come between two of them.
@@ -73,7 +73,7 @@ class Worker:
     outdated = False  # another zygote has followed the one that made this worker's keeper
 
     def __init__(self, reactor: Reactor, slot: int, ids: tuple[int, int], group: WorkerGroup, terms: WorkerSettings,
-                 owner: Workforce) -> None:
+                 workforce: Workforce) -> None:
         self.slot, self.group = slot, group
         self.jobs = 0  # how many jobs the worker has run
         self.state = WorkerState.MAKING
@@ -81,10 +81,10 @@ class Worker:
         self._reactor = reactor
         self.ids = ids  # the host's uid and gid of its processes
         self._terms = terms
-        self._owner = owner
-        self.removal = Removal(reactor, self._check, partial(owner.worker_failed, self, "cgroup"), self.broken)
-        self.arming = Arming(reactor, self, terms, owner)  # the runners until they are in store
-        self.leasing = Leasing(reactor, self, terms, owner, self.arming)
+        self._workforce = workforce
+        self.removal = Removal(reactor, self._check, partial(workforce.worker_failed, self, "cgroup"), self.broken)
+        self.arming = Arming(reactor, self, terms, workforce)  # the runners until they are in store
+        self.leasing = Leasing(reactor, self, terms, workforce, self.arming)
         self._doomed: str | None = None  # the reason to retire as soon as no job runs
         self._reason = ""  # to retire
         self._mending: Timer | None = None
@@ -109,7 +109,7 @@ class Worker:
             self.keeper.map(self._terms.uid, self.ids)
         except (KernelRefusal, OSError) as error:
             # Reported as a failure, so that the next try, which will fail as well, waits.
-            self._owner.worker_failed(self, "namespaces", f"id maps: {error}")
+            self._workforce.worker_failed(self, "namespaces", f"id maps: {error}")
             self.retire(f"id maps: {error}")
 
     # --- messages -------------------------------------------------------------
@@ -158,7 +158,7 @@ class Worker:
 
     @property
     def _spent(self) -> bool:  # has run `recycle_after` jobs, and the pool can replace it
-        return self.overdue and self._owner.renews()
+        return self.overdue and self._workforce.renews()
 
     @property
     def overdue(self) -> bool:
@@ -193,7 +193,7 @@ class Worker:
             self.retire("")
             return
         if self.free:
-            self._owner.worker_free(self)  # a waiting job comes before the arming of another runner
+            self._workforce.worker_free(self)  # a waiting job comes before the arming of another runner
         self.arming.refill()
 
     def runner_ended(self, number: int, status: int | None, reason: str, spent: float = 0.0) -> None:
@@ -304,7 +304,7 @@ class Worker:
                 return
             self._happen(WorkerEvent.EMPTY)
             self._terms.ways_out.gone(self)
-            self._owner.worker_gone(self)
+            self._workforce.worker_gone(self)
 
     def _happen(self, event: WorkerEvent) -> None:
         self.state = after("worker", WORKER, self.state, event)
@@ -312,7 +312,7 @@ class Worker:
     def broken(self, error: Exception) -> None:
         """For the barrier: a callback of ours has raised *error*. The worker retires, and its job is answered."""
         if self.state in (WorkerState.MAKING, WorkerState.SERVING):
-            in_any_case(partial(self._owner.worker_failed, self, "", bug(error)), partial(self.retire, bug(error)))
+            in_any_case(partial(self._workforce.worker_failed, self, "", bug(error)), partial(self.retire, bug(error)))
         elif self.state is WorkerState.RETIRING and self._mending is None:
             self._mending = self._reactor.after(_MEND_S, self._mend)
 

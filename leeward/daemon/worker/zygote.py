@@ -223,9 +223,9 @@ class Succession:
 
     costs = "zygote"
 
-    def __init__(self, reactor: Reactor, term: Term, plans: tuple[ZygotePlan, WorkerPlan], owner: Zygotes,
+    def __init__(self, reactor: Reactor, term: Term, plans: tuple[ZygotePlan, WorkerPlan], zygotes: Zygotes,
                  log: EventLog, patience: float) -> None:
-        self._reactor, self._term, self._plans, self._owner, self._log = reactor, term, plans, owner, log
+        self._reactor, self._term, self._plans, self._zygotes, self._log = reactor, term, plans, zygotes, log
         self._patience = patience
         self._jobs = 0
         self._late = False
@@ -265,8 +265,8 @@ class Succession:
         except (LeewardError, OSError) as error:  # for example, no descriptors are left
             self._fail(str(error))
             return
-        self._successor = Zygote(self._reactor, hatched, ready=self._on_ready, made=self._owner.on_made,
-                                 failed=self._on_failed, said=self._owner.on_words, gone=self._on_gone)
+        self._successor = Zygote(self._reactor, hatched, ready=self._on_ready, made=self._zygotes.on_made,
+                                 failed=self._on_failed, said=self._zygotes.on_words, gone=self._on_gone)
         self._due = self._reactor.after(self._patience, self._on_silence)
         try:
             self._successor.give(self._plans[1])
@@ -281,12 +281,12 @@ class Succession:
     def go_on(self) -> None:
         """Let the new zygote take over, if it is ready and the old one has made all its keepers."""
         successor = self._successor
-        if successor is None or not self._ready or self._owner.on_order():
+        if successor is None or not self._ready or self._zygotes.on_order():
             return
         self._forget_successor()
         self._failures = 0
-        successor.take_office(failed=self._owner.on_failed, gone=self._owner.on_gone)
-        old = self._owner.take_over(successor)
+        successor.take_office(failed=self._zygotes.on_failed, gone=self._zygotes.on_gone)
+        old = self._zygotes.take_over(successor)
         self.begin()
         if old is not None:
             self._leaving.add(old)

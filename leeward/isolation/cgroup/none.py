@@ -10,7 +10,7 @@ Tasks: the kernel counts them (RLIMIT_NPROC, per user namespace and uid from Lin
 Processor time: the job is pinned to one processor. A limit below 100 % can't be enforced.
 
 Memory: `watch` measures it. RLIMIT_DATA also bounds each single process, so a process that asks for more than the limit
-           gets a MemoryError instead of being killed.
+           gets a MemoryError instead of being killed; the supervisor raises it for a JIT compiler's code.
 """
 
 from __future__ import annotations

@@ -150,8 +150,13 @@ DESCRIPTORS = (
 )
 
 MEMORY = (
-    *rows("brk munmap mremap mprotect mlock mlock2 munlock mlockall munlockall", ALLOW,
+    *rows("brk munmap mremap mlock mlock2 munlock mlockall munlockall", ALLOW,
           "these calls change a process's own memory; RLIMIT_MEMLOCK bounds locked memory"),
+    *rows("mprotect pkey_mprotect", ALLOW, "JIT compilers protect their code. Without a cgroup, the supervisor allows calls"
+                                           " for 64 MiB and more; if they make code writable, it raises RLIMIT_DATA before:"
+                                           " V8 does that for each thread, and touches little of it",
+          needs=Needs.MEMORY_CHARGED),
+    *rows("mprotect pkey_mprotect", ALLOW, "protect memory; RLIMIT_DATA bounds what can be written", below(1, 64 << 20)),
     Rule("mmap", errno(ENOMEM), HUGE, (flags(3, have="MAP_ANONYMOUS MAP_HUGETLB"),)),
     *rows("mmap", ALLOW, "the cgroup counts the memory. Without a cgroup, a shared mapping without a file is charged"
                          " with its length, because one process could fill and unmap it while another one keeps it, and"
@@ -175,7 +180,7 @@ MEMORY = (
           needs=Needs.MEMORY_CHARGED),
     *rows("memfd_secret userfaultfd", NOTIFY,
           "make memory that can't be reclaimed, and page faults that wait as long as a job wants"),
-    *rows("pkey_alloc pkey_free pkey_mprotect", ALLOW, "JIT compilers protect their code pages with these"),
+    *rows("pkey_alloc pkey_free", ALLOW, "JIT compilers protect their code pages with these"),
     *rows("mseal", NOTIFY, "no program needs it yet"),
     *rows("map_shadow_stack", errno(ENOSYS), "the C library probes it, and works without it"),
     *rows("get_mempolicy", ALLOW, "libnuma reads it when it is loaded"),

@@ -50,7 +50,10 @@ def test_what_no_package_would_mend_has_none(kind: str, message: str) -> None:
 
 @pytest.mark.parametrize("result", [
     lacking("[Errno 18] Invalid cross-device link: 'a' -> 'b'", "OSError"),
-    Result(b"", b"fatal: renaming 'a' failed: Invalid cross-device link\n", 128, Outcome.FINISHED)])
+    *(Result(b"", said, 128, Outcome.FINISHED) for said in (
+        b"fatal: renaming 'a' failed: Invalid cross-device link\n", b"mv: can't rename 'a': Cross-device link\n",
+        b"rename a b: invalid cross-device link\n", b"Error: EXDEV: cross-device link not permitted, rename 'a' -> 'b'",
+        b"  errno: -18,\n  code: 'EXDEV',\n"))])
 def test_a_folder_that_can_not_be_renamed(result: Result) -> None:
     """In an overlay, or between two of a sandbox's folders."""
     assert NOT_RENAMED == result.hint

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from leeward.apps.approvals.link import OperatorLink
+from leeward.apps.approvals.operator_connection import OperatorConnection
 from leeward_cli import approvals as approvals_command
 from leeward_cli import approvals_watch
 from leeward_cli.approvals_watch import MOST_LINES, WatchKeys, WatchState, line_of, lines_of, paired
@@ -90,7 +90,7 @@ def test_two_a_are_one_key(typed: str, after: str, keys: list[str]) -> None:
     assert keys == paired(list(typed), lambda: rest.pop() if rest else "")
 
 
-class PlayedLink:
+class PlayedConnection:
     def __init__(self) -> None:
         self.rows, self.calls = [row(1), row(2)], list[tuple[str, str, Any]]()
 
@@ -108,52 +108,52 @@ class PlayedLink:
     ("aa", "/api/bulk", {"approved": True, "ids": [1, 2]}),
 ])
 def test_a_key_decides_the_marked_request(key: str, path: str, body: dict[str, Any]) -> None:
-    link = PlayedLink()
-    desk = WatchKeys(cast("OperatorLink", link))
+    connection = PlayedConnection()
+    desk = WatchKeys(cast("OperatorConnection", connection))
     desk.reload()
     desk.press("j")
 
     assert desk.press(key)
-    assert [("POST", path, body)] == [call for call in link.calls if "POST" == call[0]]
+    assert [("POST", path, body)] == [call for call in connection.calls if "POST" == call[0]]
     assert "1 decided; rule exec(ls), everywhere" == desk.state.message
 
 
 def test_a_key_is_about_the_request_that_is_shown() -> None:
     """Its sandbox asks anew meanwhile, and the mark goes to another one."""
-    link = PlayedLink()
-    desk = WatchKeys(cast("OperatorLink", link))
+    connection = PlayedConnection()
+    desk = WatchKeys(cast("OperatorConnection", connection))
     desk.reload()
     desk.press("\r")
-    link.rows = [row(2), row(3)]
+    connection.rows = [row(2), row(3)]
     desk.reload()
     assert (2, "one") == (desk.state.selected, desk.state.view)
 
     for key in ("d", "\r", "q", "?", "a", "l", "a", "q"):
         desk.press(key)
 
-    assert ["/api/requests/1/deny"] == [path for method, path, _ in link.calls if "POST" == method]
+    assert ["/api/requests/1/deny"] == [path for method, path, _ in connection.calls if "POST" == method]
 
 
 def test_a_request_that_has_just_been_marked_cannot_be_decided_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    link, now = PlayedLink(), [100.0]
+    connection, now = PlayedConnection(), [100.0]
     monkeypatch.setattr(approvals_watch.time, "monotonic", lambda: now[0])
-    desk = WatchKeys(cast("OperatorLink", link))
+    desk = WatchKeys(cast("OperatorConnection", connection))
     desk.reload()
-    link.rows = [row(2), row(3)]
+    connection.rows = [row(2), row(3)]
     desk.reload()
 
     desk.press("a")
     desk.press("aa")
-    assert not [call for call in link.calls if "POST" == call[0]]
+    assert not [call for call in connection.calls if "POST" == call[0]]
     assert "look at it first" in desk.state.message
     now[0] += approvals_watch.LOOK_S
     desk.press("a")
 
-    assert ["/api/requests/2/approve"] == [path for method, path, _ in link.calls if "POST" == method]
+    assert ["/api/requests/2/approve"] == [path for method, path, _ in connection.calls if "POST" == method]
 
 
 def test_views_come_and_go() -> None:
-    desk = WatchKeys(cast("OperatorLink", PlayedLink()))
+    desk = WatchKeys(cast("OperatorConnection", PlayedConnection()))
     desk.reload()
     for key, view in (("?", "help"), ("?", "pending"), ("l", "recent"), ("q", "pending"), ("\r", "one"),
                       ("q", "pending"), ("x", "pending")):
@@ -178,7 +178,7 @@ class Routes:
 
 def said(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], *words: str) -> tuple[int, str, Routes]:
     routes = Routes(answers)
-    monkeypatch.setattr(approvals_command, "OperatorLink", routes)
+    monkeypatch.setattr(approvals_command, "OperatorConnection", routes)
     result = CliRunner().invoke(cli, ["approvals", *words])
     return result.exit_code, result.output, routes
 
@@ -260,7 +260,7 @@ def test_all_pending_requests_of_a_category_are_decided(monkeypatch: pytest.Monk
                  and given.get("category") in (None, each["category"])]
         return {"requests": found[:min(500, int(given["limit"]))]}
 
-    monkeypatch.setattr(OperatorLink, "call", call)
+    monkeypatch.setattr(OperatorConnection, "call", call)
     got = CliRunner().invoke(cli, ["approvals", "approve", "--all", "filesystem"])
     assert (0, [{"approved": True, "category": "filesystem", "upto": 1800}]) == (got.exit_code, decided), got.output
     got = CliRunner().invoke(cli, ["approvals", "list"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import leeward
-from leeward.client import autostart, link
+from leeward.client import autostart, connection
 from leeward.errors import DaemonAway
 from leeward.spec.paths import OwnSocket
 
@@ -54,7 +54,7 @@ def test_a_query_starts_no_daemon(op: str, monkeypatch: pytest.MonkeyPatch) -> N
     """Asking whether a daemon is there doesn't start one."""
     monkeypatch.setattr(autostart, "start", lambda path: pytest.fail("started"))
 
-    assert not link.started(OwnSocket("/x"), op)
+    assert not connection.started(OwnSocket("/x"), op)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
@@ -83,7 +83,7 @@ def test_an_error_of_the_start_reaches_the_user(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(subprocess, "run", failing)
     client = leeward.Client()
-    client._link.path = OwnSocket(tmp_path / "leeward" / "leeward.sock")
+    client._connection.path = OwnSocket(tmp_path / "leeward" / "leeward.sock")
     with pytest.raises(DaemonAway, match="landlock: have none; cause: a cure; `leeward doctor` says") as raised:
         client.execute("1")
 

@@ -252,11 +252,11 @@ def test_the_bounds_are_those_of_python() -> None:
             if hasattr(module, name):
                 assert getattr(module, name) == defined.pop(name, None), name
     assert {} == defined
-    link = (CLIENT / "link.h").read_text()
-    assert "#define LW_LARGE ((size_t)1 << 20)\n" in link
+    connection = (CLIENT / "connection.h").read_text()
+    assert "#define LW_LARGE ((size_t)1 << 20)\n" in connection
     assert slots.LARGE == 1 << 20
-    assert f"#define LW_MAX_SLOTS {slots.MOST_SLOTS}\n" in link
-    assert "#define LW_MAX_SLOT ((int64_t)1 << 30)\n" in link
+    assert f"#define LW_MAX_SLOTS {slots.MOST_SLOTS}\n" in connection
+    assert "#define LW_MAX_SLOT ((int64_t)1 << 30)\n" in connection
     assert slots.MOST_SIZE == 1 << 30
 
 

@@ -25,7 +25,7 @@ import pytest
 
 import leeward
 from kit.fake_daemon import PATIENCE, FakeDaemon, Rogue, echo, finished
-from leeward.client import aio_calls, aio_connection, connecting, link
+from leeward.client import aio_calls, aio_connection, connecting, connection
 from leeward.client import calls as client_calls
 from leeward.client.options import ArrivalOptions, Options, execute_fields
 from leeward.daemon.run.report import Report
@@ -433,7 +433,7 @@ def test_a_deadline_of_the_call(calls: Call, path: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(connection, "PATIENCE_S", 0.1)
     monkeypatch.setattr(connecting, "PATIENCE_S", 0.1)
     monkeypatch.setattr(aio_connection, "PATIENCE_S", 0.1)
 
@@ -548,7 +548,7 @@ def test_an_interrupted_call_ends_its_job(path: Path, monkeypatch: pytest.Monkey
     waiting = FakeDaemon(path, lambda job: None if job.code == b"wait" else echo(job))
     with waiting as daemon, leeward.Client(str(path)) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(link.Link, "_receive", interrupt)
+            patch.setattr(connection.BlockingConnection, "_receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 client.execute("wait")
         assert daemon.cancelled.get(timeout=PATIENCE) is not None

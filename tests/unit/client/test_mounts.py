@@ -1,4 +1,4 @@
-"""The opening of a sandbox with mounts, by a link that answers at once, and by a daemon that a test plays."""
+"""The opening of a sandbox with mounts, by a connection that answers at once, and by a daemon that a test plays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leeward.wire.replies import Reply
 SANDBOX = "a" * 26
 
 
-class FakeLink:
+class FakeConnection:
     """Notes the requests, and refuses the first *busy* openings."""
 
     retry_busy = True
@@ -55,33 +55,33 @@ class FakeLink:
 
 
 def test_something_is_done_while_the_daemon_opens(tmp_path: Path) -> None:
-    link = FakeLink()
-    open_with(link, {}, [Mount(tmp_path, "/data")], None, lambda: link.seen.append("beside"))  # type: ignore[arg-type]
-    link.close()
+    connection = FakeConnection()
+    open_with(connection, {}, [Mount(tmp_path, "/data")], None, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
+    connection.close()
 
-    assert ["sandbox_dock", "sandbox_open", "beside", "answer"] == link.seen
+    assert ["sandbox_dock", "sandbox_open", "beside", "answer"] == connection.seen
 
 
 def test_it_is_done_once_however_often_the_daemon_is_asked(tmp_path: Path) -> None:
-    link = FakeLink(busy=2)
-    open_with(link, {}, [Mount(tmp_path, "/data")], None, lambda: link.seen.append("beside"))  # type: ignore[arg-type]
-    link.close()
+    connection = FakeConnection(busy=2)
+    open_with(connection, {}, [Mount(tmp_path, "/data")], None, lambda: connection.seen.append("beside"))  # type: ignore[arg-type]
+    connection.close()
 
-    assert 3 == link.seen.count("sandbox_open")
-    assert 1 == link.seen.count("beside")
+    assert 3 == connection.seen.count("sandbox_open")
+    assert 1 == connection.seen.count("beside")
 
 
 def test_its_error_leaves_no_descriptor(tmp_path: Path) -> None:
     def fails() -> None:
         raise OSError("no space")
 
-    before, link = os.listdir("/proc/self/fd"), FakeLink()
+    before, connection = os.listdir("/proc/self/fd"), FakeConnection()
     with pytest.raises(OSError, match="no space"):
-        open_with(link, {}, [Mount(tmp_path, "/data")], None, fails)  # type: ignore[arg-type]
-    link.close()
+        open_with(connection, {}, [Mount(tmp_path, "/data")], None, fails)  # type: ignore[arg-type]
+    connection.close()
 
     assert before == os.listdir("/proc/self/fd")
-    assert "answer" not in link.seen
+    assert "answer" not in connection.seen
 
 
 def opened(socket: str, folder: Path, **options: Any) -> str:
@@ -89,7 +89,7 @@ def opened(socket: str, folder: Path, **options: Any) -> str:
     try:
         return box.id
     finally:
-        box._links.close()
+        box._connections.close()
 
 
 def opened_by_asyncio(socket: str, folder: Path, **options: Any) -> str:
@@ -98,7 +98,7 @@ def opened_by_asyncio(socket: str, folder: Path, **options: Any) -> str:
         try:
             return await box.id()
         finally:
-            await box._links.close()
+            await box._connections.close()
 
     return asyncio.run(main())
 

@@ -26,7 +26,7 @@ class Box:
     def __init__(self, port: int, refuses: list[DaemonError] | None = None) -> None:
         self._port, self._refuses = port, refuses or []
         self.asked = 0
-        self._links = self
+        self._connections = self
 
     async def id(self) -> str:
         return "a" * 26

@@ -12,7 +12,7 @@ import pytest
 
 from leeward.client import remote
 from leeward.client.connecting import away
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.client.remote import FIRST, Relay, places_of
 from leeward.errors import DaemonAway, RequestRejected
 from leeward.spec.paths import RemoteHost
@@ -48,12 +48,12 @@ class PlayedWay:
 
 
 @pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> Link:
+def link(monkeypatch: pytest.MonkeyPatch) -> BlockingConnection:
     def connected(path: str) -> socket.socket:
         return remote.connect(RemoteHost(path))
 
-    monkeypatch.setattr("leeward.client.link.connect", connected)
-    made = Link("https://lw.example")
+    monkeypatch.setattr("leeward.client.connection.connect", connected)
+    made = BlockingConnection("https://lw.example")
     yield made  # type: ignore[misc]
     made.close()
 
@@ -68,7 +68,7 @@ def played(monkeypatch: pytest.MonkeyPatch, **answers: Answer) -> PlayedWay:
     return way
 
 
-def test_memory_files_are_made_of_what_is_used_of_them(monkeypatch: pytest.MonkeyPatch, link: Link) -> None:
+def test_memory_files_are_made_of_what_is_used_of_them(monkeypatch: pytest.MonkeyPatch, link: BlockingConnection) -> None:
     content = os.urandom(5 << 20)
     reads: list[tuple[int, int]] = []
 
@@ -93,13 +93,13 @@ def test_memory_files_are_made_of_what_is_used_of_them(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("told", [
     {"data": b"short"}, {"data": "text"}, {}, b"\xff\xff\xff\xff", encode({"id": FIRST + 99, "ok": {}})])
 def test_a_daemon_that_breaks_the_protocol_ends_the_connection(
-        monkeypatch: pytest.MonkeyPatch, link: Link, told: dict[str, Any] | bytes) -> None:
+        monkeypatch: pytest.MonkeyPatch, link: BlockingConnection, told: dict[str, Any] | bytes) -> None:
     played(monkeypatch, execute=lambda _: {"stdout": [0, 0, 9], "arenas": [9]}, kept_read=lambda _: told)
     with pytest.raises(DaemonAway):
         link.call("execute", {"code": b"1"}, retry=False)
 
 
-def test_what_needs_descriptors_is_refused_here(monkeypatch: pytest.MonkeyPatch, link: Link) -> None:
+def test_what_needs_descriptors_is_refused_here(monkeypatch: pytest.MonkeyPatch, link: BlockingConnection) -> None:
     way = played(monkeypatch)
     for op, fields in (("sandbox_dock", {}), ("arena", {})):
         with pytest.raises(RequestRejected, match="machine"):
@@ -109,7 +109,8 @@ def test_what_needs_descriptors_is_refused_here(monkeypatch: pytest.MonkeyPatch,
     assert ["keep_results"] == way.asked
 
 
-def test_a_connection_that_cannot_be_made_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch, link: Link) -> None:
+def test_a_connection_that_cannot_be_made_is_an_error_of_its_own(
+        monkeypatch: pytest.MonkeyPatch, link: BlockingConnection) -> None:
     async def none(host: RemoteHost) -> PlayedWay:
         raise away(host, "nobody")
 

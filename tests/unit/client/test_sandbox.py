@@ -188,7 +188,7 @@ def test_a_reader_that_stops_slows_its_own_process_alone(stand: Stand, box: leew
 def test_each_reader_has_all_of_the_output(box: leeward.Sandbox) -> None:
     """However much it is: two at once, one of them another program's object, and none of them takes from the other."""
     process = box.start("read go; seq 100000", stdin=None)
-    other = leeward.Sandbox.attach(box.id, socket=box._links.socket)
+    other = leeward.Sandbox.attach(box.id, socket=box._connections.socket)
     readers = [process, other.process(process.number)]
     found: list[bytes] = []
     for reader in readers:
@@ -210,8 +210,8 @@ def test_a_late_reader_waits_and_asks_once(stand: Stand, box: leeward.Sandbox) -
     assert "early\n" == "".join(chunk.text for chunk in process.read())
     assert [] == process.read(0)
     late, asked = box.process(process.number), list[str]()
-    call = box._links.call
-    box._links.call = lambda op, *args, **more: asked.append(op) or call(op, *args, **more)  # type: ignore[method-assign,func-returns-value]
+    call = box._connections.call
+    box._connections.call = lambda op, *args, **more: asked.append(op) or call(op, *args, **more)  # type: ignore[method-assign,func-returns-value]
     assert [] == late.read(0.2)
     assert 2 >= len(asked)
     process.write("go\n")

@@ -60,7 +60,7 @@ def test_groups_that_are_kept_are_given_up_first():
 
 @pytest.mark.parametrize("limit", [1024, 4096, 65536])
 def test_listeners_of_workers_with_egress_are_counted(limit: int):
-    """22 sockets and a file more for each, of which fewer are made where they wouldn't fit."""
+    """22 sockets and two files more for each, of which fewer are made where they wouldn't fit."""
     def asked(further: int, listeners: int = 0):
         return shares(limit, NoneDriver, workers=1, spares=1, asked=64, metrics=False, further=further,
                       listeners=listeners)
@@ -69,7 +69,7 @@ def test_listeners_of_workers_with_egress_are_counted(limit: int):
     got = asked(200, 22)
 
     assert 0 < got.further <= asked(200).further
-    assert asked(0).pool + got.further * (each + 22 + 1) == got.pool
+    assert asked(0).pool + got.further * (each + 22 + 2) == got.pool
     assert got.pool + got.connections + got.results + got.arenas + descriptors.OWN + descriptors.PASSING <= limit
 
 
@@ -78,7 +78,7 @@ def test_descriptors_of_a_keeper_are_counted(tmp_path: Path):
     (tmp_path / "file").touch()
     before = len(os.listdir("/proc/self/fd"))
     keeper = Keeper(MagicMock(spec=Reactor), Limits())  # its channel's two ends
-    sent = [os.open(tmp_path / "file", os.O_RDWR) for _ in ("ptmx", *SIZED, "certificates", "listener", "listener")]
+    sent = [os.open(tmp_path / "file", os.O_RDWR) for _ in ("ptmx", *SIZED, "certificates", "Java's", *("listener",) * 2)]
     assert keeper.ready(sent, listeners=2, certificates=b"x")
     further = 2  # its pidfd and sockstat
     held = len(os.listdir("/proc/self/fd")) - before + further

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from leeward._native.landlock import FsAccess, NetAccess, RestrictSelf, Scope
-from leeward._native.steps import Call, Cell, Gives, Table
+from leeward._native.steps import Block, Call, Cell, Gives, Table
 from leeward.errors import Bug, Unsupported
 from leeward.isolation import landlock
 from leeward.spec.sandbox import Bind, Scratch, Symlink, Text, View
@@ -150,6 +150,21 @@ def test_without_landlock_the_operator_may_allow_an_empty_plan():
     assert (0, 0, 0, 0, ()) == (empty.abi, empty.fs, empty.net, empty.scoped, empty.rules)
     assert [] == landlock.steps(empty)
     assert [] == landlock.deny_all_steps(Cell("ruleset"), 0)
+
+
+@pytest.mark.parametrize(("abi", "fs", "scoped"), [
+    (5, 0, 0), (6, 0, Scope.ABSTRACT_UNIX_SOCKET), (11, FsAccess.RESOLVE_UNIX, Scope.ABSTRACT_UNIX_SOCKET)])
+def test_what_a_sandbox_shares_is_about_sockets(abi: int, fs: int, scoped: int) -> None:
+    """Its processes' own rules have the rest, and together they deny what one ruleset would."""
+    plan = landlock.plan(VIEW, abi)
+    attributes = [step.arguments[0] for step in landlock.steps(plan, Cell("ruleset"))
+                  if Call.LANDLOCK_CREATE_RULESET == step.call]
+
+    own, *shared = [struct.unpack("QQQ", each.data) for each in attributes if isinstance(each, Block)]
+
+    assert (plan.fs & ~fs, plan.net, plan.scoped & ~scoped) == own
+    assert ([(fs, 0, scoped)] if scoped else []) == shared
+    assert 3 * len(shared) == len(landlock.domain_steps(plan))
 
 
 def test_names_are_the_kernel_s():

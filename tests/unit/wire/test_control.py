@@ -15,8 +15,8 @@ MESSAGES: tuple[control.Message, ...] = (
     control.MakeKeeper(3, True, 2), control.Made(3, 4711), control.Mapped(), control.Arm(7, False, 3, cpu=1),
     control.Arm(7, True, 0), control.Arm(7, True, 0, proved=True),
     control.Arm(7, True, 1, hurried=True), control.Arm(7, False, 1, cpu=0, hurried=True),
-    control.Start(7, control.Kind.PROGRAM, True, False, 3, cpu=1, tasks=36, data=1 << 40),
-    control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True),
+    control.Start(7, control.Kind.PROGRAM, True, False, 3, cpu=1, tasks=36, data=1 << 40, most_data=1 << 41),
+    control.Start(7, control.Kind.TERMINAL, False, True, 0, reaper=True, files=1 << 40, sandbox=5),
     control.Start(1 << 60, control.Kind.INTERPRETER, True, True, 4, hurried=True),
     control.Locked(), control.Locked(5), control.Ready({"seccomp": "yes"}), control.Failed(7, "mounts", "why"),
     control.Importing(3),
@@ -58,12 +58,12 @@ def test_every_kind_is_tried():
     ((0xC1, 8, 5, 6, -1, 7, 0, 0, 0, 0, 0), control.Unstarted(7, control.Stage.STEP, "landlock", -1)),
 ])
 def test_messages_of_the_keeper_in_c_are_decoded(fields: tuple[int, ...], message: control.Message):
-    assert message == control.decode(struct.pack("=BBBBiQQQQQQ", *fields))
+    assert message == control.decode(struct.pack("=BBBBiQQQQQQQ", *fields, 0))
 
 
-@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(53), b"\xc1\x02" + bytes(55), b"\xc1\x09" + bytes(54),
-                                  b"\xc1\x04\xff" + bytes(53), b"\xc1\x08\x09" + bytes(53),
-                                  b"\xc1\x08\x05\x0b" + bytes(52), b"\xc1\x05\x30" + bytes(53)])
+@pytest.mark.parametrize("data", [b"\xc1", b"\xc1\x02" + bytes(61), b"\xc1\x02" + bytes(63), b"\xc1\x09" + bytes(62),
+                                  b"\xc1\x04\xff" + bytes(61), b"\xc1\x08\x09" + bytes(61),
+                                  b"\xc1\x08\x05\x0b" + bytes(60), b"\xc1\x05\x30" + bytes(61)])
 def test_a_struct_that_no_keeper_says_is_refused(data: bytes):
     """Too short, too long; of no kind, call, stage or layer; of two kinds of process."""
     with pytest.raises(PeerError):

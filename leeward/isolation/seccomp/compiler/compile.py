@@ -78,11 +78,14 @@ def _where(words: Sequence[tuple[int, int, int]], answer: int, node: Node) -> No
     if not words:
         return answer
     (offset, mask, wanted), *rest = words
+    ignored, last = mask ^ WORD, wanted
+    if not ignored & ignored + 1:  # the lowest bits: the wanted words are a span, and no mask is needed
+        mask, last = WORD, wanted + ignored
     spans = [(wanted, _where(rest, answer, node))]
     if wanted > 0:
         spans.insert(0, (0, node))
-    if wanted < mask:
-        spans.append((wanted + 1, node))
+    if last < mask:
+        spans.append((last + 1, node))
     return question(offset, mask, spans)
 
 

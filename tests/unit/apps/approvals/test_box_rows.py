@@ -199,7 +199,7 @@ class RestartedDaemon:
 
 def test_rows_of_a_restarted_daemon_are_read_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = RestartedDaemon(None)
-    monkeypatch.setattr(box_rows, "Link", lambda socket: daemon)
+    monkeypatch.setattr(box_rows, "BlockingConnection", lambda socket: daemon)
     rows = EgressRows(None)
     rows.skip()
     daemon.last = 2
@@ -217,7 +217,7 @@ def test_no_row_of_a_daemon_that_starts_later_is_left_out(monkeypatch: pytest.Mo
 
     daemon = LateDaemon(None)
     daemon.last = 0
-    monkeypatch.setattr(box_rows, "Link", lambda socket: daemon)
+    monkeypatch.setattr(box_rows, "BlockingConnection", lambda socket: daemon)
     rows = EgressRows(None)
     rows.skip()
     daemon.last = 2
@@ -226,7 +226,7 @@ def test_no_row_of_a_daemon_that_starts_later_is_left_out(monkeypatch: pytest.Mo
 
 
 def test_endless_rows_do_not_delay_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_rows, "Link", BusyDaemon)
+    monkeypatch.setattr(box_rows, "BlockingConnection", BusyDaemon)
     rows = EgressRows(None)
     rows.skip()
 

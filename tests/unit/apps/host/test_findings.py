@@ -46,6 +46,12 @@ def found(facts: Facts, name: str) -> Feature:
     return feature
 
 
+def test_what_root_lacks_on_the_oldest_kernels() -> None:
+    said = [found(but(release=release), "kernel").without for release in ("5.10.0", "5.12.0")]
+
+    assert [True, False] == ["shows sandboxes no folder" in each for each in said]
+
+
 DOCKER_SECCOMP = "docker run --rm IMAGE leeward doctor --profile seccomp >leeward-seccomp.json; docker run --security"
 RESTRICTED = {"kernel/apparmor_restrict_unprivileged_userns": "1"}
 

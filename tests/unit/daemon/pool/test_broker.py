@@ -18,7 +18,7 @@ import pytest
 from leeward.daemon.loop.reactor import Reactor
 from leeward.daemon.pool import broker
 from leeward.daemon.pool.asks import AskBook
-from leeward.daemon.pool.broker import BrokerLink
+from leeward.daemon.pool.broker import BrokerConnection
 from leeward.daemon.pool.egress_record import EgressRecord
 from leeward.isolation.egress_route import EgressPlan
 from leeward.wire import egress_control as control
@@ -80,8 +80,8 @@ def rows() -> list[Decided]:
 
 
 @pytest.fixture
-def seen(reactor: Reactor, far: Far, rows: list[Decided]) -> Iterator[BrokerLink]:
-    made = BrokerLink(reactor, Mock(), lambda: FIRST, rows.append, AskBook(reactor, EgressRecord()))
+def seen(reactor: Reactor, far: Far, rows: list[Decided]) -> Iterator[BrokerConnection]:
+    made = BrokerConnection(reactor, Mock(), lambda: FIRST, rows.append, AskBook(reactor, EgressRecord()))
     yield made
     made.close()
 
@@ -102,7 +102,7 @@ def fds() -> Iterator[list[int]]:
         os.close(fd)
 
 
-def test_the_broker_is_started_when_it_is_needed(seen: BrokerLink, far: Far, fds: list[int]) -> None:
+def test_the_broker_is_started_when_it_is_needed(seen: BrokerConnection, far: Far, fds: list[int]) -> None:
     """Then it is told its settings, before any other message."""
     assert (-1, []) == (seen.pid, far.ends)
 
@@ -115,7 +115,7 @@ def test_the_broker_is_started_when_it_is_needed(seen: BrokerLink, far: Far, fds
     assert (1, 7, POLICY, 32) == (lease.place, lease.lease, lease.policy, len(lease.key))
 
 
-def test_the_end_of_a_lease_is_reported_once(seen: BrokerLink, far: Far, fds: list[int]) -> None:
+def test_the_end_of_a_lease_is_reported_once(seen: BrokerConnection, far: Far, fds: list[int]) -> None:
     seen.stand("worker", PLAN, fds)
     seen.lease("worker", 7, POLICY)
     far.heard()
@@ -127,7 +127,7 @@ def test_the_end_of_a_lease_is_reported_once(seen: BrokerLink, far: Far, fds: li
     assert [Over(1), Gone(1)] == [message for message, _ in far.heard()]
 
 
-def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerLink, far: Far, reactor: Reactor,
+def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerConnection, far: Far, reactor: Reactor,
                                                             fds: list[int]) -> None:
     """
     What a job connects early would be taken for what the job before has left, and be reset. Each end is told once, also
@@ -149,7 +149,7 @@ def test_the_next_lease_waits_for_the_end_of_the_one_before(seen: BrokerLink, fa
     assert [1, 2] == told
 
 
-def test_a_broker_that_clears_no_lease_is_ended(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int],
+def test_a_broker_that_clears_no_lease_is_ended(seen: BrokerConnection, far: Far, reactor: Reactor, fds: list[int],
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its worker would stay unusable."""
     monkeypatch.setattr(broker, "STUCK_S", 0.01)
@@ -159,7 +159,7 @@ def test_a_broker_that_clears_no_lease_is_ended(seen: BrokerLink, far: Far, reac
     reactor.run(partial(_there_are, far, 2))
 
 
-def test_the_next_broker_has_the_same_time_to_clear_a_lease(seen: BrokerLink, far: Far, reactor: Reactor,
+def test_the_next_broker_has_the_same_time_to_clear_a_lease(seen: BrokerConnection, far: Far, reactor: Reactor,
                                                             fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The same time as the one before, and no less: else brokers would be ended one after the other where many workers
@@ -182,7 +182,7 @@ def test_the_next_broker_has_the_same_time_to_clear_a_lease(seen: BrokerLink, fa
     assert not seen.stands
 
 
-def test_a_new_broker_gets_all_standing_leases(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
+def test_a_new_broker_gets_all_standing_leases(seen: BrokerConnection, far: Far, reactor: Reactor, fds: list[int]) -> None:
     """
     With the same key, so that names keep their addresses; of what is gone it hears nothing. Of what is over something
     may still be in the listeners' queues.
@@ -202,7 +202,7 @@ def test_a_new_broker_gets_all_standing_leases(seen: BrokerLink, far: Far, react
     assert [FIRST, Stand(1, [53, 3128, 80], 1), before[0], Stand(2, [53, 3128, 80], 1), Over(2)] == after
 
 
-def test_an_unneeded_broker_is_not_restarted(seen: BrokerLink, far: Far, reactor: Reactor, fds: list[int]) -> None:
+def test_an_unneeded_broker_is_not_restarted(seen: BrokerConnection, far: Far, reactor: Reactor, fds: list[int]) -> None:
     seen.stand("worker", PLAN, fds)
     seen.gone("worker")
     far.ends[-1].close()
@@ -213,7 +213,7 @@ def test_an_unneeded_broker_is_not_restarted(seen: BrokerLink, far: Far, reactor
     reactor.run(lambda: len(far.ends) > 1)
 
 
-def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor: Reactor, rows: list[Decided],
+def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerConnection, far: Far, reactor: Reactor, rows: list[Decided],
                                              fds: list[int]) -> None:
     """A broker that says what it can't say is another's program."""
     row = Decided(1.0, 7, 1, "example.org", "1.2.3.4", 443, "allowed")
@@ -228,7 +228,7 @@ def test_rows_are_taken_and_nonsense_ends_it(seen: BrokerLink, far: Far, reactor
     assert [row] == rows
 
 
-def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerLink, far: Far, reactor: Reactor,
+def test_a_broker_that_does_not_read_does_not_block_the_daemon(seen: BrokerConnection, far: Far, reactor: Reactor,
                                                                fds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Messages that its channel doesn't take are queued, and sent in order when it does; and it is replaced if it never

@@ -14,7 +14,7 @@ from leeward.daemon.pool.ways_out import OpenSeal
 from leeward.errors import BadRequest
 from leeward.spec.egress_policy import Secret, parse_policy
 from leeward.spec.egress_tls import Seal
-from leeward.spec.sandbox import TRUST, Bind, SandboxSpec, Scratch, Symlink, Text, View, has_trust
+from leeward.spec.sandbox import TRUST, TRUST_JAVA, Bind, SandboxSpec, Scratch, Symlink, Text, View, has_trust
 
 SEAL = Seal("", b"", b"", ("KEY",))
 
@@ -97,7 +97,7 @@ def test_a_sandbox_has_one_file_of_certificates_which_is_its_own() -> None:
     spec = seals.trusting(SandboxSpec("python", view, "/usr/bin/python3", (), environment=(("A", "1"),)), seal)
 
     assert ["/usr"] == [bind.target for bind in spec.view.binds]
-    assert Text(TRUST, b"") in spec.view.texts
+    assert {Text(TRUST, b""), Text(TRUST_JAVA, b"")} <= set(spec.view.texts)
     assert Symlink("/etc/ssl/cert.pem", TRUST) in spec.view.links
     variables = dict(spec.environment)
     assert (TRUST, "1") == (variables["SSL_CERT_FILE"], variables["A"])

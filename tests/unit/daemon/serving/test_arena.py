@@ -148,13 +148,13 @@ def peer(box: Box) -> Peer:
 
 def ours() -> int:
     """Arenas that this process has open."""
-    links = []
+    connections = []
     for fd in os.listdir("/proc/self/fd"):
         try:
-            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+            connections.append(os.readlink(f"/proc/self/fd/{fd}"))
         except FileNotFoundError:  # that of the listing
             continue
-    return sum(link.startswith(NAME) for link in links)
+    return sum(connection.startswith(NAME) for connection in connections)
 
 
 def test_a_request_lies_in_a_slot(box: Box, peer: Peer):

@@ -27,8 +27,8 @@ def test_a_users_terminals_are_bounded_over_all_sandboxes(stand: Stand, monkeypa
     with leeward.Sandbox(socket=stand.socket) as one, leeward.Sandbox(socket=stand.socket) as other:
         kept = [one.terminal(["cat"]), other.terminal(["cat"]), one.terminal(["cat"])]
         for box in (one, other):
-            with pytest.raises(leeward.Busy, match="3 terminals open"), box._links.one() as link:
-                link.call("process_start", {"sandbox": box.id, "argv": ["cat"], "terminal": [24, 80]}, retry_busy=False)
+            with pytest.raises(leeward.Busy, match="3 terminals open"), box._connections.one() as connection:
+                connection.call("process_start", {"sandbox": box.id, "argv": ["cat"], "terminal": [24, 80]}, retry_busy=False)
         assert b"" == one.run(["true"]).stdout
         kept[0].write("\x04")
         ended = kept[0].result()

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from leeward.daemon.loop.reactor import Reactor
+from leeward.daemon.worker import java_store
 from leeward.daemon.worker.keeper import Keeper
 from leeward.spec import machine
 from leeward.spec.limits import Limits
@@ -85,14 +86,17 @@ def test_a_keeper_at_rest_holds_no_files_for_the_next_job(tmp_path: Path, keeper
 
 def test_the_next_job_trusts_its_own_certificate_alone(tmp_path: Path, keeper: Keeper) -> None:
     """Behind those that all trust, also where the one before was longer."""
-    file = tmp_path / "trust"
-    trust, listener = os.open(file, os.O_WRONLY | os.O_CREAT), os.open(tmp_path, os.O_RDONLY)
-    assert keeper.ready([*opened(tmp_path), trust, listener], 1, b"all of the host's\n")
+    file, javas = tmp_path / "trust", tmp_path / "java"
+    trust, java = (os.open(each, os.O_WRONLY | os.O_CREAT) for each in (file, javas))
+    listener = os.open(tmp_path, os.O_RDONLY)
+    assert keeper.ready([*opened(tmp_path), trust, java, listener], 1, b"all of the host's\n")
     assert [listener] == keeper.listeners
     assert b"all of the host's\n" == file.read_bytes()
+    begun = java_store.beginning(b"all of the host's\n")
     for own in (b"of a long one", b"of one"):
         keeper.trust(own)
         assert b"all of the host's\n" + own == file.read_bytes()
+        assert begun + java_store.rest(begun, own) == javas.read_bytes()
     keeper.show(LESS)
     assert machine.sizes(LESS) == shown(tmp_path)
     keeper.rest()

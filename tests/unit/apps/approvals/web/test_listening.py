@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 from leeward.apps.approvals.bridge.bridge import BridgeRequest
-from leeward.apps.approvals.link import ApprovalsAway, OperatorLink
+from leeward.apps.approvals.operator_connection import ApprovalsAway, OperatorConnection
 from leeward.apps.approvals.web import listening
 from leeward.apps.approvals.web.gate import AskingSandbox, Operator, credential_of
 from leeward.apps.approvals.web.listening import MOST_RECORDS, WINDOW_S, BoundedRecords, bound_logs
@@ -57,7 +57,7 @@ def path(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_credential_is_the_listeners(path: str) -> None:
-    found = OperatorLink(path).call("POST", "/who", {"leeward.credential": "me"})
+    found = OperatorConnection(path).call("POST", "/who", {"leeward.credential": "me"})
 
     assert repr(Operator("cli")) == found["who"]
     assert 0o600 == os.stat(path).st_mode & 0o777
@@ -68,7 +68,7 @@ def test_a_peer_that_is_not_the_operators_is_not_heard(path: str, monkeypatch: p
     monkeypatch.setattr(listening, "is_hosts", lambda connected: False)
 
     with pytest.raises(ApprovalsAway):
-        OperatorLink(path).call("GET", "/who")
+        OperatorConnection(path).call("GET", "/who")
 
 
 def test_no_byte_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,19 +79,19 @@ def test_no_byte_is_sent_to_another_users_socket(tmp_path: Path, monkeypatch: py
         other.listen()
         monkeypatch.setattr(os, "geteuid", lambda: user + 1)
         with pytest.raises(ApprovalsAway, match="another user"):
-            OperatorLink(str(tmp_path / "s")).call("POST", "/api/sandboxes", {"path": "/home/me/project"})
+            OperatorConnection(str(tmp_path / "s")).call("POST", "/api/sandboxes", {"path": "/home/me/project"})
         with other.accept()[0] as made:
             assert b"" == made.recv(1)
 
 
 def test_a_refused_bind_is_an_error_of_leeward(path: str) -> None:
-    link = OperatorLink(path)
+    connection = OperatorConnection(path)
     for query, kind in (("status=400", BadRequest), ("status=403", Forbidden), ("status=429", Busy),
                         ("status=409&error=stale", Stale), ("status=409&error=decided", BadRequest)):
         with pytest.raises(kind, match="why"):
-            link.call("GET", f"/refused?{query}")
+            connection.call("GET", f"/refused?{query}")
     with pytest.raises(PeerError):
-        link.call("GET", "/text")
+        connection.call("GET", "/text")
 
 
 def test_two_services_do_not_share_a_socket(path: str) -> None:

@@ -102,11 +102,17 @@ def test_every_call_is_decided_as_the_table_says(name: str, args: tuple[int, ...
     ("sched_setaffinity", ()),
     ("mmap", (0, 4096, 3, flag("MAP_SHARED MAP_ANONYMOUS"))),
     ("mmap", (0, 4096, 3, 3 | flag("MAP_ANONYMOUS"))),  # MAP_SHARED_VALIDATE
+    ("mprotect", (0, 512 << 20, 7)),
+    ("pkey_mprotect", (0, 64 << 20, 7)),
 ])
-def test_calls_that_the_host_cannot_bound_are_refused(name: str, args: tuple[int, ...]) -> None:
-    """c054: allowed where a cgroup bounds it, refused where none does."""
+def test_calls_that_the_host_cannot_bound_are_the_supervisors(name: str, args: tuple[int, ...]) -> None:
+    """c054: allowed where a cgroup bounds it, refused or granted where none does."""
     assert ALLOW == decide(name, *args)
     assert NOTIFY == decide(name, *args, by=UNCOUNTED)
+
+
+def test_usual_calls_that_protect_memory_are_allowed_at_once() -> None:
+    assert ALLOW == decide("mprotect", 0, (64 << 20) - 1, 7, by=UNCOUNTED)
 
 
 @pytest.mark.parametrize(("size", "want"), [

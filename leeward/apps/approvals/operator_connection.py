@@ -52,7 +52,7 @@ class _Connection(http.client.HTTPConnection):
         check_own(self.sock, self._path)
 
 
-class OperatorLink:
+class OperatorConnection:
     """
     Calls the service's routes as the operator.
 

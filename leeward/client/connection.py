@@ -2,10 +2,10 @@
 A blocking connection to the daemon, one call at a time.
 
 Blocks:    always with a bound. A call may have a deadline; without one it waits as long as the daemon is responsive:
-           after PATIENCE_S of silence the link sends a ping, and after as much silence again it gives up. The daemon
-           bounds the job's time.
-Not here:  a lock for calls. Threads that share a link need a lock of their own. The link's only lock is for requests
-           that are written while another call reads, such as `hurry`.
+           after PATIENCE_S of silence it sends a ping, and after as much silence again it gives up. The daemon bounds the
+           job's time.
+Not here:  a lock for calls. Threads that share a connection need a lock of their own. Its only lock is for requests that are
+           written while another call reads, such as `hurry`.
 
 Uses `_socket`: importing `socket` builds enumerations of every constant, which takes 10 ms of each `leeward exec`. Its
 class is the base class of `socket.socket`.
@@ -69,10 +69,11 @@ if TYPE_CHECKING:
     class BesideJob(Protocol):
         """Sends other requests about a job while a call waits for the job's answer."""
 
-        def wait(self, link: Link, number: int, answer: Callable[[Callable[[Reply], None]], Any]) -> Any: ...
+        def wait(self, connection: BlockingConnection, number: int,
+                 answer: Callable[[Callable[[Reply], None]], Any]) -> Any: ...
 
 
-class Link:
+class BlockingConnection:
     """
     A connection to the daemon on *path*; connects with the first call, and again when the connection was lost. Without
     *retry_busy* no call is sent again that the daemon refused because it is busy.
@@ -84,7 +85,7 @@ class Link:
         self.path, self.retry_busy = path, retry_busy
         self._socket: Socket | None = None
         self._conversation = Conversation()
-        self._owner = 0
+        self._pid = 0
         self._wait = PATIENCE_S
         self._slots: Slots | None = None
         self._asked_for_slots = False  # whether this connection has asked for an arena
@@ -92,7 +93,7 @@ class Link:
         self._halfway = False  # whether the holder of `sending` is writing a request
         self._hurried = ""  # "interrupt" or "kill", if a signal handler asked for it during that write
         self._awaited = 0  # the request number of the job that a call waits for; 0 if there is none
-        self.seats: dict[tuple[str, int], int] = {}  # free_links.py fills it; cleared with the connection
+        self.seats: dict[tuple[str, int], int] = {}  # free_connections.py fills it; cleared with the connection
 
     def call(self, op: str, fields: Mapping[str, Any], deadline: float | None = None, *, retry: bool = True,
              idempotent: bool = False, retry_busy: bool = True, reconnect: bool = True,
@@ -112,7 +113,7 @@ class Link:
             DaemonError: after every other error the connection is closed, so its job ends; the next call opens a new
                 one.
         """
-        if self._owner != os.getpid():
+        if self._pid != os.getpid():
             self.close()  # after a fork the connection is the parent's; this closes the child's copy
         attempts: Retry | None = None
         while True:
@@ -140,7 +141,7 @@ class Link:
                 self._socket = connect(self.path)
         except DaemonError as error:
             raise (error if attempts is None else attempts.connect_error(error)) from None
-        self._owner, self._wait = os.getpid(), PATIENCE_S
+        self._pid, self._wait = os.getpid(), PATIENCE_S
 
     def _ask(self, op: str, fields: Mapping[str, Any], deadline: float | None,
              functions: BesideJob | None = None) -> tuple[Reply, list[int]]:
@@ -233,7 +234,7 @@ class Link:
 
     def post(self, op: str, fields: Mapping[str, Any]) -> int:
         """Send a request whose reply another thread or a later call reads; its number. The caller holds `sending`."""
-        if self._socket is None or self._owner != os.getpid():
+        if self._socket is None or self._pid != os.getpid():
             raise away(self.path, "the connection is closed")
         self._halfway = True  # before the number is taken: a handler's request would take the same one
         try:
@@ -316,7 +317,7 @@ class Link:
     @property
     def connected(self) -> bool:
         """Whether this process has a connection. The daemon may have closed it meanwhile."""
-        return self._socket is not None and self._owner == os.getpid()
+        return self._socket is not None and self._pid == os.getpid()
 
     def close(self) -> None:
         """Close the connection, if there is one; the daemon then ends its job."""

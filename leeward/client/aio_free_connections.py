@@ -1,4 +1,4 @@
-"""The connection of a live sandbox for asyncio, with the calls that free_links.py has for the blocking client."""
+"""The connection of a live sandbox for asyncio, with the calls that free_connections.py has for the blocking client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leeward.client.mounts import OpenFolders
 
 
-class AsyncFreeLinks:
+class AsyncFreeConnections:
     """
     The connections of *client*, or else of a client of its own, on which calls wait side by side; the caller owns an
     answer's descriptors.

@@ -9,29 +9,29 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.errors import DaemonAway, PeerError, Refused, ShuttingDown
 from leeward.spec.paths import client_socket
 from leeward.wire.sandbox_replies import whole
 
 if TYPE_CHECKING:
+    from leeward.client.connection import BesideJob
     from leeward.client.conversation import Answer
-    from leeward.client.link import BesideJob
 
 #: The greatest number of idle connections that are kept for later calls.
 _KEPT = 4
-#: Entries of `Link.seats` in place of a number: a kernel that one request has named, and one that can't be bound.
+#: Entries of `seats` in place of a number: a kernel that one request has named, and one that can't be bound.
 _SEEN, _NAMED = 0, -1
 #: The greatest number of kernels that are remembered for a connection.
 _MOST_SEATS = 256
 
 
-class FreeLinks:
-    """A pool of connections to the daemon. Each call takes an idle one, or makes a new one; *retry_busy* as for `Link`."""
+class FreeConnections:
+    """A pool of connections. Each call takes an idle one, or makes a new one; *retry_busy* as for `BlockingConnection`."""
 
     def __init__(self, socket: str | os.PathLike[str] | None, retry_busy: bool = True) -> None:
         self.socket, self._retry_busy = client_socket(socket), retry_busy
-        self._free: list[Link] = []
+        self._free: list[BlockingConnection] = []
         self._lasting = self._new()
         self._one_at_a_time = threading.Lock()
         self._closed = False
@@ -40,81 +40,81 @@ class FreeLinks:
     def call(self, op: str, fields: Mapping[str, Any], seconds: float | None = None,
              functions: BesideJob | None = None) -> Answer:
         until = None if seconds is None else time.monotonic() + seconds
-        with self.one() as link:
-            return link.call(op, fields, until, functions=functions)
+        with self.one() as connection:
+            return connection.call(op, fields, until, functions=functions)
 
     def call_lasting(self, op: str, fields: Mapping[str, Any]) -> Answer:
-        with self.lasting() as link:
-            return link.call(op, fields)
+        with self.lasting() as connection:
+            return connection.call(op, fields)
 
     def execute_in_kernel(self, fields: Mapping[str, Any]) -> Answer:
         """Send a sandbox_execute request for a kernel, with code and no option."""
-        with self.one() as link:
-            return _executed(link, fields)
+        with self.one() as connection:
+            return _executed(connection, fields)
 
-    def _new(self) -> Link:
-        return Link(self.socket, self._retry_busy)
+    def _new(self) -> BlockingConnection:
+        return BlockingConnection(self.socket, self._retry_busy)
 
     @contextlib.contextmanager
-    def lasting(self) -> Iterator[Link]:
+    def lasting(self) -> Iterator[BlockingConnection]:
         """The connection that stays open until `close`, or until this process ends, and with which what it holds ends."""
         with self._one_at_a_time:
             yield self._lasting
 
     @contextlib.contextmanager
-    def one(self) -> Iterator[Link]:
+    def one(self) -> Iterator[BlockingConnection]:
         with self._lock:
-            link = self._free.pop() if self._free else self._new()
+            connection = self._free.pop() if self._free else self._new()
         try:
-            yield link
+            yield connection
         finally:
             with self._lock:
                 kept = len(self._free) < _KEPT and not self._closed
                 if kept:
-                    self._free.append(link)
+                    self._free.append(connection)
             if not kept:
-                link.close()
+                connection.close()
 
     def close(self) -> None:
         with self._lock:
-            links, self._free = self._free, []
+            connections, self._free = self._free, []
             self._closed = True  # calls that run close their connections at their end
-        for link in (*links, self._lasting):
-            link.close()
+        for connection in (*connections, self._lasting):
+            connection.close()
 
 
-def _executed(link: Link, by_name: Mapping[str, Any]) -> Answer:
+def _executed(connection: BlockingConnection, by_name: Mapping[str, Any]) -> Answer:
     """
     The answer to *by_name*, the fields of a sandbox_execute request with `code` alone. The first request to a kernel on a
     connection names it. Before the second one the connection binds it (`kernel_bind`); from then on code alone is sent
     with its number, as for a session, which the daemon handles on its fast path.
     """
     key = by_name["sandbox"], by_name["kernel"]
-    seat = link.seats.get(key) if link.connected else None
+    seat = connection.seats.get(key) if connection.connected else None
     if seat == _SEEN:
-        seat = _bound(link, *key)
+        seat = _bound(connection, *key)
     if seat is None or seat == _NAMED:
-        answer = link.call("sandbox_execute", by_name)
-        if len(link.seats) >= _MOST_SEATS:
-            link.seats.clear()
-        link.seats.setdefault(key, _SEEN)
+        answer = connection.call("sandbox_execute", by_name)
+        if len(connection.seats) >= _MOST_SEATS:
+            connection.seats.clear()
+        connection.seats.setdefault(key, _SEEN)
         return answer
     try:
-        return link.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
+        return connection.call("execute", {"session": seat, "code": by_name["code"]}, reconnect=False)
     except (DaemonAway, ShuttingDown) as error:  # the number ended with the connection
         if error.may_have_run:
             raise
-    return link.call("sandbox_execute", by_name)
+    return connection.call("sandbox_execute", by_name)
 
 
-def _bound(link: Link, sandbox: str, kernel: int) -> int:
+def _bound(connection: BlockingConnection, sandbox: str, kernel: int) -> int:
     """The kernel's number on the connection, to which this binds it; _NAMED if that isn't possible."""
     try:
-        reply, _ = link.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False, retry_busy=False)
+        reply, _ = connection.call("kernel_bind", {"sandbox": sandbox, "kernel": kernel}, retry=False, retry_busy=False)
         seat = whole(reply, "session", 1)
     except DaemonAway:
         return _NAMED
     except (Refused, PeerError):  # if the kernel has ended, the execute request is refused with that reason
         seat = _NAMED
-    link.seats[sandbox, kernel] = seat
+    connection.seats[sandbox, kernel] = seat
     return seat

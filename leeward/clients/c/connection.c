@@ -1,4 +1,4 @@
-#include "link.h"
+#include "connection.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -37,41 +37,41 @@ double lw_earlier(double one, double other)
 	return one < other ? one : other;
 }
 
-/* A link to *path*, or to the default socket; not connected. */
-int lw_link_open(struct lw_link *link, const char *path)
+/* A connection to *path*, or to the default socket; not connected. */
+int lw_connection_open(struct lw_connection *connection, const char *path)
 {
-	*link = (struct lw_link){.fd = -1, .arena.fd = -1};
-	return lw_place(path, &link->path);
+	*connection = (struct lw_connection){.fd = -1, .arena.fd = -1};
+	return lw_place(path, &connection->path);
 }
 
 /* Fail with LEEWARD_AWAY, and a text that says how to start a daemon or name its socket. */
-int lw_link_away(const struct lw_link *link, const char *reason)
+int lw_connection_away(const struct lw_connection *connection, const char *reason)
 {
 	char shown[1024];
 
-	lw_quoted(shown, sizeof shown, link->path);
+	lw_quoted(shown, sizeof shown, connection->path);
 	return lw_fail(LEEWARD_AWAY,
 		       "no daemon answers on %s (%s); start one with `leeward daemon start`, or use `leeward run`,"
 		       " which needs none", shown, reason);
 }
 
 /* Fail with LEEWARD_NO_ANSWER. The text is *before*, the socket's path, *after*. */
-int lw_link_silent(const struct lw_link *link, const char *before, const char *after)
+int lw_connection_silent(const struct lw_connection *connection, const char *before, const char *after)
 {
 	char shown[1024];
 
-	lw_quoted(shown, sizeof shown, link->path);
+	lw_quoted(shown, sizeof shown, connection->path);
 	return lw_fail(LEEWARD_NO_ANSWER, "%s %s %s", before, shown, after);
 }
 
 /* Fail because connect(2) was refused for lack of permission. The text says who owns the socket, and who may connect. */
-static int locked_out(const struct lw_link *link)
+static int locked_out(const struct lw_connection *connection)
 {
 	struct stat about;
 	char shown[1024];
 
-	lw_quoted(shown, sizeof shown, link->path);
-	if (stat(link->path, &about))
+	lw_quoted(shown, sizeof shown, connection->path);
+	if (stat(connection->path, &about))
 		return lw_fail(LEEWARD_AWAY, "permission denied on %s: its folder is closed to this user", shown);
 	if (about.st_mode & S_IWGRP)
 		return lw_fail(LEEWARD_AWAY,
@@ -83,17 +83,17 @@ static int locked_out(const struct lw_link *link)
 		       " lets a group in", shown, (unsigned long)about.st_uid);
 }
 
-static int away_errno(const struct lw_link *link, int error)
+static int away_errno(const struct lw_connection *connection, int error)
 {
 	char reason[128];
 
 	if (error == EACCES)
-		return locked_out(link);
+		return locked_out(connection);
 
 	snprintf(reason, sizeof reason, "%s", strerror(error));
 	for (char *at = reason; *at; at++)
 		*at = (char)tolower((unsigned char)*at);
-	return lw_link_away(link, reason);
+	return lw_connection_away(connection, reason);
 }
 
 /* connect(2) to *path*, also where it is longer than a sockaddr_un. Returns 0 or -errno. */
@@ -147,84 +147,85 @@ static bool is_trusted(uid_t uid)
 
 /* Connect, if this process has no connection yet. Returns a leeward_error. The daemon must run as root, as our own user or as the trusted one: the default folder of a user without
  * XDG_RUNTIME_DIR is in /tmp, where anybody may have made it first. */
-int lw_link_connect(struct lw_link *link)
+int lw_connection_connect(struct lw_connection *connection)
 {
 	struct ucred peer;
 	socklen_t size = sizeof peer;
 	uid_t own = geteuid();
 	int failed;
 
-	if (link->fd >= 0)
+	if (connection->fd >= 0)
 		return LEEWARD_OK;
-	if (!link->data) {
-		link->data = malloc(READ_SIZE);
-		if (!link->data)
+	if (!connection->data) {
+		connection->data = malloc(READ_SIZE);
+		if (!connection->data)
 			return lw_fail_no_memory();
-		link->capacity = READ_SIZE;
+		connection->capacity = READ_SIZE;
 	}
-	link->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (link->fd < 0)
-		return away_errno(link, errno);
+	connection->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (connection->fd < 0)
+		return away_errno(connection, errno);
 	/* connect(2) on a Unix socket waits by the send timeout while the backlog is full. */
-	failed = set_timeout(link->fd, SO_SNDTIMEO, LW_CONNECT_S);
+	failed = set_timeout(connection->fd, SO_SNDTIMEO, LW_CONNECT_S);
 	if (!failed)
 		do
-			failed = connect_path(link->fd, link->path);
+			failed = connect_path(connection->fd, connection->path);
 		while (failed == -EINTR);
 	if (!failed)
-		failed = set_timeout(link->fd, SO_RCVTIMEO, (time_t)LW_PATIENCE_S);
-	if (!failed && getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
+		failed = set_timeout(connection->fd, SO_RCVTIMEO, (time_t)LW_PATIENCE_S);
+	if (!failed && getsockopt(connection->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 		failed = -errno;
 	if (failed) {
-		lw_link_close(link);
-		return failed == -EAGAIN ? lw_link_away(link, "no program accepted the connection") : away_errno(link, -failed);
+		lw_connection_close(connection);
+		return failed == -EAGAIN ? lw_connection_away(connection, "no program accepted the connection")
+				 : away_errno(connection, -failed);
 	}
 	if (own != 0 && peer.uid != own && peer.uid != 0 && !is_trusted(peer.uid)) {
 		char reason[100];
 
-		lw_link_close(link);
+		lw_connection_close(connection);
 		snprintf(reason, sizeof reason, "the socket is of user %lu, neither root nor you, nor LEEWARD_TRUSTED_UID",
 			 (unsigned long)peer.uid);
-		return lw_link_away(link, reason);
+		return lw_connection_away(connection, reason);
 	}
-	link->owner = getpid();
+	connection->pid = getpid();
 	return LEEWARD_OK;
 }
 
 /* Close the connection, if there is one, and drop what was received but not taken. */
-void lw_link_close(struct lw_link *link)
+void lw_connection_close(struct lw_connection *connection)
 {
-	if (link->fd >= 0)
-		close(link->fd);
-	link->fd = -1;
-	link->length = 0;
-	if (link->arena.fd >= 0)
-		close(link->arena.fd);
-	link->arena = (struct lw_arena){.fd = -1};
-	while (link->descriptor_count)
-		close(link->descriptors[--link->descriptor_count]);
+	if (connection->fd >= 0)
+		close(connection->fd);
+	connection->fd = -1;
+	connection->length = 0;
+	if (connection->arena.fd >= 0)
+		close(connection->arena.fd);
+	connection->arena = (struct lw_arena){.fd = -1};
+	while (connection->descriptor_count)
+		close(connection->descriptors[--connection->descriptor_count]);
 }
 
-void lw_link_free(struct lw_link *link)
+void lw_connection_free(struct lw_connection *connection)
 {
-	lw_link_close(link);
-	free(link->path);
-	free(link->data);
+	lw_connection_close(connection);
+	free(connection->path);
+	free(connection->data);
 }
 
 /* Send as much of *data* as the socket takes without blocking. Returns bytes, or -errno; -EAGAIN: none. */
-ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length)
+ssize_t lw_connection_send(struct lw_connection *connection, const uint8_t *data, size_t length)
 {
 	ssize_t sent;
 
 	do
-		sent = send(link->fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+		sent = send(connection->fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	return sent < 0 ? -errno : sent;
 }
 
 /* Add the descriptors of one message to the queue. Returns whether there was room for all. */
-static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
+static bool queue_descriptors(struct lw_connection *connection, struct msghdr *message)
 {
 	bool fits = true;
 
@@ -238,8 +239,8 @@ static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-			if (link->descriptor_count < sizeof link->descriptors / sizeof *link->descriptors) {
-				link->descriptors[link->descriptor_count++] = fd;
+			if (connection->descriptor_count < sizeof connection->descriptors / sizeof *connection->descriptors) {
+				connection->descriptors[connection->descriptor_count++] = fd;
 			} else {
 				close(fd);
 				fits = false;
@@ -250,23 +251,23 @@ static bool queue_descriptors(struct lw_link *link, struct msghdr *message)
 }
 
 /* Double the buffer if it is full. It grows with the bytes that have arrived, not with a frame's claimed length. */
-static bool make_room(struct lw_link *link)
+static bool make_room(struct lw_connection *connection)
 {
 	uint8_t *grown;
 
-	if (link->length < link->capacity)
+	if (connection->length < connection->capacity)
 		return true;
-	grown = realloc(link->data, link->capacity * 2);
+	grown = realloc(connection->data, connection->capacity * 2);
 	if (!grown)
 		return false;
-	link->data = grown;
-	link->capacity *= 2;
+	connection->data = grown;
+	connection->capacity *= 2;
 	return true;
 }
 
 /* One read, which may *wait* LW_PATIENCE_S for the first byte. Returns bytes, 0 at the end of the stream, -EAGAIN if nothing
  * came, -EOVERFLOW if a descriptor was lost, or another -errno. */
-ssize_t lw_link_receive(struct lw_link *link, bool wait)
+ssize_t lw_connection_receive(struct lw_connection *connection, bool wait)
 {
 	union {
 		char room[CMSG_SPACE(LW_MAX_DESCRIPTORS * sizeof(int))];
@@ -277,23 +278,23 @@ ssize_t lw_link_receive(struct lw_link *link, bool wait)
 				 .msg_controllen = sizeof ancillary};
 	ssize_t got;
 
-	if (!make_room(link))
+	if (!make_room(connection))
 		return -ENOMEM;
-	into = (struct iovec){link->data + link->length, link->capacity - link->length};
-	got = recvmsg(link->fd, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
+	into = (struct iovec){connection->data + connection->length, connection->capacity - connection->length};
+	got = recvmsg(connection->fd, &message, MSG_CMSG_CLOEXEC | (wait ? 0 : MSG_DONTWAIT));
 	if (got < 0)
 		return -errno;
-	link->length += (size_t)got;
-	if (!queue_descriptors(link, &message) || message.msg_flags & MSG_CTRUNC)
+	connection->length += (size_t)got;
+	if (!queue_descriptors(connection, &message) || message.msg_flags & MSG_CTRUNC)
 		return -EOVERFLOW;
 	return got;
 }
 
 /* Wait until the socket is ready, with *mask* as the signal mask unless that is NULL. Returns 1, 0 when *seconds* have passed,
  * or -errno. */
-int lw_link_wait(struct lw_link *link, short events, double seconds, const sigset_t *mask)
+int lw_connection_wait(struct lw_connection *connection, short events, double seconds, const sigset_t *mask)
 {
-	struct pollfd poll_for = {.fd = link->fd, .events = events};
+	struct pollfd poll_for = {.fd = connection->fd, .events = events};
 	double most = seconds >= 1e6 ? 1e6 : seconds <= 0 ? 0 : seconds;
 	struct timespec time = {.tv_sec = (time_t)most};
 	int ready;
@@ -306,36 +307,38 @@ int lw_link_wait(struct lw_link *link, short events, double seconds, const sigse
 
 /* Take the next whole frame. Returns 1 with a malloc'ed block: header, payload of *ret_length* bytes, one spare byte; 0 if no
  * frame is complete; -EBADMSG for a length above LW_MAX_REPLY; -ENOMEM. */
-int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length)
+int lw_connection_take(struct lw_connection *connection, uint8_t **ret_block, size_t *ret_length)
 {
 	size_t length, whole;
 	uint8_t *block;
 
-	if (link->length < LW_HEADER)
+	if (connection->length < LW_HEADER)
 		return 0;
-	length = (size_t)link->data[0] << 24 | (size_t)link->data[1] << 16 | (size_t)link->data[2] << 8 | link->data[3];
+	const uint8_t *data = connection->data;
+
+	length = (size_t)data[0] << 24 | (size_t)data[1] << 16 | (size_t)data[2] << 8 | data[3];
 	if (length > LW_MAX_REPLY)
 		return -EBADMSG;
 	whole = LW_HEADER + length;
-	if (link->length < whole)
+	if (connection->length < whole)
 		return 0;
-	if (link->length == whole && link->capacity > READ_SIZE && link->capacity > whole) {
+	if (connection->length == whole && connection->capacity > READ_SIZE && connection->capacity > whole) {
 		/* The buffer holds one large frame and nothing else: give it away without a copy. */
-		block = link->data;
-		link->data = malloc(READ_SIZE);
-		if (!link->data) {
-			link->data = block;
+		block = connection->data;
+		connection->data = malloc(READ_SIZE);
+		if (!connection->data) {
+			connection->data = block;
 			return -ENOMEM;
 		}
-		link->capacity = READ_SIZE;
+		connection->capacity = READ_SIZE;
 	} else {
 		block = malloc(whole + 1);
 		if (!block)
 			return -ENOMEM;
-		memcpy(block, link->data, whole);
-		memmove(link->data, link->data + whole, link->length - whole);
+		memcpy(block, connection->data, whole);
+		memmove(connection->data, connection->data + whole, connection->length - whole);
 	}
-	link->length -= whole;
+	connection->length -= whole;
 	*ret_block = block;
 	*ret_length = length;
 	return 1;
@@ -366,52 +369,54 @@ static const char *map_one(int fd, size_t size, struct lw_mapping *ret_mapping)
 }
 
 /* Remove the first *count* descriptors from the queue without closing them. */
-static void shift_descriptors(struct lw_link *link, size_t count)
+static void shift_descriptors(struct lw_connection *connection, size_t count)
 {
-	link->descriptor_count -= count;
-	memmove(link->descriptors, link->descriptors + count, link->descriptor_count * sizeof *link->descriptors);
+	connection->descriptor_count -= count;
+	memmove(connection->descriptors, connection->descriptors + count,
+		connection->descriptor_count * sizeof *connection->descriptors);
 }
 
 /* Map the memory files that *reply* announces; their descriptors are the first of the queue. Returns a leeward_error. */
-int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS])
+int lw_memfile_map(struct lw_connection *connection, const struct lw_reply *reply,
+		   struct lw_mapping ret_mappings[LW_MAX_ARENAS])
 {
 	struct lw_mapping mappings[LW_MAX_ARENAS] = {{NULL, 0}};
 	const char *wrong = NULL;
 
-	if (link->descriptor_count < reply->arena_count)
+	if (connection->descriptor_count < reply->arena_count)
 		wrong = "the daemon broke the protocol: a memory file that was announced didn't come";
 	for (size_t i = 0; !wrong && i < reply->arena_count; i++)
-		wrong = map_one(link->descriptors[i], reply->arenas[i], &mappings[i]);
+		wrong = map_one(connection->descriptors[i], reply->arenas[i], &mappings[i]);
 	if (wrong) {
 		lw_unmap(mappings);
 		return lw_fail(LEEWARD_BAD_REPLY, "%s", wrong);
 	}
 	for (size_t i = 0; i < reply->arena_count; i++)
-		close(link->descriptors[i]);
-	shift_descriptors(link, reply->arena_count);
+		close(connection->descriptors[i]);
+	shift_descriptors(connection, reply->arena_count);
 	memcpy(ret_mappings, mappings, sizeof mappings);
 	return LEEWARD_OK;
 }
 
 /* Take the socket that came with *reply*; the caller closes it. Returns what is wrong with it, or NULL. */
-const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket)
+const char *lw_dock_take(struct lw_connection *connection, const struct lw_reply *reply, int *ret_socket)
 {
 	struct lw_sandbox_dock_answer dock = {0};
 	struct stat about;
 
 	if (!LW_READ(&reply->ok, sandbox_dock, &dock) || !dock.socket || reply->arena_count)
 		return "an invalid dock";
-	if (!link->descriptor_count)
+	if (!connection->descriptor_count)
 		return "a socket that was announced didn't come";
-	if (fstat(link->descriptors[0], &about) || !S_ISSOCK(about.st_mode))
+	if (fstat(connection->descriptors[0], &about) || !S_ISSOCK(about.st_mode))
 		return "a dock that isn't a socket";
-	*ret_socket = link->descriptors[0];
-	shift_descriptors(link, 1);
+	*ret_socket = connection->descriptors[0];
+	shift_descriptors(connection, 1);
 	return NULL;
 }
 
 /* Take the arena that came with *reply*. Returns what is wrong with it, or NULL. */
-const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply)
+const char *lw_arena_take(struct lw_connection *connection, const struct lw_reply *reply)
 {
 	struct lw_arena_answer arena = {0};
 	struct stat about;
@@ -420,21 +425,21 @@ const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply)
 	if (!LW_READ(&reply->ok, arena, &arena) || !arena.slots || arena.slots > LW_MAX_SLOTS || !arena.size ||
 	    arena.size > LW_MAX_SLOT || reply->arena_count != 1 || reply->arenas[0] != arena.slots * arena.size)
 		return "an invalid arena";
-	if (!link->descriptor_count)
+	if (!connection->descriptor_count)
 		return "a memory file that was announced didn't come";
-	seals = fcntl(link->descriptors[0], F_GET_SEALS);
-	if (link->arena.fd >= 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(link->descriptors[0], &about) ||
+	seals = fcntl(connection->descriptors[0], F_GET_SEALS);
+	if (connection->arena.fd >= 0 || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(connection->descriptors[0], &about) ||
 	    about.st_size < 0 || (uint64_t)about.st_size != reply->arenas[0])
 		return "an arena with an invalid file";
-	link->arena = (struct lw_arena){link->descriptors[0], (size_t)arena.slots, (size_t)arena.size, 0, true};
-	shift_descriptors(link, 1);
+	connection->arena = (struct lw_arena){connection->descriptors[0], (size_t)arena.slots, (size_t)arena.size, 0, true};
+	shift_descriptors(connection, 1);
 	return NULL;
 }
 
 /* Write a request into a free slot. Returns the slot; -1 if there is none, or the request doesn't fit. */
-int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length)
+int lw_arena_put(struct lw_connection *connection, const uint8_t *payload, size_t length)
 {
-	struct lw_arena *arena = &link->arena;
+	struct lw_arena *arena = &connection->arena;
 	size_t done = 0;
 	int slot = 0;
 
@@ -458,8 +463,8 @@ int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length)
 }
 
 /* Free a slot whose request was answered. Does nothing for -1. */
-void lw_arena_free_slot(struct lw_link *link, int slot)
+void lw_arena_free_slot(struct lw_connection *connection, int slot)
 {
 	if (slot >= 0)
-		link->arena.taken &= ~(UINT64_C(1) << slot);
+		connection->arena.taken &= ~(UINT64_C(1) << slot);
 }

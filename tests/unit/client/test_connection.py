@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from leeward.client.link import Link
+from leeward.client.connection import BlockingConnection
 from leeward.wire.frames import HEADER
 
 
@@ -30,31 +30,31 @@ def test_a_signal_handler_sends_no_request_while_another_gets_its_number(monkeyp
     one.
     """
     here, there = socket.socketpair()
-    link = Link("/nowhere")
-    link._socket, link._owner, link._awaited = here, os.getpid(), 1
-    request, told = link._conversation.request, []
+    connection = BlockingConnection("/nowhere")
+    connection._socket, connection._pid, connection._awaited = here, os.getpid(), 1
+    request, told = connection._conversation.request, []
 
     def interrupted(op: str, fields: Mapping[str, Any]) -> tuple[int, bytes]:
         if "ping" == op:
-            told.append(link.hurry("kill", wait=False))
+            told.append(connection.hurry("kill", wait=False))
         return request(op, fields)
 
-    monkeypatch.setattr(link._conversation, "request", interrupted)
-    link.try_to_post("ping", {})
+    monkeypatch.setattr(connection._conversation, "request", interrupted)
+    connection.try_to_post("ping", {})
     assert [True] == told
     ping, cancel = sent(there)
     assert ("ping", "cancel", 1, True) == (ping["op"], cancel["op"], cancel["target"], cancel["kill"])
     assert ping["id"] != cancel["id"]
 
-    link.post("status", {})
+    connection.post("status", {})
     assert ["status"] == [each["op"] for each in sent(there)]  # it was sent once
-    link.close()
+    connection.close()
     there.close()
 
 
 def test_a_signal_handler_hurries_no_job_while_none_is_waited_for() -> None:
-    link = Link("/nowhere")
-    link._halfway = True
-    assert not link.hurry("interrupt", wait=False)
-    link._halfway = False
-    assert not link.hurry("interrupt", wait=False)
+    connection = BlockingConnection("/nowhere")
+    connection._halfway = True
+    assert not connection.hurry("interrupt", wait=False)
+    connection._halfway = False
+    assert not connection.hurry("interrupt", wait=False)

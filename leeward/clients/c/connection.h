@@ -2,7 +2,8 @@
  * which socket it is.
  *
  * Runs in:   libleeward and the command line.
- * Waits:     in lw_link_connect, 5 s at most, and in lw_link_wait and lw_link_receive as long as the caller says.
+ * Waits:     in lw_connection_connect, 5 s at most, and in lw_connection_wait and lw_connection_receive as long as
+ *            the caller says.
  *            All other functions don't block.
  * Trust:     none in memory files. The kernel is asked for a file's size and seals before one byte of it is read; an
  *            arena is only written, by pwrite(2), which a file that shrinks can't turn into a SIGBUS. */
@@ -37,10 +38,10 @@ struct lw_arena {
 	bool asked;
 };
 
-struct lw_link {
+struct lw_connection {
 	char *path;
 	int fd; /* -1: none */
-	pid_t owner; /* the process that connected: after a fork the connection belongs to the parent */
+	pid_t pid; /* the process that connected: after a fork the connection belongs to the parent */
 	uint8_t *data; /* received, not yet taken */
 	size_t length, capacity;
 	int descriptors[2 * LW_MAX_DESCRIPTORS];
@@ -50,22 +51,23 @@ struct lw_link {
 
 double lw_now(void);
 double lw_earlier(double one, double other);
-int lw_link_open(struct lw_link *link, const char *path);
-void lw_link_close(struct lw_link *link);
-void lw_link_free(struct lw_link *link);
-int lw_link_connect(struct lw_link *link);
-int lw_link_away(const struct lw_link *link, const char *reason);
-int lw_link_silent(const struct lw_link *link, const char *before, const char *after);
-ssize_t lw_link_send(struct lw_link *link, const uint8_t *data, size_t length);
-ssize_t lw_link_receive(struct lw_link *link, bool wait);
-int lw_link_wait(struct lw_link *link, short events, double seconds, const sigset_t *mask);
-int lw_link_take(struct lw_link *link, uint8_t **ret_block, size_t *ret_length);
+int lw_connection_open(struct lw_connection *connection, const char *path);
+void lw_connection_close(struct lw_connection *connection);
+void lw_connection_free(struct lw_connection *connection);
+int lw_connection_connect(struct lw_connection *connection);
+int lw_connection_away(const struct lw_connection *connection, const char *reason);
+int lw_connection_silent(const struct lw_connection *connection, const char *before, const char *after);
+ssize_t lw_connection_send(struct lw_connection *connection, const uint8_t *data, size_t length);
+ssize_t lw_connection_receive(struct lw_connection *connection, bool wait);
+int lw_connection_wait(struct lw_connection *connection, short events, double seconds, const sigset_t *mask);
+int lw_connection_take(struct lw_connection *connection, uint8_t **ret_block, size_t *ret_length);
 
-int lw_memfile_map(struct lw_link *link, const struct lw_reply *reply, struct lw_mapping ret_mappings[LW_MAX_ARENAS]);
-const char *lw_dock_take(struct lw_link *link, const struct lw_reply *reply, int *ret_socket);
-const char *lw_arena_take(struct lw_link *link, const struct lw_reply *reply);
-int lw_arena_put(struct lw_link *link, const uint8_t *payload, size_t length);
-void lw_arena_free_slot(struct lw_link *link, int slot);
+int lw_memfile_map(struct lw_connection *connection, const struct lw_reply *reply,
+		   struct lw_mapping ret_mappings[LW_MAX_ARENAS]);
+const char *lw_dock_take(struct lw_connection *connection, const struct lw_reply *reply, int *ret_socket);
+const char *lw_arena_take(struct lw_connection *connection, const struct lw_reply *reply);
+int lw_arena_put(struct lw_connection *connection, const uint8_t *payload, size_t length);
+void lw_arena_free_slot(struct lw_connection *connection, int slot);
 
 /* place.c: where the daemon of this process's user listens. */
 int lw_place(const char *path, char **ret_path);
