@@ -184,6 +184,8 @@ def test_a_server_inside_sees_no_token(served, box):
     assert "e2b-traffic-access-token" not in asked["headers"]
     asked = json.loads(get(served, box, 3000, "/", Authorization="Bearer own").content)
     assert "Bearer own" == asked["headers"]["authorization"]
+    asked = json.loads(get(served, box, 3000, "/", X_API_KEY="own", X_Access_Token="own").content)
+    assert ("own", "own") == (asked["headers"]["x-api-key"], asked["headers"]["x-access-token"])
 
 
 def test_what_a_server_inside_says_holds_for_its_own_name_alone(served, box):

@@ -153,9 +153,12 @@ class Door:
 def token_of(request: HTTPConnection) -> str:
     """X-API-KEY, a bearer token, or the password of Basic, which clients without headers of their own take from the URL."""
     headers = request.headers
-    if "x-api-key" in headers:
-        return headers["x-api-key"]
-    kind, _, value = headers.get("authorization", "").partition(" ")
+    return headers["x-api-key"] if "x-api-key" in headers else token_in(headers.get("authorization", ""))
+
+
+def token_in(authorization: str) -> str:
+    """The token in a header Authorization; "" if there is none."""
+    kind, _, value = authorization.partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
     if kind.lower() == "basic":

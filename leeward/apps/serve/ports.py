@@ -28,7 +28,7 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.typing import Subprotocol
 
 from leeward.apps.serve.calls import ClientGone, ServeCall, ServeEndpoint, Use, pieces_of
-from leeward.apps.serve.door import Door, token_of
+from leeward.apps.serve.door import Door, token_in
 from leeward.apps.serve.e2b.boxes import OpenBox, is_id
 from leeward.apps.serve.problems import ServeProblem, bad, unknown_token
 from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
@@ -48,8 +48,7 @@ GONE, CLOSED = "The sandbox was not found", "The sandbox is running but port is 
 #: Heads that are about one connection, or are for this server, in either direction.
 _OURS = frozenset({
     b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection", b"expect",
-    b"proxy-authenticate", b"proxy-authorization", b"x-api-key", b"x-access-token", b"e2b-traffic-access-token",
-    b"e2b-sandbox-id", b"e2b-sandbox-port"})
+    b"proxy-authenticate", b"proxy-authorization", b"e2b-traffic-access-token", b"e2b-sandbox-id", b"e2b-sandbox-port"})
 #: Heads of answers that say something of other names, ports or pages than the server's own.
 _BEYOND = frozenset({b"alt-svc", b"clear-site-data", b"strict-transport-security"})
 #: Pages at a path have no origin. They share the path's with this server.
@@ -70,17 +69,18 @@ class PortPlace:
 
 
 def place_of(scope: Scope) -> PortPlace | None:
-    """What a request is for: by its path, the two headers of E2B's clients, or the first label of its Host."""
+    """
+    What a request is for: by the two headers of E2B's clients, the first label of its Host, or its path. A page at a name
+    has that name's port alone, whatever paths it asks for.
+    """
     heads = dict(scope["headers"])
     query = b"?" + scope["query_string"] if scope["query_string"] else b""
-    found = _PATH.fullmatch(scope["raw_path"])
-    if found is not None:
+    port, _, sandbox = heads.get(b"host", b"").partition(b".")[0].lower().partition(b"-")
+    target, at_path = scope["raw_path"], False
+    if b"e2b-sandbox-id" in heads:
+        sandbox, port = heads[b"e2b-sandbox-id"], heads.get(b"e2b-sandbox-port", b"")
+    elif not is_id(sandbox.decode("latin-1")) and (found := _PATH.fullmatch(scope["raw_path"])) is not None:
         sandbox, port, target, at_path = found[1], found[2], found[3] or b"/", True
-    else:
-        port, _, sandbox = heads.get(b"host", b"").partition(b".")[0].lower().partition(b"-")
-        if b"e2b-sandbox-id" in heads:
-            sandbox, port = heads[b"e2b-sandbox-id"], heads.get(b"e2b-sandbox-port", b"")
-        target, at_path = scope["raw_path"], False
     if not is_id(sandbox.decode("latin-1")) or not port.isdigit() or len(port) > 5 or not 0 < int(port) < 65536:
         return None
     return None if int(port) in OWN_PORTS else PortPlace(sandbox.decode(), int(port), target + query, at_path)
@@ -112,25 +112,23 @@ class PortsFace:
     async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
         """Whose sandbox it is. `state.box` is it from then on."""
         identity, headers, boxes = request.state.place.sandbox, request.headers, self._door.boxes
-        tenant: ServeTenant | None = None
-        if "x-api-key" in headers:
-            known = self._door.with_token(headers["x-api-key"])
-            if known is None:
-                return None
-            tenant = known[0]
-        elif identity not in await boxes.ids():  # else each guess would be a connection to the daemon
+        self._door.tokens.fresh()
+        tenant = self._door.tokens.find(headers.get("x-api-key", ""))  # another key is the server's inside
+        if tenant is None and identity not in await boxes.ids():  # else each guess would be a connection to the daemon
             raise ServeProblem(502, GONE)
         try:
             box = await boxes.find(tenant, identity)
         except ServeProblem as problem:
             raise ServeProblem(502, GONE) if problem.status == 404 else problem from None
-        shown = headers.get("e2b-traffic-access-token") or headers.get("x-access-token") or ""
         if box.is_private and tenant is None and not any(
-                self._door.tokens.is_derived(purpose, identity, shown) for purpose in ("traffic", "envd")):
+                self._is_boxs(identity, headers.get(name, "")) for name in ("e2b-traffic-access-token", "x-access-token")):
             raise unknown_token()
         request.state.box = box
         owner = boxes.tenant_of(box)
         return owner, self._door.use_of(owner)
+
+    def _is_boxs(self, sandbox: str, token: str) -> bool:
+        return any(self._door.tokens.is_derived(purpose, sandbox, token) for purpose in ("traffic", "envd"))
 
     async def dialled(self, request: HTTPConnection) -> socket.socket:
         """A connection to the server; ServeProblem if there is none."""
@@ -147,11 +145,15 @@ class PortsFace:
         return made
 
     def _heads(self, request: HTTPConnection) -> list[Head]:
-        """The heads of a request that the server gets: not those of this server's, nor a token of it."""
-        heads = passed_on(request.scope["headers"])
-        if self._door.tokens.find(token_of(request)) is not None:
-            heads = [each for each in heads if each[0] != b"authorization"]
-        return heads
+        """The heads of a request that the server gets: not those that are for this one, nor a token of it."""
+        tokens, headers, own = self._door.tokens, request.headers, set[bytes]()
+        if tokens.find(headers.get("x-api-key", "")) is not None:
+            own.add(b"x-api-key")
+        if tokens.find(token_in(headers.get("authorization", ""))) is not None:
+            own.add(b"authorization")
+        if self._is_boxs(request.state.place.sandbox, headers.get("x-access-token", "")):
+            own.add(b"x-access-token")
+        return [each for each in passed_on(request.scope["headers"]) if each[0] not in own]
 
     # --- HTTP -----------------------------------------------------------------------
 
@@ -217,7 +219,9 @@ def passed_on(heads: Iterable[Head]) -> list[Head]:
 
 def shown(heads: Iterable[Head], at_path: bool) -> list[Head]:
     """The heads of an answer that the caller gets: nothing in them holds for more than the server's own name or page."""
-    found = [(name, value) for name, value in passed_on(heads) if name not in _BEYOND and not (
+    heads = list(heads)
+    dropped = _BEYOND | ({b"content-length"} if any(name.lower() == b"transfer-encoding" for name, _ in heads) else set())
+    found = [(name, value) for name, value in passed_on(heads) if name not in dropped and not (
         name == b"set-cookie" and (at_path or b"domain" in value.lower()))]
     return [*found, _NO_ORIGIN] if at_path else found
 

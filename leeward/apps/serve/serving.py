@@ -38,6 +38,7 @@ from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
+from leeward.spec.paths import RemoteHost, client_socket
 
 #: The faces, by name, with the module that has their routes.
 FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
@@ -206,6 +207,8 @@ def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
         if not options.tls_cert and not options.behind_proxy:
             raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
                              "where a proxy has TLS")
+    if isinstance(client_socket(options.door.socket), RemoteHost):
+        raise BadRequest("the daemon of a server is on its machine: --socket takes a path here, and LEEWARD_HOST is for clients")
     if not options.door.is_open and not tokens.tenants():
         raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
     return host, int(port)

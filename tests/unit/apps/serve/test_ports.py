@@ -25,6 +25,15 @@ def test_each_form_names_a_port():
     assert (BOX, 3000, "/", True) == place(f"/ports/{BOX}/3000")
 
 
+def test_a_page_at_a_name_reaches_no_other_port_by_a_path():
+    other, path = "b" * 26, f"/ports/{'b' * 26}/3000/"
+
+    assert (BOX, 3000, path, False) == place(path, host=f"3000-{BOX}.localhost")
+    assert (BOX, 80, path, False) == place(path, e2b_sandbox_id=BOX, e2b_sandbox_port="80")
+    assert place(path, host=f"49983-{BOX}.localhost") is None
+    assert other == place(path)[0]
+
+
 @pytest.mark.parametrize("given", [
     {}, {"host": f"{BOX}.localhost"}, {"host": f"x-{BOX}.localhost"}, {"host": f"0-{BOX}.localhost"},
     {"host": f"65536-{BOX}.localhost"}, {"host": f"3000-{BOX}x.localhost"}, {"host": "3000-.localhost"},
@@ -39,8 +48,8 @@ def test_everything_else_is_for_the_server_itself(given):
 def test_heads_of_one_connection_stay_with_it():
     from leeward.apps.serve.ports import passed_on
 
-    given = [(b"Connection", b"close, X-Mine"), (b"X-Mine", b"1"), (b"Keep-Alive", b"1"), (b"TE", b"x"), (b"X-API-Key", b"t"),
-             (b"Upgrade", b"h2c"), (b"Accept", b"a"), (b"Proxy-Authorization", b"t")]
+    given = [(b"Connection", b"close, X-Mine"), (b"X-Mine", b"1"), (b"Keep-Alive", b"1"), (b"TE", b"x"),
+             (b"E2b-Sandbox-Id", b"t"), (b"Upgrade", b"h2c"), (b"Accept", b"a"), (b"Proxy-Authorization", b"t")]
     assert [(b"accept", b"a")] == passed_on(given)
 
 
@@ -53,3 +62,11 @@ def test_an_answer_says_nothing_of_other_names():
     policy = dict(shown(given, at_path=True))
     assert b"allow-same-origin" not in policy[b"content-security-policy"]
     assert b"set-cookie" not in policy
+
+
+def test_an_answer_has_one_length():
+    from leeward.apps.serve.ports import shown
+
+    both = [(b"Content-Length", b"5"), (b"Transfer-Encoding", b"chunked")]
+    assert [] == shown(both, at_path=False)
+    assert [(b"content-length", b"5")] == shown(both[:1], at_path=False)
