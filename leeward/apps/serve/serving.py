@@ -208,7 +208,7 @@ def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
             raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
                              "where a proxy has TLS")
     if isinstance(client_socket(options.door.socket), RemoteHost):
-        raise BadRequest("the daemon of a server is on its machine: --socket takes a path here, and LEEWARD_HOST is for clients")
+        raise BadRequest("a server's daemon is on its machine: --socket takes a path here, and LEEWARD_HOST is for clients")
     if not options.door.is_open and not tokens.tenants():
         raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
     return host, int(port)

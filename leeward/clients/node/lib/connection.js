@@ -57,6 +57,7 @@ class Connection {
     socket.on('close', () => this.end(this.lost('it went away before it answered')));
     socket.on('end', () => this.end(this.lost('it went away before it answered')));
     socket.unref();
+    if (socket.destroyed) queueMicrotask(() => this.end(this.lost('it went away before it answered')));
   }
 
   lost(why) {

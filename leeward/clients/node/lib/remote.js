@@ -88,23 +88,32 @@ function overWebSocket(where, url, token) {
   });
 }
 
-/** The bytes of a WebSocket's messages as a stream. */
+/** The bytes of a WebSocket's messages as a stream. Nothing is read until its user reads, who has listeners then. */
 class MessageStream extends Duplex {
   constructor(socket, head) {
     super({ allowHalfOpen: false });
     this.socket = socket;
     this.held = Buffer.alloc(0); // of a frame's head, or of a ping's payload
     this.left = 0; // bytes of a frame that are this stream's
+    this.over = false;
+    this.on('error', () => {}); // of a server that breaks the protocol: it ends this stream, and no program without a listener
+    socket.pause();
+    if (head.length) socket.unshift(head);
     socket.on('data', (data) => { if (!this.received(data)) socket.pause(); });
     socket.on('error', (error) => this.destroy(error));
-    socket.on('close', () => this.destroy());
-    if (head.length && !this.received(head)) socket.pause();
+    socket.on('close', () => this.finish());
+  }
+
+  /** There is nothing more to read but what has come. */
+  finish() {
+    if (!this.over) this.push(null);
+    this.over = true;
   }
 
   /** Take bytes; false if the reader is slow. */
   received(data) {
     let room = true;
-    for (let at = 0; at < data.length;) {
+    for (let at = 0; at < data.length && !this.over;) {
       if (this.left) {
         const piece = data.subarray(at, at + this.left);
         this.left -= piece.length;
@@ -140,12 +149,13 @@ class MessageStream extends Duplex {
     }
     if (held.length < size + length) return 0;
     if (kind === PING) this.send(PONG, held.subarray(size, size + length));
-    else if (kind === CLOSE) this.destroy();
+    else if (kind === CLOSE) this.finish();
     else if (kind !== PONG) return this.broken(held.length);
     return size + length;
   }
 
   broken(all) {
+    this.over = true;
     this.destroy(Object.assign(new Error('it breaks the protocol of WebSocket'), { code: 'EPROTO' }));
     return all;
   }
@@ -174,7 +184,7 @@ class MessageStream extends Duplex {
   }
 
   _final(done) {
-    this.send(CLOSE, Buffer.alloc(0), () => done());
+    if (this.socket.destroyed) done(); else this.send(CLOSE, Buffer.alloc(0), () => done());
   }
 
   _destroy(error, done) {
