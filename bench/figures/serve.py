@@ -1,5 +1,6 @@
 """
-What `leeward serve` costs over the client: a program, a cell, a sandbox with its first command; and programs in a second.
+What `leeward serve` costs over the client: a program, a cell, a sandbox with its first command; programs in a second; a
+program beside another tenant's, and calls beside many connections that are idle.
 
 The requests are E2B's and SandboxFusion's over one connection that stays open, by the standard library; E2B's own client
 takes some milliseconds more for itself. Everything runs on the same processors.
@@ -11,42 +12,51 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from bench.figures.row import FigureSettings, Found, Row, in_turn, spread, times
+from leeward.apps.serve.tokens import TenantQuota, TokenFile
 from leeward.client.blocking import Client
 from leeward.client.sandbox import Sandbox
 from leeward.errors import LeewardError
 from leeward.spec.outcome import Result
-from leeward_cli.bench.figures import percentile
+from leeward_cli.bench.figures import percentile, ratio
 from leeward_cli.bench.floors import CODE, CalledSubject
 from leeward_cli.bench.ours import daemon, good, program
+from leeward_cli.bench.rounds import row
 
-#: Programs of a turn of the last figure, and connections at once.
-_PROGRAMS, _CALLERS = 400, 4
+#: Programs of a turn for the rate, and connections at once; connections of a flood; those that are idle.
+_PROGRAMS, _CALLERS, _FLOOD, _IDLE = 400, 4, 32, 2000
 _FRAME = json.dumps({"process": {"cmd": "/bin/true"}}).encode()
 
 
 class _Served:
-    """A connection to the server."""
+    """A connection to the server, of a tenant's."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        self._token = token
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:
         content = body if isinstance(body, bytes) or body is None else json.dumps(body)
-        self._connection.request(method, path, content, {name.replace("_", "-"): value for name, value in headers.items()})
+        self._connection.request(method, path, content, {"X-API-KEY": self._token, **{
+            name.replace("_", "-"): value for name, value in headers.items()}})
         answer = self._connection.getresponse()
         found = answer.read()
         if answer.status >= 300:
             raise LeewardError(f"bench: the server answered {answer.status}: {found[:200]!r}")
         return json.loads(found) if answer.headers.get("content-type") == "application/json" else found
+
+    def close(self) -> None:
+        self._connection.close()
 
     def run(self) -> None:
         answer = self.ask("POST", "/run_code", {"code": CODE, "language": "python"})
@@ -77,27 +87,40 @@ def _begin(path: str) -> None:
         box.run(["/bin/true"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    url: str
+    pid: int
+    tokens: Sequence[str]  # of two tenants
+
+    def connection(self, tenant: int = 0) -> _Served:
+        return _Served(self.url, self.tokens[tenant])
+
+
 @contextlib.contextmanager
-def _serving(path: str) -> Iterator[str]:
+def _serving(path: str) -> Iterator[_Server]:
     with tempfile.TemporaryDirectory(prefix="leeward-bench-") as folder:
+        file = TokenFile(os.path.join(folder, "tokens"))
+        quota = TenantQuota(rate=1_000_000, jobs=1000, connections=2 * _IDLE)
+        tokens = [file.create(name, quota) for name in ("one", "other")]
         process = subprocess.Popen(
-            [program(), "serve", "run-code", "e2b", "--open", "--listen", "127.0.0.1:0", "--socket", path,
-             "--tokens", os.path.join(folder, "tokens")], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            [program(), "serve", "run-code", "e2b", "--listen", "127.0.0.1:0", "--socket", path, "--tokens", file.path],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
             if " at http" not in line:
                 raise LeewardError(f"bench: the server doesn't start: {line}{process.stderr.read()}")
-            yield line.split()[-1]
+            yield _Server(line.split()[-1], process.pid, tokens)
         finally:
             process.terminate()
             process.communicate()
 
 
 def measure(settings: FigureSettings) -> Sequence[Row]:
-    with daemon(None) as path, _serving(path) as url, Client(path) as client, \
+    with daemon(None) as path, _serving(path) as server, Client(path) as client, \
             Sandbox(socket=path, profile="workdir") as box:
-        served, kernel = _Served(url), box.kernel()
+        served, kernel = server.connection(), box.kernel()
         inside = served.create()
         found = in_turn([
             CalledSubject("a program by the client", lambda: _ran(client.execute(CODE))),
@@ -109,7 +132,7 @@ def measure(settings: FigureSettings) -> Sequence[Row]:
         return [_over(found, "a program by /run_code", "a program by the client", 1.5),
                 _over(found, "a cell by E2B's /execute", "a cell by the client", 3.0),
                 _over(found, "a sandbox and a command by E2B's calls", "a sandbox and a command by the client", 8.0),
-                _rates(url, settings.some(5))]
+                _rates(server, settings.some(5)), _beside_flood(server, settings.some(10)), _beside_idle(server)]
 
 
 def _over(found: Found, over: str, under: str, target: float) -> Row:
@@ -118,20 +141,70 @@ def _over(found: Found, over: str, under: str, target: float) -> Row:
                measured=[times(name, found[name]) for name in (over, under)], note="the difference of the medians")
 
 
-def _rates(url: str, turns: int) -> Row:
+@contextlib.contextmanager
+def _running(server: _Server, callers: int, tenant: int, goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Programs of a tenant, one after the other over each connection, while the block runs and until its end."""
     def work() -> None:
-        served = _Served(url)
-        for _ in range(_PROGRAMS // _CALLERS):
+        served = server.connection(tenant)
+        while goes_on():
             served.run()
 
-    rates = list[float]()
-    for _ in range(turns):
-        threads, began = [threading.Thread(target=work) for _ in range(_CALLERS)], time.perf_counter()
-        for thread in threads:
-            thread.start()
+    threads = [threading.Thread(target=work) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
         for thread in threads:
             thread.join()
+
+
+def _rates(server: _Server, turns: int) -> Row:
+    rates = list[float]()
+    for _ in range(turns):
+        left, began = iter(range(_PROGRAMS)), time.perf_counter()
+        with _running(server, _CALLERS, 0, lambda left=left: next(left, None) is not None):  # type: ignore[misc]
+            pass
         rates.append(_PROGRAMS / (time.perf_counter() - began))
     words = f"programs by /run_code, over {_CALLERS} connections"
     return Row(words, round(percentile(rates, 50), 1), "1/s", 250.0, at_most=False,
                measured=[spread(words, "1/s", rates, 1, at_most=False)])
+
+
+def _beside_flood(server: _Server, turns: int) -> Row:
+    served = server.connection(1)
+    alone, beside = list[list[float]](), list[list[float]]()
+    served.run()
+    for _ in range(turns):
+        alone.append(row(served.run, 10, 0.0))
+        over = threading.Event()
+        with _running(server, _FLOOD, 0, lambda over=over: not over.is_set()):  # type: ignore[misc]
+            try:
+                served.run()
+                beside.append(row(served.run, 10, 0.0))
+            finally:
+                over.set()
+    words = f"a program beside those of another tenant over {_FLOOD} connections, over one alone"
+    return Row(words, ratio(beside, alone), "x", 2.0, measured=[times("beside", beside), times("alone", alone)])
+
+
+def _beside_idle(server: _Server) -> Row:
+    def resident() -> int:
+        with open(f"/proc/{server.pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    before, idle = resident(), list[_Served]()
+    try:
+        for _ in range(_IDLE):
+            idle.append(server.connection())
+            idle[-1].ask("GET", "/sandboxes")
+        seconds = row(lambda: idle[0].ask("GET", "/sandboxes") and None, 50, 0.0)
+        grown = (resident() - before) / _IDLE / 1024
+    finally:
+        for each in idle:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    words = f"memory of the server for each of {_IDLE} idle connections"
+    return Row(words, round(grown, 1), "KiB", None, measured=[times("a call beside them", [seconds])])

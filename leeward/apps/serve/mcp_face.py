@@ -42,7 +42,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from leeward import __version__
 from leeward.apps.faces.mcp.server import BUSY, Context, ToolServer, place_of, server_of, templates_of
 from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools
-from leeward.apps.serve.calls import ServeCall, Use, routed
+from leeward.apps.serve.calls import ServeCall, Use, check_values, routed
 from leeward.apps.serve.door import ANYBODY, Door
 from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import ServeProblem
@@ -50,7 +50,7 @@ from leeward.apps.serve.tokens import ServeTenant
 from leeward.client.sandbox import Sandbox
 
 #: Sessions of a tenant, and sandboxes of it that this process knows; threads of all calls; bytes of a message: at most.
-MOST_SESSIONS, MOST_KNOWN, MOST_THREADS, MOST_BODY = 256, 256, 512, 16 << 20
+MOST_SESSIONS, MOST_KNOWN, MOST_THREADS, MOST_BODY = 256, 256, 512, 1 << 20
 #: Seconds without a call after which a session ends; seconds of a call.
 SESSION_S, CALL_S = 1800.0, 120.0
 
@@ -84,12 +84,15 @@ class McpFace:
 
     async def answer(self, call: ServeCall) -> ASGIApp:
         for identity in [each for each in self._servers if self._door.tenant(each) is None]:
-            await self._servers.pop(identity).close()
+            gone = self._servers.pop(identity, None)  # another call may have taken it meanwhile
+            if gone is not None:
+                await gone.close()
         server = self._servers.get(call.tenant.id)
         if server is None:
             server = self._servers[call.tenant.id] = TenantServer(self._door, self._boxes, self._threads, call)
         await server.begin()
         body = await call.body(MOST_BODY) if call.request.method == "POST" else b""
+        check_values(body)
         return partial(server.serve, body)
 
     async def close(self) -> None:
@@ -190,6 +193,9 @@ class TenantServer:
             self.tenant, self._use, _TEMPLATE, {}, f"mcp {key}", profile=options.profile or _PROFILE,
             environment=options.environment or None, memory=self.tenant.quota.memory or None,
             **({"egress": self.tenant.egress[0]} if self.tenant.egress else {}))
+        lasts = float(self.tenant.quota.lifetime)
+        if (await self._boxes.info(box))["left"] > lasts:
+            await box.box.extend(lifetime=lasts)
         return box.id
 
     async def _forget(self, key: str) -> None:

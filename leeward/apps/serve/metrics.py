@@ -65,8 +65,6 @@ async def exporting(door: Door, place: str) -> AsyncIterator[None]:
     if not path and not (is_loopback(host) and port.isdecimal() and int(port) <= 65535):
         raise BadRequest("--metrics takes an ADDRESS:PORT of loopback, or the absolute path of a socket")
     try:
-        if path and os.path.exists(path):
-            os.unlink(path)
         server = await (asyncio.start_unix_server(answer, path, limit=MOST_REQUEST) if path
                         else asyncio.start_server(answer, host, int(port), limit=MOST_REQUEST))
     except OSError as error:

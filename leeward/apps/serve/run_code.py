@@ -11,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
-from leeward.apps.serve.calls import ServeCall, routed, taken
+from leeward.apps.serve.calls import AnswerStream, ServeCall, routed, taken
 from leeward.apps.serve.door import Door
 from leeward.apps.serve.problems import ServeProblem
 from leeward.apps.serve.run_languages import LANGUAGES, RunLanguage, offered
@@ -32,6 +33,8 @@ from leeward.spec.outcome import Outcome, Result
 RUN_S, CELLS_S = 10.0, 45.0
 #: Cells of a notebook; files of a request and of an answer: at most.
 MOST_CELLS, MOST_FILES = 256, 256
+#: Bytes of a request, which is read as a whole; of an answer; of an answer's files in one piece: at most.
+MOST_REQUEST, MOST_ANSWER, PIECE = 16 << 20, 16 << 20, 3 << 18
 #: Seconds that a sandbox or a job may take beside the program's own time.
 _BESIDE_S = 10.0
 #: The profile of sandboxes for other languages, which need more processes than a job has.
@@ -54,16 +57,16 @@ class RunCodeFace:
     def __init__(self, door: Door) -> None:
         self._door, self._offered = door, offered()
 
-    async def run_code(self, call: ServeCall) -> Response:
+    async def run_code(self, call: ServeCall) -> Response | AnswerStream:
         return await self._judged(call, self._run, {"compile_result": None, "run_result": None})
 
-    async def run_jupyter(self, call: ServeCall) -> Response:
+    async def run_jupyter(self, call: ServeCall) -> Response | AnswerStream:
         return await self._judged(call, self._cells, {"driver": None, "cells": []})
 
-    async def _judged(self, call: ServeCall, run: Any, empty: Row) -> Response:
+    async def _judged(self, call: ServeCall, run: Any, empty: Row) -> Response | AnswerStream:
         """The answer of *run* to a request, for which it waits here; *empty* is what one has without an answer."""
         self._door.check_jobs(call)
-        fields = await call.fields(call.tenant.quota.body)
+        fields = await call.fields(MOST_REQUEST)
 
         async def turned() -> Row:
             async with self._door.turn(call):
@@ -76,7 +79,7 @@ class RunCodeFace:
             raise late() from None
         except (RequestRejected, DaemonError) as error:
             row = {"status": "SandboxError", "message": told(error)}
-        return JSONResponse({"message": "", **empty, "executor_pod_name": None, "files": {}, **row})
+        return answer({"message": "", **empty, "executor_pod_name": None, "files": {}, **row})
 
     # --- a program ------------------------------------------------------------------
 
@@ -101,8 +104,7 @@ class RunCodeFace:
             **what, stdin=stdin, args=args, files=files, collect=[_exactly(name) for name in wanted], timeout=run_s,
             overflow="cut", environment=self._door.options.environment or None, profile=self._door.options.profile or None,
             deadline=run_s + _BESIDE_S, memory=memory)
-        return {**verdict(result), "run_result": ran(result),
-                "files": {name: encoded(data) for name, data in result.files.items()}}
+        return {**verdict(result), "run_result": ran(result), "files": result.files}
 
     async def _program(self, language: RunLanguage, code: str, stdin: str, args: list[str], files: dict[str, bytes],
                        wanted: list[str], memory: int | None, compile_s: float, run_s: float) -> Row:
@@ -136,7 +138,7 @@ class RunCodeFace:
         total = seconds_of(fields, "total_timeout", CELLS_S)
         each = seconds_of(fields, "cell_timeout", 0.0, least=0.0) or total
         loop = asyncio.get_running_loop()
-        rows, late_, began = list[Row](), False, loop.time()
+        rows, size, late_, began = list[Row](), 0, False, loop.time()
         async with self._sandbox(memory_of(call, fields)) as box:
             for name, content in files.items():
                 await box.files.write(name, content)
@@ -149,6 +151,9 @@ class RunCodeFace:
                     break
                 result = await kernel.execute(cell, timeout=min(each, left))
                 rows.append(cell_row(result))
+                size += size_of(result)
+                if size > MOST_ANSWER:
+                    raise ServeProblem(422, f"the cells say more than {MOST_ANSWER} bytes")
                 if result.outcome in (Outcome.TIMED_OUT, Outcome.SIGNALLED, Outcome.OUT_OF_MEMORY, Outcome.INTERNAL):
                     late_ = result.outcome is Outcome.TIMED_OUT
                     break  # the state is lost
@@ -244,12 +249,47 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-async def fetched(box: AsyncSandbox, wanted: list[str]) -> dict[str, str]:
+def size_of(result: Result) -> int:
+    """The bytes that a cell has said and shown."""
+    return len(result.stdout) + len(result.stderr) + sum(len(data) for each in result.results for data in each.values())
+
+
+async def fetched(box: AsyncSandbox, wanted: list[str]) -> dict[str, bytes]:
     """The files that are there; as of the server that this face is like, no word about the others."""
-    found = dict[str, str]()
+    found, left = dict[str, bytes](), MOST_ANSWER
     for name in wanted:
         try:
-            found[name] = encoded(await box.files.read(name))
+            found[name] = await box.files.read(name, size=left + 1)
         except OSError:
-            pass
+            continue
+        left -= len(found[name])
+        if left < 0:
+            raise too_many_files()
     return found
+
+
+def too_many_files() -> ServeProblem:
+    return ServeProblem(422, f"the files to fetch have more than {MOST_ANSWER} bytes together")
+
+
+def answer(row: Row) -> Response | AnswerStream:
+    """A row as JSON, its files in base64; in pieces if they are large, so that no other call waits for one of them."""
+    files: Mapping[str, bytes] = row["files"]
+    size = sum(map(len, files.values()))
+    if size > MOST_ANSWER:
+        raise too_many_files()
+    if size <= PIECE:
+        return JSONResponse({**row, "files": {name: encoded(data) for name, data in files.items()}})
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        rest = {name: value for name, value in row.items() if name != "files"}
+        yield json.dumps(rest).encode()[:-1] + b', "files": {'
+        for number, (name, data) in enumerate(files.items()):
+            yield (", " if number else "").encode() + json.dumps(name).encode() + b': "'
+            for at in range(0, len(data), PIECE):
+                yield base64.b64encode(data[at:at + PIECE])
+                await asyncio.sleep(0)
+            yield b'"'
+        yield b"}}"
+
+    return AnswerStream(pieces(), "application/json")

@@ -44,6 +44,8 @@ from leeward.wire.sandbox_requests import SandboxRequest
 OWN = 2**53 - 1
 #: Bytes of one read; sandboxes of which it is remembered whose they are: at most.
 PIECE, MOST_KNOWN = 1 << 18, 1 << 16
+#: Bytes from which a request is decoded in a thread, so that no other call waits for it.
+SMALL = 1 << 18
 #: Requests about a job that wait with it, at most.
 MOST_BEHIND = 32
 #: Profiles that each tenant may choose, beside the server's and its own.
@@ -176,7 +178,7 @@ class WireConnection:
         while True:
             for payload in reader.feed(_bytes(await self._call.message())):
                 await self._paced()
-                message = decode(payload)
+                message = decode(payload) if len(payload) < SMALL else await asyncio.to_thread(decode, payload)
                 number = message.get("id")
                 if type(number) is not int or not 0 < number < OWN:
                     raise PeerError("a request has no number")

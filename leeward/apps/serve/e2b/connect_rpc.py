@@ -6,6 +6,7 @@ Source:    connectrpc.com/docs/protocol. Messages aren't compressed, and GET isn
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -14,13 +15,17 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, pieces_of
+from leeward.apps.serve.calls import MOST_JSON, AnswerStream, ClientGone, ServeCall, check_values, pieces_of
 from leeward.apps.serve.e2b.boxes import OpenBox
 from leeward.apps.serve.e2b.messages import parsed, written
 from leeward.apps.serve.problems import ServeProblem, bad, problem_of, too_large
 
-#: Bytes of one message, at most; seconds between two messages that only say that a stream lives, at least.
-MOST_MESSAGE, LEAST_KEEPALIVE_S = 8 << 20, 5.0
+#: Bytes of one message, at most, if it is input, and otherwise: a second is needed to read a million arguments.
+MOST_INPUT, MOST_MESSAGE = 8 << 20, 256 << 10
+#: Bytes of a message, and entries of an answer, that may hold up other calls.
+SMALL, FEW = 16 << 10, 256
+#: Seconds between two messages that only say that a stream lives, at least.
+LEAST_KEEPALIVE_S = 5.0
 
 _FRAME = struct.Struct(">BI")
 
@@ -58,9 +63,11 @@ class Method:
         is_json = kinds[kind]
         request, response = f"{self.package}.{self.name}Request", f"{self.package}.{self.name}Response"
         if not is_stream:
-            message = parsed(request, await call.body(MOST_MESSAGE), is_json)
+            message = await _parsed(request, await call.body(most_of(request)), is_json)
             row = await call.unless_gone(self.handler(call, box, message))
-            return Response(written(response, row, is_json), media_type=kind)
+            few = all(len(value) <= FEW for value in row.values() if isinstance(value, list))
+            content = written(response, row, is_json) if few else await asyncio.to_thread(written, response, row, is_json)
+            return Response(content, media_type=kind)
         messages = _messages(call, request, is_json)
         if self.takes_stream:
             return Response(await _answered(self.handler(call, box, messages), response, is_json), media_type=kind)
@@ -79,8 +86,8 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
         held += piece
         while len(held) >= _FRAME.size:
             flags, size = _FRAME.unpack_from(held)
-            if size > MOST_MESSAGE:
-                raise too_large(MOST_MESSAGE)
+            if size > most_of(name):
+                raise too_large(most_of(name))
             if flags & 1:
                 raise bad("messages aren't compressed here")
             if len(held) < _FRAME.size + size:
@@ -89,7 +96,17 @@ async def _messages(call: ServeCall, name: str, is_json: bool) -> AsyncGenerator
             del held[:_FRAME.size + size]
             if flags & 2:
                 return
-            yield parsed(name, data, is_json)
+            yield await _parsed(name, data, is_json)
+
+
+async def _parsed(name: str, data: bytes, is_json: bool) -> Any:
+    if is_json:
+        check_values(data)
+    return parsed(name, data, is_json) if len(data) <= SMALL else await asyncio.to_thread(parsed, name, data, is_json)
+
+
+def most_of(name: str) -> int:
+    return MOST_INPUT if name.endswith("InputRequest") else MOST_MESSAGE
 
 
 async def _answered(work: Awaitable[Row], name: str, is_json: bool) -> bytes:

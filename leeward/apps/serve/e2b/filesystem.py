@@ -20,6 +20,8 @@ from leeward.errors import DaemonError
 
 #: Entries of a list of folders below folders; events that wait for a caller; watchers of a sandbox: at most.
 MOST_ENTRIES, MOST_EVENTS, MOST_WATCHERS = 20_000, 4096, 16
+#: Entries of a list that are made without a turn for other calls.
+_AT_ONCE = 256
 #: Seconds between two scans of a folder that is watched.
 LOOKS_S = 0.25
 
@@ -82,6 +84,8 @@ async def _list_dir(call: ServeCall, box: OpenBox, message: Any) -> Row:
             found.append(entry_of(path, info, await _target(box, path) if info.kind == "link" else None))
             if info.is_folder and depth > 1:
                 todo.append((path, depth - 1))
+            if not len(found) % _AT_ONCE:
+                await asyncio.sleep(0)
             if len(found) > MOST_ENTRIES:
                 raise bad(f"more than {MOST_ENTRIES} entries are below this folder")
     return {"entries": sorted(found, key=lambda row: str(row["path"]))}

@@ -46,3 +46,20 @@ def test_a_line_is_cut_and_the_next_one_is_read():
     lines, _ = read(whole + "y" * (3 * MAX_MESSAGE) + "\nnext\n" + "z" * (MAX_MESSAGE + 1))
 
     assert [whole, "y" * MAX_MESSAGE, "next\n", "z" * MAX_MESSAGE] == lines
+
+
+@pytest.mark.parametrize(("uri", "place"), [
+    ("sandbox:///workspace/a%20b", ("", "/workspace/a b")), ("sandbox://n/x", ("n", "/x")), ("sandbox://n", None),
+    ("file:///etc/passwd", None), ("sandbox:///a?x", None), ("sandbox:///a#x", None), ("sandbox:///%00", None),
+    ("sandbox:///%ff", None), ("sandbox://[/x", None), ("", None), ("sandbox:///\ud800", ("", "/\ud800")),
+])
+def test_a_resource_has_a_place(uri, place):
+    from mcp.shared.exceptions import MCPError
+
+    from leeward.apps.faces.mcp.server import place_of
+
+    if place is None:
+        with pytest.raises(MCPError):
+            place_of(uri)
+    else:
+        assert place == place_of(uri)

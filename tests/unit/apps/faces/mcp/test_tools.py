@@ -8,7 +8,7 @@ import pytest
 
 from leeward.apps.faces.mcp.tools import TOOLS, SandboxTools, ToolCall, WrongArguments
 from leeward.client.protecting import Unprotected
-from leeward.errors import Cancelled, SandboxOver
+from leeward.errors import BadRequest, Cancelled, SandboxOver
 
 
 @pytest.mark.parametrize(("name", "arguments"), [
@@ -145,3 +145,57 @@ def test_a_sandbox_whose_settings_cannot_be_put_away_is_ended():
     assert made[0].closed
     assert ("OSError", True) == tools.run(ToolCall("list_files", {}))
     assert 2 == len(made)
+
+
+@pytest.mark.parametrize(("kind", "content", "shown"), [
+    ("image/png", b"x", True), ("image/svg+xml", b"x", False), ("image/png", "text", False), ("text/html", b"x", False),
+    ("image/jpeg", b"x" * (4 << 20), True), ("image/jpeg", b"x" * ((4 << 20) + 1), False),
+])
+def test_pictures_that_clients_show_come_with_an_answer(kind, content, shown):
+    call = ToolCall("run_python", {"code": "x"})
+    call.show(kind, content)
+    assert ([(kind, content)] if shown else []) == call.images
+
+
+def test_pictures_of_an_answer_are_bounded():
+    call = ToolCall("run_python", {"code": "x"})
+    for _ in range(20):
+        call.show("image/png", b"x" * (1 << 20))
+    assert 4 == len(call.images)
+    call = ToolCall("run_python", {"code": "x"})
+    for _ in range(20):
+        call.show("image/png", b"x")
+    assert 8 == len(call.images)
+
+
+class Listed:
+    """A box with a file of *size* bytes, a folder, and more files than are told."""
+
+    def __init__(self, size=3):
+        self.files = self
+        self._size = size
+
+    def list(self, path):
+        assert "/workspace" == path
+        return [*(Row(f"f{number:03}", "file") for number in range(300)), Row("folder", "folder")]
+
+    def read(self, path, size):
+        return b"x" * min(size, self._size)
+
+
+class Row:
+    def __init__(self, name, kind):
+        self.name, self.kind, self.size = name, kind, 1
+
+
+def test_resources_are_the_files_of_an_open_sandbox():
+    tools = SandboxTools(lambda: (Listed(), None), 1)
+    assert [] == tools.resources()
+    assert b"xxx" == tools.resource("/etc/x")
+    assert [f"f{number:03}" for number in range(200)] == [row.name for row in tools.resources()]
+
+
+def test_a_resource_that_is_too_large_is_refused():
+    tools = SandboxTools(lambda: (Listed(10 << 20), None), 1)
+    with pytest.raises(BadRequest, match="more than 4194304 bytes"):
+        tools.resource("/x")

@@ -1,0 +1,191 @@
+"""Calls of tenants: how many, how fast, over how many connections, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.tokens import ServeTenant, TenantQuota
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+
+@pytest.fixture
+def calls():
+    from leeward.apps.serve import calls
+
+    return calls
+
+
+def tenant(**quota):
+    return ServeTenant("one", "1", TenantQuota(**quota))
+
+
+async def answered(calls, handler, owner, use, **scope):
+    """The status of the answer to a call."""
+    from starlette.responses import Response
+
+    statuses, over = list[int](), asyncio.Event()
+
+    async def knows(_request):
+        return owner, use
+
+    async def receive():
+        await over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    endpoint = calls.ServeEndpoint("GET /", knows, lambda problem: Response(status_code=problem.status), handler)
+    await endpoint({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"", **scope}, receive, send)
+    return statuses[0]
+
+
+async def good(_call):
+    from starlette.responses import Response
+
+    return Response()
+
+
+def test_calls_that_come_too_fast_are_refused_after_a_pause(calls, monkeypatch):
+    """So that a flood doesn't keep the server from the calls of others."""
+    monkeypatch.setattr(calls, "PAUSE_S", 0.01)
+    slept = list[float]()
+
+    async def run():
+        sleep = asyncio.sleep
+        monkeypatch.setattr(asyncio, "sleep", lambda seconds: slept.append(seconds) or sleep(0))
+        use = calls.Use()
+        return [await answered(calls, good, tenant(rate=2), use) for _ in range(3)], use.calls
+
+    statuses, counted = asyncio.run(run())
+    assert [200, 200, 429] == statuses
+    assert [0.01] == slept
+    assert {200: 2, 429: 1} == counted
+
+
+def test_calls_at_once_are_bounded(calls):
+    async def run():
+        use, go = calls.Use(), asyncio.Event()
+
+        async def waits(call):
+            await go.wait()
+            return await good(call)
+
+        first = asyncio.ensure_future(answered(calls, waits, tenant(streams=1), use))
+        await asyncio.sleep(0)
+        second = await answered(calls, good, tenant(streams=1), use)
+        go.set()
+        return await first, second, use.streams, use.tasks
+
+    assert (200, 429, 0, set()) == asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_a_call_under_way_is_ended_with_its_token_alone(calls, is_revoked):
+    async def run():
+        use = calls.Use()
+
+        async def waits(_call):
+            use.is_revoked = is_revoked
+            for task in use.tasks:
+                task.cancel()
+            await asyncio.Event().wait()
+
+        return await answered(calls, waits, tenant(), use)
+
+    if is_revoked:
+        assert 401 == asyncio.run(run())
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(run())
+
+
+def test_a_connection_is_its_first_tenants(calls):
+    async def run():
+        use, connections = calls.Use(), [SimpleNamespace(use=None) for _ in range(2)]
+        return [await answered(calls, good, tenant(connections=1), use, **{calls.CONNECTION: connection})
+                for connection in (connections[0], connections[0], connections[1])], use.connections
+
+    assert ([200, 200, 429], 1) == asyncio.run(run())
+
+
+def test_the_server_ends_calls_of_tokens_that_are_revoked_or_unreadable(calls, tmp_path, monkeypatch):
+    from leeward.apps.serve.door import Door, DoorOptions
+    from leeward.apps.serve.tokens import TokenFile
+    from leeward.errors import BadRequest
+
+    async def run():
+        tokens = TokenFile(str(tmp_path / "tokens"))
+        kept, gone = (tokens.create(name) for name in ("kept", "gone"))
+        door = Door(tokens, DoorOptions())
+        uses = [door.with_token(token)[1] for token in (kept, gone)]
+        tasks = [asyncio.ensure_future(asyncio.Event().wait()) for _ in uses]
+        for use, task in zip(uses, tasks, strict=True):
+            use.tasks.add(task)
+        tokens.revoke("gone")
+        tokens.look()
+        door._end_revoked()
+        await asyncio.sleep(0)
+        found = [task.cancelled() or task.cancelling() > 0 for task in tasks]
+        monkeypatch.setattr(tokens, "fresh", lambda: (_ for _ in ()).throw(BadRequest("unreadable")))
+        door._end_revoked()
+        return found, tasks[0].cancelling() > 0
+
+    assert ([False, True], True) == asyncio.run(run())
+
+
+def test_metrics_are_of_tenants_that_are_known(calls, tmp_path):
+    from leeward.apps.serve.door import Door, DoorOptions
+    from leeward.apps.serve.metrics import text_of
+    from leeward.apps.serve.tokens import TokenFile
+
+    async def run():
+        tokens = TokenFile(str(tmp_path / "tokens"))
+        token, gone = tokens.create("kept"), tokens.create("gone")
+        door = Door(tokens, DoorOptions())
+        (owner, use), _ = door.with_token(token), door.with_token(gone)
+        use.calls[200], use.seconds, use.jobs = 3, 1.5, 2
+        door.count_sandboxes({owner.id: 4})
+        tokens.revoke("gone")
+        tokens.look()
+        return text_of(door)
+
+    text = asyncio.run(run())
+    assert 'leeward_serve_calls_total{tenant="kept",status="200"} 3\n' in text
+    assert 'leeward_serve_call_seconds_total{tenant="kept"} 1.5\n' in text
+    assert 'leeward_serve_jobs{tenant="kept"} 2\n' in text
+    assert 'leeward_serve_sandboxes{tenant="kept"} 4\n' in text
+    assert "gone" not in text
+
+
+
+
+@pytest.mark.parametrize(("body", "is_refused"), [
+    (b'{"a": [' + b"1," * 49_000 + b"1]}", False), (b'{"a": [' + b"1," * 51_000 + b"1]}", True),
+    (b'{"a": [' + b"[]," * 51_000 + b"1]}", True), (b'{"a": "' + b"[,{" * 200_000 + b'"}', False),
+    (b'{"a": "' + b'\\",[' * 200_000 + b'"}', False), (b"[" * 60_000, True), (b'{"a": "' + b"," * 60_000, False),
+])
+def test_values_in_json_are_bounded(calls, body, is_refused):
+    """Those in texts aren't values. An empty list of two bytes takes sixty."""
+    if is_refused:
+        with pytest.raises(ServeProblem) as refused:
+            calls.check_values(body)
+        assert 413 == refused.value.status
+    else:
+        calls.check_values(body)
+
+
+@pytest.mark.parametrize("body", [b'"' + b'\\"' * (8 << 20), b'"' * (16 << 20), b"\\" * (16 << 20), b'"x' * (8 << 20),
+                                  b'"\\\\"' * (4 << 20)])
+def test_values_of_hostile_texts_are_counted_in_one_pass(calls, body):
+    began = time.process_time()
+    with contextlib.suppress(ServeProblem):
+        calls.check_values(body)
+    assert time.process_time() - began < 2

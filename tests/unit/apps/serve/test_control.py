@@ -1,0 +1,47 @@
+"""What a tenant may ask for when a sandbox is made: its policies of egress, and its profiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.tokens import ServeTenant
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+NONE = ServeTenant("none", "1")
+ONE = ServeTenant("one", "2", egress=("pypi", "all"), profiles=("big",))
+ALL = {"denyOut": ["0.0.0.0/0"]}
+
+
+@pytest.mark.parametrize(("tenant", "fields", "expected"), [
+    (NONE, {}, {}), (NONE, {"allow_internet_access": True}, {}), (NONE, {"network": {"allowOut": ["a.example"]}}, {}),
+    (ONE, {}, {"egress": "pypi"}), (ONE, {"allow_internet_access": False}, {}), (ONE, {"network": ALL}, {}),
+    (ONE, {"network": {"allowOut": ["a.example"], **ALL}}, {"egress": "pypi", "policy": {"allow": ["a.example"]}}),
+    (ONE, {"egress": "all", "policy": {"allow": ["*"]}}, {"egress": "pypi"}),
+])
+def test_a_sandbox_has_its_tenants_policy_or_less(tenant, fields, expected):
+    from leeward.apps.serve.e2b.control import egress_of
+
+    assert expected == egress_of(tenant, fields)
+
+
+@pytest.mark.parametrize("network", [{"denyOut": ["a.example"]}, {"allowOut": [1]}, {"allowOut": "x"}, []])
+def test_what_a_policy_cannot_hold_is_refused(network):
+    from leeward.apps.serve.e2b.control import egress_of
+
+    with pytest.raises(ServeProblem):
+        egress_of(ONE, {"network": network})
+
+
+@pytest.mark.parametrize(("tenant", "template", "expected"), [
+    (NONE, "base", "boxes"), (NONE, "code-interpreter-v1", "boxes"), (ONE, "big", "big"), (NONE, "big", None),
+    (ONE, "shell", None), (ONE, "", None), (ONE, "../big", None)])
+def test_a_template_is_a_profile_that_the_tenant_may_choose(tenant, template, expected):
+    from leeward.apps.serve.e2b.boxes import profile_of
+
+    if expected is None:
+        with pytest.raises(ServeProblem):
+            profile_of(template, tenant, "boxes")
+    else:
+        assert expected == profile_of(template, tenant, "boxes")
