@@ -29,20 +29,12 @@ SSH, VARIABLE = "ssh", "LEEWARD_SSH"
 #: Bytes of one read.
 _PIECE = 1 << 18
 
-#: Prints the path of the socket that leeward's own clients on that machine would take, and waits. No quote is in it.
-_WHERE = """\
-s=$LEEWARD_SOCKET
-if [ -z "$s" ]; then
-u=$(id -u)
-if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock
-else
-d=${XDG_RUNTIME_DIR:-/run/user/$u}
-[ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock
-[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock
-fi
-fi
-echo "$s"
-exec cat >/dev/null"""
+#: Prints the path of the socket that leeward's own clients on that machine would take, and waits. One line without a quote,
+#: which every shell passes on.
+_WHERE = ('s=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock; else '
+          'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock; '
+          '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; '
+          'exec cat >/dev/null')
 
 _lock = threading.Lock()
 _forwarded: dict[tuple[int, str], tuple[subprocess.Popen[bytes], str]] = {}  # by process and host; with the socket's path

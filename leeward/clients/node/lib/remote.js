@@ -199,19 +199,10 @@ class MessageStream extends Duplex {
 
 // --- ssh ------------------------------------------------------------------------
 
-/** Prints the path of the socket that leeward's clients on that machine would take, and waits. No quote is in it. */
-const WHERE = `s=$LEEWARD_SOCKET
-if [ -z "$s" ]; then
-u=$(id -u)
-if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock
-else
-d=\${XDG_RUNTIME_DIR:-/run/user/$u}
-[ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock
-[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock
-fi
-fi
-echo "$s"
-exec cat >/dev/null`;
+/** Prints the path of the socket that leeward's clients on that machine would take, and waits; as over_ssh.py has it. */
+const WHERE = 's=$LEEWARD_SOCKET; if [ -z "$s" ]; then u=$(id -u); if [ "$u" = 0 ]; then s=/run/leeward/leeward.sock; else '
+  + 'd=${XDG_RUNTIME_DIR:-/run/user/$u}; [ -w "$d" ] && s=$d/leeward/leeward.sock || s=/tmp/leeward-$u/leeward.sock; '
+  + '[ -S "$s" ] || [ ! -S /run/leeward/leeward.sock ] || s=/run/leeward/leeward.sock; fi; fi; echo "$s"; exec cat >/dev/null';
 
 const forwarded = new Map(); // by host: a promise of {child, near}
 
