@@ -128,7 +128,7 @@ def test_c051_a_programs_sandbox_reaches_its_own_sockets_in_the_folder_alone(dae
         (project / "server").chmod(0o777)
         server.listen()
         with control(), socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(project / "server"))
+            assert 0 == client.connect_ex(str(project / "server"))
         server.accept()[0].close()
         server.setblocking(False)
         with leeward.Sandbox(socket=daemon.socket, workdir=project) as box, box.kernel() as kernel:

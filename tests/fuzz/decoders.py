@@ -341,7 +341,7 @@ class Control(Target):
     starts = tuple(control.encode(message) for message in (
         control.MakeKeeper(1, True, 2), control.Made(3, 4), control.Mapped(), control.Locked(),
         control.Ready({"landlock": "abi 4", "seccomp": "x"}), control.Failed(5, "mounts", "no")))
-    fixed = tuple(control._FIXED.pack(control._MARK, kind, into, 1, value, 7, 5000, 3, 4, 5, 6)
+    fixed = tuple(control._FIXED.pack(control._MARK, kind, into, 1, value, 7, 5000, 3, 4, 5, 6, 8)
                   for kind in range(1, 9) for into in (0, 5, 32) for value in (-1, 0, 2))
     plan = records.pack(ZygotePlan(import_path=("/x",), preload=("json",), bare=False,
                                    executable="/usr/bin/python3", environment=(("A", "b"),), rehearse=True, warm=True))

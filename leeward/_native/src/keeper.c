@@ -285,6 +285,24 @@ static int helper_of(struct keeper *keeper, uint64_t number, const struct lw_way
 	return -ESRCH;
 }
 
+/* Provide what makes the process of *how*, which takes *way*: the helper, and the command, which is read from *fd*. 0, or
+ * -errno. */
+static int provide(struct keeper *keeper, const struct lw_way *ways, const struct lw_way *way,
+		   const struct lw_keeper_message *order, int fd, struct lw_beside *how, struct lw_command *ret_command)
+{
+	int err;
+
+	if (!way->count)
+		return -ENOSYS;
+	if (keeper->count > MOST_CHILDREN)
+		return -ENOSPC;
+	/* A porter mounts, which Landlock would forbid. */
+	if (ways[LW_DOMAIN].count && !(order->into & LW_PORTER) &&
+	    (err = helper_of(keeper, order->sandbox, &ways[LW_DOMAIN], &how->helper)) < 0)
+		return err;
+	return how->command ? lw_command_read(fd, ret_command) : 0;
+}
+
 /* Start a process in the namespaces of a runner. Returns as `arm`. */
 static int start(struct keeper *keeper, const struct lw_way *ways, const struct lw_keeper_message *order,
 		 const int *fds, struct lw_born *ret_born)
@@ -312,22 +330,11 @@ static int start(struct keeper *keeper, const struct lw_way *ways, const struct 
 		.command = copy ? NULL : &command,
 	};
 	struct lw_fate fate = { 0 };
-	int pidfd = -1, err;
+	int pidfd = -1;
 
-	if (keeper->count > MOST_CHILDREN || !way->count) {
-		fate.result = way->count ? -ENOSPC : -ENOSYS;
+	fate.result = provide(keeper, ways, way, order, ends[4], &how, &command);
+	if (fate.result < 0)
 		return unstarted(keeper, order, way, &fate);
-	}
-	/* A porter mounts, which Landlock would forbid. */
-	if (ways[LW_DOMAIN].count && !(order->into & LW_PORTER) &&
-	    (err = helper_of(keeper, order->sandbox, &ways[LW_DOMAIN], &how.helper)) < 0) {
-		fate.result = err;
-		return unstarted(keeper, order, way, &fate);
-	}
-	if (!copy && (err = lw_command_read(ends[4], &command)) < 0) {
-		fate.result = err;
-		return unstarted(keeper, order, way, &fate);
-	}
 	/* A program has stdin, stdout, stderr and birth; an interpreter job, reply, stdout, stderr and birth. */
 	const unsigned given = copy ? 4 : 3;
 	for (unsigned i = 0; i < given; i++)
