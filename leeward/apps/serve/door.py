@@ -83,13 +83,18 @@ class Door:
 
     def with_token(self, token: str) -> tuple[ServeTenant, Use] | None:
         """The tenant with a token."""
+        tenant = self.found(token)
+        if tenant is None and self.options.is_open:
+            tenant = ANYBODY
+        return None if tenant is None else (tenant, self.use_of(tenant))
+
+    def found(self, token: str) -> ServeTenant | None:
+        """The tenant that has a token of its own."""
         self.tokens.fresh()
         tenant = self.tokens.find(token) if token else None
         if tenant is None and token and self.tokens.look():  # one that was made just now
             tenant = self.tokens.find(token)
-        if tenant is None and self.options.is_open:
-            tenant = ANYBODY
-        return None if tenant is None else (tenant, self.use_of(tenant))
+        return tenant
 
     async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
         """Who calls, by the token in one of the headers that clients have for it."""
