@@ -19,12 +19,14 @@ TYPE_CHECKING = False  # see wire/frames.py
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.aio_ports import AsyncPublished
     from leeward.client.aio_process import AsyncKernel, AsyncProcess
     from leeward.client.aio_sandbox import AsyncSandbox
     from leeward.client.aio_session import AsyncSession
     from leeward.client.aio_workdir import AsyncWorkdirSandbox
     from leeward.client.blocking import Client
     from leeward.client.changes import FolderChange
+    from leeward.client.connecting import RemoteHost
     from leeward.client.egress_asks import EgressAsk
     from leeward.client.environments import BuildFailed
     from leeward.client.fetching import Fetched
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from leeward.client.file_trees import Transfer
     from leeward.client.files import Files
     from leeward.client.mounts import Mount
+    from leeward.client.ports import Published
     from leeward.client.process import Kernel, Process
     from leeward.client.sandbox import Sandbox
     from leeward.client.sandbox_calls import Chunk
@@ -75,25 +78,28 @@ if TYPE_CHECKING:
     from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 
 __all__ = [
-    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
-    "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
-    "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo",
-    "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut",
-    "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed",
-    "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver",
-    "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
-    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncPublished", "AsyncSandbox", "AsyncSession",
+    "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound",
+    "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched",
+    "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "RemoteHost", "JobError", "Kernel",
+    "LeewardError", "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome",
+    "PathTraversal", "PoolFailed", "Process", "ProcessOver", "Published", "QueueTimeout", "Refused", "RequestRejected",
+    "Result", "Sandbox", "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout",
+    "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError",
+    "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
 _IN_CLIENT = {
     "AsyncClient": "aio", "AsyncFiles": "aio_files", "AsyncKernel": "aio_process", "AsyncProcess": "aio_process",
+    "AsyncPublished": "aio_ports",
     "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncWorkdirSandbox": "aio_workdir",
     "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
     "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
     "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
-    "FolderChange": "changes", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
-    "PathTraversal": "workdir_errors", "Process": "process", "Sandbox": "sandbox", "Session": "session",
+    "FolderChange": "changes",
+    "RemoteHost": "connecting", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
+    "PathTraversal": "workdir_errors", "Process": "process", "Published": "ports", "Sandbox": "sandbox", "Session": "session",
     "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
     "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
     "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",

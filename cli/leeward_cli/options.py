@@ -124,8 +124,8 @@ class Option:
             raise UsageError(f"{self.name}: {error}") from None
 
 
-SOCKET = Option("--socket", "PATH", "The daemon's socket; else LEEWARD_SOCKET, else the configuration's, else the"
-                                    " default.", kind=path, short="-s", in_c=True)
+SOCKET = Option("--socket", "PATH", "The daemon's socket, or the URL of a host; else LEEWARD_HOST, LEEWARD_SOCKET, the"
+                                    " configuration's, or the default.", kind=path, short="-s", in_c=True)
 CONFIG = Option("--config", "FILE", "Read this configuration as well.", parameter="config_file")
 ALLOW_DEGRADED = Option("--allow-degraded", "LAYER", "Start even if the kernel lacks this layer: landlock.", many=True,
                         kind=layer)

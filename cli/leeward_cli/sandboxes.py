@@ -9,9 +9,11 @@ held by this command's connection. A sandbox that the user has named stays, and 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +26,12 @@ from leeward_cli.messages import complain
 from leeward_cli.prompt import main
 from leeward_cli.sandbox_command import attached, in_sandbox, opened, split_words, used
 from leeward_cli.terminal_rows import plain
+
+if TYPE_CHECKING:
+    from leeward.client.ports import Published
+
+#: Seconds between two looks at whether a sandbox still lives, which aren't use of it.
+_LOOK_S = 2.0
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -73,6 +81,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--workdir", metavar="FOLDER", help="Mount this folder of the host as /workspace."),
         click.option("--overlay", is_flag=True,
                      help="With --workdir: work on a copy, see `leeward diff` and `leeward apply`."),
+        click.option("--copy", is_flag=True, help="With --workdir: copy it into the sandbox, also on another machine; "
+                                                  "`leeward cp` brings it back."),
         click.option("--mount", "mounts", multiple=True, metavar="SOURCE:TARGET[:rw|:overlay]", callback=_mounts,
                      help="Mount a folder of the host: read-only, with rw writable, with overlay as a copy."),
         click.option("--egress", metavar="NAME",
@@ -172,6 +182,34 @@ def kill(socket: str | None, names: tuple[str, ...]) -> int:
             complain(str(error))
             status = 1
     return status
+
+
+@sandbox.command()
+@SOCKET
+@click.option("--on", "host_port", type=click.IntRange(0, 65535), default=0, metavar="PORT",
+              help="The port on 127.0.0.1 of the host.  [default: a free one]")
+@click.option("--until-eof", is_flag=True, help="Until the end of standard input as well, for programs that run this one.")
+@click.argument("name", metavar="ID", shell_complete=_known)
+@click.argument("inside", metavar="PORT", type=click.IntRange(1, 65535))
+def port(socket: str | None, host_port: int, until_eof: bool, name: str, inside: int) -> None:
+    """
+    Make a server in a sandbox reachable on 127.0.0.1 of the host, until Ctrl-C or the sandbox's end.
+
+    Prints the address. Every user of the host can connect to it.
+    """
+    with attached(name, socket) as box, box.publish(inside, host_port) as published:
+        click.echo(f"127.0.0.1:{published.port}")
+        if until_eof:
+            threading.Thread(target=_close_at_eof, args=(published,), daemon=True).start()
+        while not published.wait(_LOOK_S):
+            if all(row["sandbox"] != box.id for row in Sandbox.list(socket=socket)):
+                box.info()  # raises the reason
+
+
+def _close_at_eof(published: Published) -> None:
+    while os.read(0, 4096):
+        pass
+    published.close()
 
 
 @click.command(context_settings={"ignore_unknown_options": False})

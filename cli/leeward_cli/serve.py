@@ -60,7 +60,8 @@ def serve(hosts: tuple[str, ...], origins: tuple[str, ...], socket: str | None, 
     """
     Serve sandboxes and jobs by HTTP, to clients of other people's, in the foreground, until SIGTERM or Ctrl-C.
 
-    A FACE is what they speak: `e2b`, for E2B's clients, or `run-code`, for those of SandboxFusion. Each caller needs a
+    A FACE is what they speak: `e2b`, for E2B's clients, `run-code`, for those of SandboxFusion, `mcp`, for models, or
+    `leeward`, for its own on other machines; with `ports` servers in sandboxes are reached as well. Each caller needs a
     token, which `leeward serve token create` makes.
     """
     if not names:

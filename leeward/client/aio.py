@@ -29,7 +29,9 @@ class AsyncClient(AsyncCalls):
     thread a client of its own, or use asyncio. After a fork, parent and child each use a connection of their own.
 
     Args:
-        socket: path of the daemon's socket. By default the one in LEEWARD_SOCKET, else that of the user's own daemon.
+        socket: path of the daemon's socket; or a daemon on another machine: `https://NAME`, `ssh://USER@NAME`.
+            By default the one in LEEWARD_HOST or LEEWARD_SOCKET, else that of the user's own daemon.
+        token: for https; by default the one in LEEWARD_TOKEN.
         retry: send a request again, over a new connection, if nothing of it has run: the daemon is stopping and refused
             it, or closed the connection before it received a byte. The client tries for 10 seconds, or until the call's
             deadline. Without *retry* only a connection that was closed while it was idle is made anew.

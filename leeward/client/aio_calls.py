@@ -25,7 +25,7 @@ from leeward.client.conversation import answered, checked
 from leeward.client.options import PlaceOptions, SessionOptions, requirements_of, session_fields
 from leeward.client.retry import Retry
 from leeward.errors import Busy, DaemonAway, DaemonError, NoAnswer, QueueTimeout, quoted
-from leeward.spec.paths import client_socket
+from leeward.spec.paths import RemoteHost, client_socket
 from leeward.wire.sandbox_replies import whole
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
@@ -48,9 +48,9 @@ _STATUS_S = 5.0
 class AsyncCalls:
     """The base class of `AsyncClient`, which describes the arguments: the connection and sessions, as asyncio has them."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
+    def __init__(self, socket: str | os.PathLike[str] | None = None, *, token: str | None = None, retry: bool = True,
                  retry_busy: bool = True) -> None:
-        self.socket = client_socket(socket)
+        self.socket = client_socket(socket, token)
         self._retry, self._retry_busy = retry, retry_busy
         self._states: dict[asyncio.AbstractEventLoop, _LoopState] = {}
 
@@ -165,6 +165,10 @@ class AsyncCalls:
             return connection
 
     async def _connect(self) -> Socket:
+        if isinstance(self.socket, RemoteHost):
+            made = await asyncio.to_thread(connect, self.socket)
+            assert made is not None
+            return made
         give_up = time.monotonic() + CONNECT_S
         while True:
             sock = connect(self.socket, wait=False)

@@ -31,6 +31,7 @@ from leeward.wire.sandbox_replies import answer, page, rows, sandbox_id, whole
 if TYPE_CHECKING:
     from leeward.client.aio import AsyncClient  # asyncio
     from leeward.client.aio_files import AsyncFiles
+    from leeward.client.aio_ports import AsyncPublished
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.spec.outcome import Result
@@ -58,6 +59,7 @@ class AsyncSandbox(AsyncOverlayCalls):
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+        copy: copy *workdir* into the sandbox instead, also to another machine; `Files.download` brings it back.
 
     With asyncio, `client` is an AsyncClient, whose socket and connections this sandbox uses beside other sandboxes and
     calls; `retry_busy` is its own then. What is `held` has another connection.
@@ -93,13 +95,16 @@ class AsyncSandbox(AsyncOverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
+                 copy: bool = False,
                  client: AsyncClient | None = None,  # asyncio
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
         # blocking: self._connections = FreeConnections(socket, retry_busy)
         self._connections = AsyncFreeConnections(socket, retry_busy, client)  # asyncio
         self._packages = requirements_of(options)
-        folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
+        folders = mounts_of(mounts, workdir, overlay, compare, copy)
+        self._copies = [mount for mount in folders if mount.copy]
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options),
+                                                   tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -153,8 +158,22 @@ class AsyncSandbox(AsyncOverlayCalls):
                 if not self._id:
                     if self._closed:
                         raise SandboxOver("the sandbox was closed before it was used", "killed")
-                    self._id = checked(sandbox_id, await self._open())
+                    opened = checked(sandbox_id, await self._open())
+                    if self._copies:
+                        await self._copy_to(opened)
+                    self._id = opened
         return self._id
+
+    async def _copy_to(self, opened: str) -> None:
+        """Copy the folders of the host before any other call; what fails ends the sandbox."""
+        box = await AsyncSandbox.attach(opened, socket=self._connections.socket)
+        try:
+            for mount in self._copies:
+                await box.files.upload(mount.source, mount.target)
+        except BaseException:
+            await box.close()
+            raise
+        await box.detach()
 
     @property
     def files(self) -> AsyncFiles:
@@ -165,8 +184,9 @@ class AsyncSandbox(AsyncOverlayCalls):
     async def _open(self) -> Reply:
         if not self._packages:
             return await self._opened(self._fields)
-        from leeward.client.packages import wanted_packages, with_environment_async
+        from leeward.client.packages import elsewhere, wanted_packages, with_environment_async
 
+        elsewhere(self._connections.socket)
         await self._connections.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = await self._connections.call("status", {})
         wanted = wanted_packages(self._packages, self._connections.socket, checked(answer, status))
@@ -303,6 +323,24 @@ class AsyncSandbox(AsyncOverlayCalls):
 
         fields = {"sandbox": await self._named(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*await self._connections.call("sandbox_fetch", fields))
+
+    async def publish(self, port: int, host_port: int = 0) -> AsyncPublished:
+        """
+        Make a server in the sandbox reachable on 127.0.0.1 of the host, for every user of the host, until the result is
+        closed, which is a context as well. The server may start later; connections to none are reset. Programs can
+        listen where the profile has `loopback`, as `workdir` and `agent` have. An open connection isn't use of the
+        sandbox that keeps it from ending after its idle time.
+
+        Args:
+            port: the server's, of TCP, on 127.0.0.1 or ::1 in the sandbox.
+            host_port: on the host; 0 for a free one, which is `AsyncPublished.port`.
+
+        Raises:
+            RequestRejected: the port of the host is taken.
+        """
+        from leeward.client.aio_ports import AsyncPublished  # most programs don't need it
+
+        return await AsyncPublished.open(self, port, host_port)
 
     # --- Python ---------------------------------------------------------------------
 

@@ -28,9 +28,9 @@ _STATUS_S = 5.0
 class Calls:
     """The base class of `Client`, which describes the arguments: the connection and sessions for blocking programs."""
 
-    def __init__(self, socket: str | os.PathLike[str] | None = None, *, retry: bool = True,
+    def __init__(self, socket: str | os.PathLike[str] | None = None, *, token: str | None = None, retry: bool = True,
                  retry_busy: bool = True) -> None:
-        self.socket = client_socket(socket)
+        self.socket = client_socket(socket, token)
         self._retry, self._retry_busy = retry, retry_busy
         self._connection = BlockingConnection(self.socket)
         self._lock = threading.Lock()

@@ -9,6 +9,7 @@ from _socket import socket as Socket
 
 from leeward.errors import DaemonAway, quoted
 from leeward.spec.paths import TRUSTED_VARIABLE
+from leeward.spec.paths import RemoteHost as RemoteHost
 
 # Imported in functions: what not every start needs; 15 ms of processor time for all of it.
 
@@ -27,6 +28,10 @@ MAX_PATH = 107
 
 def away(path: str, reason: str, may_have_run: bool = False) -> DaemonAway:
     """The error for a daemon that can't be reached. It *may have run* if the kernel got a byte of the request."""
+    if isinstance(path, RemoteHost):
+        far = DaemonAway(f"no daemon answers at {path} ({reason})")
+        far.may_have_run = may_have_run
+        return far
     error = DaemonAway(f"no daemon answers on {quoted(path)} ({reason}); start one with `leeward daemon start`,"
                        " or use `leeward run`, which needs none")
     error.may_have_run = may_have_run
@@ -66,8 +71,13 @@ def _connect(sock: Socket, path: str) -> None:
 def connect(path: str, wait: bool = True) -> Socket | None:
     """
     Connect to the daemon, if its user is root, our own, or that of LEEWARD_TRUSTED_UID; else DaemonAway. Waits up to
-    CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the result is None then.
+    CONNECT_S while its backlog is full; without *wait* the socket is non-blocking, and the result is None then. To a
+    RemoteHost it connects by remote.py, and waits.
     """
+    if isinstance(path, RemoteHost):
+        from leeward.client import remote  # what most clients don't need
+
+        return remote.connect(path)
     sock = Socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
         if wait:

@@ -45,6 +45,8 @@ class Mount:
             the changes, and `Sandbox.apply` makes them on the host.
         compare: for a writable folder: all of it is read when the sandbox is opened, so that `Sandbox.diff` can list
             the changes since then.
+        copy: the folder isn't shown, but copied to *target* when the sandbox is opened, also to another machine. The copy
+            is the sandbox's: `Files.download` brings it back.
     """
 
     source: str | os.PathLike[str]
@@ -52,20 +54,25 @@ class Mount:
     writable: bool = False
     overlay: bool = False
     compare: bool = False
+    copy: bool = False
 
 
-def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool,
-              compare: bool = False) -> tuple[Mount, ...]:
+def mounts_of(mounts: Iterable[Mount], workdir: str | os.PathLike[str] | None, overlay: bool, compare: bool = False,
+              copy: bool = False) -> tuple[Mount, ...]:
     """*mounts*, and before them one for *workdir*; RequestRejected if one is no Mount, or has wrong options."""
     found = tuple(mounts)
     for mount in found:
         if not isinstance(mount, Mount):
             raise RequestRejected(f"mounts hold leeward.Mount, not {type(mount).__name__}")
     if workdir is not None:
-        found = (Mount(workdir, WORKDIR, writable=not overlay, overlay=overlay, compare=compare), *found)
-    elif overlay or compare:
-        raise RequestRejected(f"{'overlay' if overlay else 'compare'}=True needs a workdir; a mount has its own")
+        found = (Mount(workdir, WORKDIR, not (overlay or copy), overlay, compare, copy), *found)
+    elif overlay or compare or copy:
+        given = "overlay" if overlay else "compare" if compare else "copy"
+        raise RequestRejected(f"{given}=True needs a workdir; a mount has its own")
     for mount in found:
+        if mount.copy and (mount.writable or mount.overlay or mount.compare):
+            raise RequestRejected(f"mount {mount.target!r:.80}: a copy is the sandbox's own, neither writable, overlay nor"
+                                  " compare")
         if mount.compare and (mount.overlay or not mount.writable):
             raise RequestRejected(f"mount {mount.target!r:.80}: compare=True is for a folder that is written, and not"
                                   " for an overlay, whose `diff` needs no comparison")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from leeward.client.connecting import connect, started
 from leeward.client.environments import Environments, PackageSource
 from leeward.errors import BadReply, DaemonAway, Forbidden, RequestRejected
+from leeward.spec.paths import RemoteHost
 from leeward.spec.stored import Named, Recipe, packages_name, unencrypted_host
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class WantedPackages:
 
 def ready(path: str) -> None:
     """Have a daemon answer on *path*: one is started where a job would start one, though it is asked for its status first."""
+    elsewhere(path)
     try:
         sock = connect(path)
     except DaemonAway:
@@ -68,6 +70,12 @@ def ready(path: str) -> None:
     else:
         assert sock is not None
         sock.close()
+
+
+def elsewhere(path: str) -> None:
+    """Forbidden if the daemon is on another machine."""
+    if isinstance(path, RemoteHost):
+        raise Forbidden("packages are installed on the daemon's machine: `leeward env create` there, and environment= here")
 
 
 def wanted_packages(packages: tuple[str, ...], socket: str, status: Mapping[str, Any]) -> WantedPackages:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leeward.client.conversation import Answer
     from leeward.client.fetching import Fetched, Headers
     from leeward.client.files import Files
+    from leeward.client.ports import Published
     from leeward.spec.outcome import Result
 
 
@@ -56,6 +57,7 @@ class Sandbox(OverlayCalls):
         workdir: the folder of the host that the sandbox has as /workspace, and can write to.
         overlay: keep changes of *workdir* in the sandbox; `diff` lists them.
         compare: read all of *workdir* at the opening, so that `diff` can list what was written there since.
+        copy: copy *workdir* into the sandbox instead, also to another machine; `Files.download` brings it back.
 
     Keyword Args:
         profile (str): what the sandbox sees and may do; "python" by default.
@@ -88,11 +90,14 @@ class Sandbox(OverlayCalls):
 
     def __init__(self, *, socket: str | os.PathLike[str] | None = None, mounts: Iterable[Mount] = (),
                  workdir: str | os.PathLike[str] | None = None, overlay: bool = False, compare: bool = False,
+                 copy: bool = False,
                  retry_busy: bool = True, **options: Unpack[OpenOptions]) -> None:
         self._connections = FreeConnections(socket, retry_busy)
         self._packages = requirements_of(options)
-        folders = mounts_of(mounts, workdir, overlay, compare)
-        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options), folders)
+        folders = mounts_of(mounts, workdir, overlay, compare, copy)
+        self._copies = [mount for mount in folders if mount.copy]
+        self._fields, self._mounts = add_host_view(sandbox_calls.open_fields(**options),
+                                                   tuple(mount for mount in folders if not mount.copy))
         self._opening = Lock()
         self._id, self._closed = "", False
         self._held = False  # its processes and kernels are, by `attach`
@@ -142,8 +147,22 @@ class Sandbox(OverlayCalls):
                 if not self._id:
                     if self._closed:
                         raise SandboxOver("the sandbox was closed before it was used", "killed")
-                    self._id = checked(sandbox_id, self._open())
+                    opened = checked(sandbox_id, self._open())
+                    if self._copies:
+                        self._copy_to(opened)
+                    self._id = opened
         return self._id
+
+    def _copy_to(self, opened: str) -> None:
+        """Copy the folders of the host before any other call; what fails ends the sandbox."""
+        box = Sandbox.attach(opened, socket=self._connections.socket)
+        try:
+            for mount in self._copies:
+                box.files.upload(mount.source, mount.target)
+        except BaseException:
+            box.close()
+            raise
+        box.detach()
 
     @property
     def files(self) -> Files:
@@ -154,8 +173,9 @@ class Sandbox(OverlayCalls):
     def _open(self) -> Reply:
         if not self._packages:
             return self._opened(self._fields)
-        from leeward.client.packages import wanted_packages, with_environment
+        from leeward.client.packages import elsewhere, wanted_packages, with_environment
 
+        elsewhere(self._connections.socket)
         self._connections.call("sandbox_list", {})  # starts a daemon if there is none, which `status` doesn't
         status, _ = self._connections.call("status", {})
         wanted = wanted_packages(self._packages, self._connections.socket, checked(answer, status))
@@ -292,6 +312,24 @@ class Sandbox(OverlayCalls):
 
         fields = {"sandbox": self._named(), **fetch_fields(url, method, headers, body)}
         return fetched_of(*self._connections.call("sandbox_fetch", fields))
+
+    def publish(self, port: int, host_port: int = 0) -> Published:
+        """
+        Make a server in the sandbox reachable on 127.0.0.1 of the host, for every user of the host, until the result is
+        closed, which is a context as well. The server may start later; connections to none are reset. Programs can
+        listen where the profile has `loopback`, as `workdir` and `agent` have. An open connection isn't use of the
+        sandbox that keeps it from ending after its idle time.
+
+        Args:
+            port: the server's, of TCP, on 127.0.0.1 or ::1 in the sandbox.
+            host_port: on the host; 0 for a free one, which is `Published.port`.
+
+        Raises:
+            RequestRejected: the port of the host is taken.
+        """
+        from leeward.client.ports import Published  # most programs don't need it
+
+        return Published.open(self, port, host_port)
 
     # --- Python ---------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 """
-A porter: mounts, compares, reads, keeps and restores the folders of a live sandbox.
+A porter: mounts, compares, reads, keeps and restores the folders of a live sandbox, and connects to its servers.
 
 Runs in:   a copy of the keeper, in the namespaces of one sandbox, for one order; it never sees a client's code.
 Holds:     the keeper's capabilities in its user namespace when it mounts; for other orders it keeps only the one to
@@ -237,5 +237,21 @@ def _covered(carried: Carried, order: dict[str, Any]) -> dict[str, Any]:
     return {"ok": True}
 
 
+def _connect(carried: Carried, order: dict[str, Any], fds: list[int], given: list[int]) -> dict[str, Any]:
+    """Give a socket that is connected to a port in the keeper's network, the sandbox's; none if nobody listens."""
+    _bare(0)
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            made = socket.socket(family, socket.SOCK_STREAM)
+            made.settimeout(order["seconds"])
+            made.connect((host, order["port"]))
+        except OSError:
+            continue  # no server, or no such family
+        if made.getsockname() != made.getpeername():  # else TCP has connected the socket to itself
+            given.append(made.detach())
+            break
+    return {"ok": True}
+
+
 _ORDERS = {"mount": _mount, "cover": _cover, "diff": _diff, "read": _read, "keep": _keep, "restore": _restore,
-           "discard": _discard}
+           "discard": _discard, "connect": _connect}

@@ -99,6 +99,9 @@ def named_in(content: bytes, path: str) -> str | None:
 #: The environment variable with the socket's path, for daemon and clients.
 SOCKET_VARIABLE = "LEEWARD_SOCKET"
 
+#: Those of a client with the RemoteHost of a daemon, and the token for it.
+HOST_VARIABLE, TOKEN_VARIABLE = "LEEWARD_HOST", "LEEWARD_TOKEN"
+
 #: The environment variable with the number of one more user whose daemon a client trusts, beside root and itself.
 TRUSTED_VARIABLE = "LEEWARD_TRUSTED_UID"
 
@@ -126,13 +129,57 @@ class OwnSocket(str):
     __slots__ = ()
 
 
-def client_socket(explicit: str | os.PathLike[str] | None) -> str:
+class RemoteHost(str):
     """
-    A client's socket: *explicit*, LEEWARD_SOCKET, that of the user's or system's configuration, or the default.
+    A daemon on another machine, in place of a socket's path: `https://NAME` of its `leeward serve leeward`, or
+    `ssh://[USER@]NAME[:PORT][/SOCKET]`, by which ssh forwards the daemon's socket. BadRequest for anything else, and for
+    http beyond this machine.
 
-    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written.
+    Attributes:
+        token: for https; by default that in LEEWARD_TOKEN.
+    """
+
+    __slots__ = ("token",)
+    token: str
+
+    def __new__(cls, url: str, token: str | None = None) -> RemoteHost:
+        from urllib.parse import urlsplit  # most clients need none
+
+        try:
+            parts = urlsplit(url)
+            name, port = parts.hostname or "", parts.port
+        except ValueError:
+            parts, name, port = urlsplit(""), "", 0
+        at_root = parts.path in ("", "/") and not parts.username
+        if not (name and name.isascii() and name[0] != "-" and not parts.query and not parts.fragment and not parts.password
+                and all(each.isalnum() or each in "-._:" for each in name) and port != 0
+                and (parts.scheme == "ssh" or (parts.scheme in ("https", "http") and at_root))):
+            raise BadRequest("a host is https://NAME or ssh://USER@NAME/SOCKET, where each part but NAME may be missing")
+        if parts.scheme == "http" and name not in ("localhost", "127.0.0.1", "::1"):
+            raise BadRequest("http beyond this machine shows the token to everybody on the way: https")
+        made = str.__new__(cls, url)
+        made.token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+        if not made.token.isascii() or not made.token.isprintable():
+            raise BadRequest("a token has printable ASCII alone")
+        return made
+
+
+def client_socket(explicit: str | os.PathLike[str] | None, token: str | None = None) -> str:
+    """
+    A client's socket: *explicit*, LEEWARD_HOST, LEEWARD_SOCKET, that of the user's or system's configuration, or the
+    default. A RemoteHost if that is on another machine, with *token*.
+
+    Raises BadRequest if a configuration file isn't to be trusted, or its `socket` isn't plainly written; as RemoteHost, and
+    for a token without one.
     """
     named = os.fspath(explicit) if explicit is not None else ""
+    if isinstance(explicit, RemoteHost) and token is None:
+        return explicit
+    remote = named if "://" in named else "" if named else os.environ.get(HOST_VARIABLE, "")
+    if remote:
+        return RemoteHost(remote, token)
+    if token is not None:
+        raise BadRequest("a token is for a daemon on another machine: https://NAME")
     uid = os.geteuid()
     named = named or os.environ.get(SOCKET_VARIABLE) or configured(os.environ.get("HOME", ""), uid)
     return named or OwnSocket(default_socket(os.environ, uid))

@@ -147,5 +147,6 @@ lifetime = seconds(0.001, MAX_LIFETIME)
 data = binary_of(MAX_WRITE)
 #: Rows, or columns, of a terminal.
 side = number(1, MAX_SIDE)
+port = number(1, 65535)
 #: 64 is SIGRTMAX; 0 only asks whether the process is there, which process_list tells.
 signal = number(1, 64)

@@ -152,6 +152,13 @@ class SandboxFetch(SandboxRequest):
     body: bytes = field(fetches.body, "at most 16 MiB", default=b"")
 
 
+@operation("sandbox_connect", answers={"socket": "bool"}, admits="job")
+class SandboxConnect(SandboxRequest):
+    """Ask for a socket that is connected to a server in *sandbox*."""
+
+    port: int = field(ours.port, "the server's, of TCP, from 1 to 65,535")
+
+
 # --- kernels ----------------------------------------------------------------------
 
 

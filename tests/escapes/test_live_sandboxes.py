@@ -45,7 +45,8 @@ def test_c175_a_strangers_sandbox_cannot_be_used(wire: Wire):
         for op, fields in (
                 ("sandbox_info", {}), ("sandbox_extend", {"idle": 1.0}), ("sandbox_kill", {}), ("process_list", {}),
                 ("process_run", {"shell": "cat secret"}), ("process_start", {"argv": ["true"]}), ("process_read", one),
-                ("process_wait", one), ("process_kill", one), ("process_write", {**one, "data": b"x"}),
+                ("process_wait", one), ("sandbox_connect", {"port": 8000}),
+                ("process_kill", one), ("process_write", {**one, "data": b"x"}),
                 ("process_signal", {**one, "signal": 9}), ("process_resize", {**one, "rows": 9, "columns": 9}),
                 ("process_start", {"argv": ["sh"], "terminal": [24, 80]}), ("kernel_open", {}),
                 ("overlay_checkpoint", {"target": "/workspace"}), ("overlay_discard", {"target": "/workspace"}),

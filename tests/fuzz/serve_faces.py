@@ -1,5 +1,6 @@
 """
-Hostile requests to all faces of `leeward serve`: heads, JSON, forms, frames of Connect, protobuf, messages of MCP, upgrades.
+Hostile requests to all faces of `leeward serve`: heads, JSON, forms, frames of Connect, protobuf, messages of MCP, upgrades,
+and requests of the wire in messages of a WebSocket.
 
 Runs in:   as __main__.py, which has it as `--serve`; starts a daemon and a server of its own, and is their hostile tenant.
 Holds:     the server lives, and answers afterwards. No answer is a 5xx but those that say what isn't there; nothing is
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from decoders import Mutator
 from web_decoders import pieces
+
+from leeward.wire.frames import frame, pack
 
 #: Connections at once; requests after which the sandbox is looked at; seconds for an answer, then the client goes.
 AT_ONCE, AGAIN, ANSWER_S = 64, 1280, 0.5
@@ -55,6 +58,15 @@ _CALLS = (*(f"process.Process/{name}" for name in ("List", "SendInput", "CloseSt
                                                          "GetWatcherEvents", "RemoveWatcher")))
 _JSON = "application/json"
 
+#: Requests of the wire.
+_WIRE = tuple(pack({"v": 1, "id": 1, **fields}) for fields in (
+    {"op": "execute", "code": b"1", "limits": {"time": 1.0}}, {"op": "cancel", "target": 1}, {"op": "sandbox_list"},
+    {"op": "sandbox_open", "metadata": {"a": "b"}, "lifetime": 9.0}, {"op": "session_open", "profile": "python"},
+    {"op": "sandbox_info", "sandbox": "a" * 26}, {"op": "kept_read", "target": 1, "offset": 0, "size": 9},
+    {"op": "execute", "session": 1, "code": b"1"}, {"op": "keep_results"}))
+_UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==")
+
 #: Methods, paths, types and bodies. {id} is the sandbox's.
 REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
     ("POST", "/run_code", _JSON, (
@@ -74,6 +86,8 @@ REQUESTS: list[tuple[str, str, str, tuple[bytes, ...]]] = [
     ("POST", "/files?path=a", "application/octet-stream", (b"abc",)),
     ("POST", "/execute", _JSON, (b'{"code": "1", "context_id": null, "language": "python", "env_vars": {"A": "b"}}',)),
     ("POST", "/contexts", _JSON, (b'{"cwd": "/tmp", "language": "python"}',)), ("GET", "/contexts", "", (b"",)),
+    ("GET", "/leeward", "", (b"",)), ("GET", "/leeward/{id}/3000", "", (b"",)),
+    ("GET", "/ports/{id}/3000/a%00?b", "", (b"",)), ("POST", "/ports/{id}/3999/", _JSON, (b"{}",)),
     ("POST", "/mcp", _JSON, _MCP), ("GET", "/mcp", "", (b"",)), ("DELETE", "/mcp", "", (b"",)), ("GET", "/", "", (b"",)),
     *(("POST", f"/{name}", kind, bodies) for name in _CALLS
       for kind, bodies in ((_JSON, _RPC), ("application/proto", _PROTO))),
@@ -89,6 +103,7 @@ class HostileTenant:
         seeds = {body for _, _, _, bodies in REQUESTS for body in bodies}
         self._bodies = {body: Mutator([(body, pieces(body, b'{}[],: "') or [(0, len(body))])], TOKENS, seed + number)
                         for number, body in enumerate(sorted(seeds))}
+        self._wire = Mutator([(body, pieces(body, b"\xa2\xa4")) for body in _WIRE], TOKENS, seed)
         self._heads: dict[int, Mutator] = {}
         self._seed = seed
         self.statuses: Counter[int] = Counter()
@@ -114,9 +129,8 @@ class HostileTenant:
             version = self._random.choice(("2025-11-25", "2025-11-25", "2026-07-28", "1"))
             heads += ["Accept: application/json, text/event-stream", f"Mcp-Protocol-Version: {version}",
                       *([f"Mcp-Session-Id: {self.session}"] if choose() < 0.5 else [])]
-        if choose() < 0.03:
-            heads += ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
-                      "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg=="]
+        if choose() < (0.8 if path.startswith("/leeward") else 0.03):
+            heads += _UPGRADE
         line = f"{method} {path.replace('{id}', self.sandbox)} HTTP/1.1"
         head = "\r\n".join([line, *heads, "", ""]).encode()
         if choose() < 0.2:
@@ -136,7 +150,7 @@ class HostileTenant:
                 assert reader is not None
                 async with asyncio.timeout(ANSWER_S):
                     writer.write(request)
-                    goes_on = await self._answer(reader, request)
+                    goes_on = await self._answer(reader, writer, request)
             except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ValueError):
                 goes_on = False
             if not goes_on and writer is not None:
@@ -145,13 +159,21 @@ class HostileTenant:
         if writer is not None:
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, request: bytes) -> bool:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
         """Read an answer; whether the connection goes on."""
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         status = int(head.split(b" ", 2)[1])
         self.statuses[status] += 1
         if status >= 500 and status not in MEANT and not (status == 503 and b" /mcp" in request):
             self.found.append(f"{status}: {request.hex()}")
+        if status == 101:
+            for _ in range(8):
+                payload = self._wire.one()[:60_000] if self._random.random() < 0.8 else self._random.choice(_WIRE)
+                message = payload if self._random.random() < 0.05 else frame(payload)
+                kind = 0x82 if self._random.random() < 0.95 else self._random.randrange(256)
+                writer.write(struct.pack(">BBH4x", kind, 0xFE, len(message)) + message)  # masked with zeros
+            await reader.read(65536)
+            return False
         session = re.search(rb"\r\nmcp-session-id: ([0-9a-f]{32})\r\n", head)
         if session:
             self.session = session[1].decode()
@@ -180,7 +202,7 @@ def main(runs: int, seed: int | None = None) -> int:
     seed = random.SystemRandom().getrandbits(32) if seed is None else seed
     print(f"serve: seed {seed}; {runs:,} requests", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="leeward-fuzz-") as work, LiveDaemon(Path(work)) as daemon:
-        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp")
+        served = Served(daemon.socket, Path(work), "run-code", "e2b", "mcp", "leeward", "ports")
         served.token = served.new_token("hostile", "--quota", "rate=1000000", "--quota", "sandboxes=3",
                                         "--quota", "body=100000", "--quota", "lifetime=600")
         with served:

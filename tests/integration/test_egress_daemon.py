@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,9 @@ import pytest
 import leeward
 from kit import egress
 from kit.egress import Servers
-from kit.live_daemon import LiveDaemon, command, environment
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
 from leeward.errors import RequestRejected
+from leeward.wire.egress_control import PROXY
 
 GET = """
 import sys, urllib.request, urllib.error
@@ -43,6 +45,15 @@ addresses = ["127.0.0.1/32"]
 def daemon(host: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     with egress.live(tmp_path_factory.mktemp("daemon"), CONFIG.format(port=host.http)) as daemon:
         yield daemon
+
+
+def test_listeners_of_a_policy_cannot_be_published(daemon: LiveDaemon) -> None:
+    """They are the sandbox's way out, with its secrets, and every user of the host can connect to 127.0.0.1."""
+    with leeward.Sandbox(socket=daemon.socket, egress="web") as box, box.publish(PROXY) as published:
+        with socket.create_connection(("127.0.0.1", published.port), PATIENCE) as made, pytest.raises(ConnectionResetError):
+            made.recv(1)
+        with pytest.raises(RequestRejected, match="port 3128 of this sandbox is its way out"):
+            published.wait(PATIENCE)
 
 
 def test_a_policy_is_named_by_all_that_run_code(daemon: LiveDaemon, host: Servers) -> None:

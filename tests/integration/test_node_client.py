@@ -40,7 +40,7 @@ def promised(file: Path) -> set[str]:
 
 def test_every_test_file_of_the_package_has_unique_tests() -> None:
     """None twice, and none marked to be skipped or to run alone."""
-    assert ["client", "msgpack", "retry", "sandbox", "workdir"] == [file.name.partition(".")[0] for file in FILES]
+    assert ["client", "msgpack", "remote", "retry", "sandbox", "workdir"] == [file.name.partition(".")[0] for file in FILES]
     for file in FILES:
         text = file.read_text()
         assert len(promised(file)) == len(re.findall(r"^\s*(?:test|it|describe)\(", text, re.MULTILINE)) > 8, file

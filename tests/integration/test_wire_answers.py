@@ -114,6 +114,7 @@ def in_order(with_descriptors: Asker, ask: Asker) -> None:
         ask(op, **({} if op == "sandbox_list" else {"sandbox": box}))
     ask("sandbox_execute", sandbox=box, code=b"open('a', 'w').write('text')", collect=["a"])
     ask("sandbox_fetch", sandbox=box, url="http://192.0.2.1/")
+    with_descriptors("sandbox_connect", sandbox=box, port=8000)
     kernel = ask("kernel_open", sandbox=box)["kernel"]
     for op in ("kernel_bind", "kernel_fork", "kernel_interrupt", "kernel_reset", "kernel_close"):
         ask(op, sandbox=box, kernel=kernel)

@@ -10,12 +10,14 @@ A requirement is a feature's name, or name>=version: "landlock>=4", "kernel>=6.1
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import functools
 import importlib.util
 import os
 import platform
+import pwd
 import re
 import resource
 import shutil
@@ -31,6 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Is this a guest of tests/vm? There a processor is software.
 IN_GUEST = Path("/leeward-vm").exists()
+
+#: Where programs of the system are that a user has not in PATH.
+SBIN = "/usr/sbin:/usr/local/sbin"
 
 #: The factor by which all time-outs are multiplied on this machine.
 SLOWER = 6 if IN_GUEST else 1
@@ -168,6 +173,18 @@ def clang() -> str | None:
 
 def _client_node() -> Version:
     return present(shutil.which("node") and (ROOT / ".venv-client-node/node_modules/e2b").exists())
+
+
+def _sshd() -> Version:
+    """Root's sshd needs a user for what it doesn't do as root."""
+    with contextlib.suppress(KeyError):
+        return present(all(map(shutil.which, ("ssh", "ssh-keygen"))) and shutil.which("sshd", path=SBIN)
+                       and (os.geteuid() or pwd.getpwnam("sshd")))
+    return ABSENT
+
+
+def _vite() -> Version:
+    return present(shutil.which("node") and (ROOT / ".venv-vite/node_modules/vite").exists())
 
 
 def _client_mcp() -> Version:
@@ -349,6 +366,8 @@ TABLE: dict[str, Callable[[], Version]] = {
     "client-sandbox-fusion": lambda: _environment("client-sandbox-fusion"),
     "client-smolagents": lambda: _environment("client-smolagents"),  # as the frameworks
     "client-node": _client_node,                      # the same from npm
+    "sshd": _sshd,                                    # of openssh-server
+    "vite": _vite,                                    # a dev server, from npm
     "client-mcp": _client_mcp,                        # the conformance suite and the Inspector
     "agent-aider": lambda: present(agent_programs.aider()),  # by LEEWARD_LONG=1 ./dev test: aider-chat
     "agent-claude": lambda: present(agent_programs.claude()),  # by ./dev test: the wheel claude-agent-sdk from PyPI

@@ -420,3 +420,18 @@ test('a response of a fetch is believed as far as it is one', async (t) => {
   for (let at = 0; at < 3; at += 1) assert.equal((await thrown(box.fetch('http://x/'))).name, 'BadReply');
   assert.equal((await thrown(box.fetch('http://x/'))).cause, 'dns');
 });
+
+test('a server in the sandbox is reached on a port of the host, until that is closed', async (t) => {
+  const box = open(t, { command, profile: 'workdir' });
+  await box.files.write('/workspace/f', 'from inside');
+  const server = await box.start(['python3', '-u', '-m', 'http.server', '8000', '--bind', '127.0.0.1']);
+  await server.read({ timeout: 30 });
+  const published = await box.publish(8000);
+  const fetched = () => fetch(`http://127.0.0.1:${published.port}/f`);
+  assert.equal(await (await fetched()).text(), 'from inside');
+  const taken = await thrown(box.publish(8000, { hostPort: published.port }));
+  assert.match(taken.message, /can't be listened on/);
+  await published.close();
+  await assert.rejects(fetched());
+  assert.ok((await thrown(box.publish(0))).kind === 'bad_request');
+});

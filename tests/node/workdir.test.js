@@ -117,7 +117,7 @@ test('what a command leaves running ends with it, unless it is asked for', async
 
 test('names that other programs have for options are told', (t) => {
   const where = folder(t);
-  assert.throws(() => work(t, { mounts: [{ hostPath: where, guestPath: '/x' }] }), /no option "hostPath"; it is called source; there are compare, overlay, source, target, writable/);
+  assert.throws(() => work(t, { mounts: [{ hostPath: where, guestPath: '/x' }] }), /no option "hostPath"; it is called source; there are compare, copy, overlay, source, target, writable/);
   assert.throws(() => new Sandbox({ socket, mounts: [{ source: where, guestPath: '/x' }] }), /it is called target/);
   assert.throws(() => new Sandbox({ workDir: where }), /it is called workdir/);
   assert.throws(() => work(t, { timeout: 3 }), /it is called timeoutMs/);

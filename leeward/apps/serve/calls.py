@@ -81,7 +81,7 @@ class Use:
     connections: int = 0
     sandboxes: int = 0  # when the daemon was last asked
     held: int = 0  # bytes of bodies
-    opening: int = 0  # sandboxes that the daemon is being asked for
+    opening: int = 0  # sandboxes that the daemon is being asked for, and open sessions
     allowance: float = 0.0  # calls that may come now
     since: float = 0.0  # time.monotonic() of that figure
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)  # of the calls
@@ -255,7 +255,7 @@ Form = Callable[[ServeProblem], Response]
 
 
 @dataclass(slots=True)
-class _CallTold:
+class CallTold:
     """What the log says of a call: who has made it, and the status of the answer, 0 until it begins."""
 
     tenant: str = ""
@@ -267,6 +267,20 @@ class CountedConnection(Protocol):
     """A connection in a request's scope, by the name CONNECTION. It is the first tenant's who calls over it."""
 
     use: Use | None
+
+
+@contextmanager
+def call_told(name: str) -> Iterator[CallTold]:
+    """Count a call, and write its line if somebody wants it, when the block is left."""
+    begun, told = time.monotonic(), CallTold()
+    try:
+        yield told
+    finally:
+        seconds = time.monotonic() - begun
+        if told.use is not None:
+            told.use.calls[told.status] += 1
+            told.use.seconds += seconds
+        tell(tenant=told.tenant, call=name, status=told.status, seconds=round(seconds, 6))
 
 
 def routed(methods: str, path: str, knows: Knows, form: Form, handler: Handler) -> Route:
@@ -289,16 +303,10 @@ class ServeEndpoint:
         self._name, self._knows, self._form, self._handler = name, knows, form, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun, told = time.monotonic(), _CallTold()
-        try:
+        with call_told(self._name) as told:
             await self._answer(scope, receive, send, told)
-        finally:
-            if told.use is not None:
-                told.use.calls[told.status] += 1
-                told.use.seconds += time.monotonic() - begun
-            tell(tenant=told.tenant, call=self._name, status=told.status, seconds=round(time.monotonic() - begun, 6))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: _CallTold) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, told: CallTold) -> None:
         request = Request(scope, receive)
 
         async def send_once(message: Message) -> None:

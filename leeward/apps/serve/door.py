@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from leeward.apps.serve.calls import ServeCall, Use
+from leeward.apps.serve.e2b.boxes import Boxes
 from leeward.apps.serve.problems import busy
+from leeward.apps.serve.sockets import SocketCall
 from leeward.apps.serve.tokens import LOOK_S, ServeTenant, TokenFile
 from leeward.apps.serve.turns import Turns
 from leeward.client.aio import AsyncClient
@@ -67,6 +69,7 @@ class Door:
         self._uses: defaultdict[str, Use] = defaultdict(Use)
         self._turns: Turns | None = None
         self._asking = asyncio.Lock()
+        self.boxes = Boxes(self)
 
     def use_of(self, tenant: ServeTenant) -> Use:
         return self._uses[tenant.id]
@@ -80,25 +83,30 @@ class Door:
 
     def with_token(self, token: str) -> tuple[ServeTenant, Use] | None:
         """The tenant with a token."""
-        self.tokens.fresh()
-        tenant = self.tokens.find(token) if token else None
-        if tenant is None and token and self.tokens.look():  # one that was made just now
-            tenant = self.tokens.find(token)
+        tenant = self.found(token)
         if tenant is None and self.options.is_open:
             tenant = ANYBODY
         return None if tenant is None else (tenant, self.use_of(tenant))
 
-    async def knows(self, request: Request) -> tuple[ServeTenant, Use] | None:
+    def found(self, token: str) -> ServeTenant | None:
+        """The tenant that has a token of its own."""
+        self.tokens.fresh()
+        tenant = self.tokens.find(token) if token else None
+        if tenant is None and token and self.tokens.look():  # one that was made just now
+            tenant = self.tokens.find(token)
+        return tenant
+
+    async def knows(self, request: HTTPConnection) -> tuple[ServeTenant, Use] | None:
         """Who calls, by the token in one of the headers that clients have for it."""
         return self.with_token(token_of(request))
 
-    def check_jobs(self, call: ServeCall) -> None:
+    def check_jobs(self, call: ServeCall | SocketCall) -> None:
         """ServeProblem if the tenant has as many jobs as it may."""
         if call.use.jobs >= call.tenant.quota.jobs:
             raise busy(f"{call.tenant.quota.jobs} jobs run or wait, as many as are allowed at once")
 
     @asynccontextmanager
-    async def turn(self, call: ServeCall) -> AsyncIterator[None]:
+    async def turn(self, call: ServeCall | SocketCall) -> AsyncIterator[None]:
         """A turn to run a job; ServeProblem if the tenant has too many, or the turn doesn't come in time."""
         self.check_jobs(call)
         call.use.jobs += 1
@@ -153,12 +161,15 @@ class Door:
         await self.client.close()
 
 
-def token_of(request: Request) -> str:
+def token_of(request: HTTPConnection) -> str:
     """X-API-KEY, a bearer token, or the password of Basic, which clients without headers of their own take from the URL."""
     headers = request.headers
-    if "x-api-key" in headers:
-        return headers["x-api-key"]
-    kind, _, value = headers.get("authorization", "").partition(" ")
+    return headers["x-api-key"] if "x-api-key" in headers else token_in(headers.get("authorization", ""))
+
+
+def token_in(authorization: str) -> str:
+    """The token in a header Authorization; "" if there is none."""
+    kind, _, value = authorization.partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
     if kind.lower() == "basic":

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leeward.apps.serve.problems import ServeProblem
+
+if TYPE_CHECKING:
+    from leeward.apps.serve.ports import PortsFace
 
 #: Bytes of all heads of one request together, and of its path with the query: at most.
 MOST_HEAD, MOST_PATH = 16384, 8192
@@ -44,25 +47,26 @@ class HostGate:
     Args:
         names: the names and addresses by which the server is reached, and those below each name that isn't an address.
         origins: of pages that may call.
+        ports: what serves ports of sandboxes, of which each page may have another origin; None if nothing does.
     """
 
-    def __init__(self, app: ASGIApp, names: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, names: Iterable[str] = (), origins: Iterable[str] = (),
+                 ports: PortsFace | None = None) -> None:
+        self._app, self._ports = app, ports
         self._names = {host_name(name) for name in names} | {*_LOCAL}
         self._origins = {origin.lower() for origin in origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            problem = self._refusal(scope)
-            if problem is None:
-                await self._app(scope, receive, send)
-            else:
-                await form(problem)(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
+        ports = self._ports if self._ports is not None and self._ports.takes(scope) else None
+        problem = self._refusal(scope, ports is not None)
+        if problem is None:
+            await (ports or self._app)(scope, receive, send)
+        else:
+            if scope["type"] == "websocket":
+                await receive()
+            await form(problem)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> ServeProblem | None:
+    def _refusal(self, scope: Scope, is_port: bool) -> ServeProblem | None:
         headers = Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEAD:
             return ServeProblem(431, f"a head has {MOST_HEAD} bytes at most here")
@@ -71,7 +75,7 @@ class HostGate:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._is_ours(host_name(hosts[0])):
             return ServeProblem(421, "this server doesn't have this name: `leeward serve --name` adds one")
-        if any(origin.lower() not in self._origins for origin in headers.getlist("origin")):
+        if not is_port and any(origin.lower() not in self._origins for origin in headers.getlist("origin")):
             return ServeProblem(403, "pages of this origin may not call: `leeward serve --origin` adds one")
         return None
 

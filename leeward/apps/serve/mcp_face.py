@@ -77,7 +77,7 @@ def refused(problem: ServeProblem) -> Response:
 
 class McpFace:
     def __init__(self, door: Door) -> None:
-        self._door, self._boxes = door, Boxes(door)
+        self._door, self._boxes = door, door.boxes
         self._threads = anyio.CapacityLimiter(MOST_THREADS)
         self._servers: dict[str, TenantServer] = {}  # by the tenant's id
         door.at_end.append(self.close)

@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,12 +35,17 @@ from leeward.apps.serve.door import Door, DoorOptions
 from leeward.apps.serve.gate import HostGate, form, is_loopback
 from leeward.apps.serve.metrics import exporting
 from leeward.apps.serve.problems import ServeProblem
+from leeward.apps.serve.sockets import MOST_MESSAGE
 from leeward.apps.serve.tokens import TokenFile
 from leeward.errors import BadRequest, told_with_place
+from leeward.spec.paths import RemoteHost, client_socket
 
 #: The faces, by name, with the module that has their routes.
 FACES = {"e2b": "leeward.apps.serve.e2b.control", "run-code": "leeward.apps.serve.run_code",
-         "mcp": "leeward.apps.serve.mcp_face"}
+         "mcp": "leeward.apps.serve.mcp_face", "leeward": "leeward.apps.serve.wire_face", "ports": ""}
+
+#: Those with WebSockets.
+WITH_SOCKETS = frozenset({"ports", "leeward"})
 
 #: Descriptors that aren't callers' connections.
 MOST_OWN = 768
@@ -71,14 +77,20 @@ class DoorCommand:
 
 
 def application(door: Door, faces: Sequence[str], names: Sequence[str] = (), origins: Sequence[str] = ()) -> ASGIApp:
-    routes: list[BaseRoute] = [route for face in faces for route in import_module(FACES[face]).routes(door)]
+    routes: list[BaseRoute] = [route for face in faces if FACES[face]
+                               for route in import_module(FACES[face]).routes(door)]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False
     if "e2b" in faces:
         from leeward.apps.serve.e2b.envd import OtherPorts  # with the face
 
         app.add_middleware(OtherPorts)
-    return HostGate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins)
+    ports = None
+    if "ports" in faces:
+        from leeward.apps.serve.ports import PortsFace  # with the face
+
+        ports = PortsFace(door)
+    return HostGate(app, [*names, *([door.options.domain] if door.options.domain else [])], origins, ports)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -102,6 +114,11 @@ class DoorProtocol(H11Protocol):
             return
         super().connection_made(transport)
         self._late = self.loop.call_later(HEAD_S, self._end_if_late)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        if self._late is not None:
+            self._late.cancel()  # the head is complete, and this protocol hears no more
+        super().handle_websocket_upgrade(event)
 
     def _end_if_late(self) -> None:
         if getattr(self, "cycle", None) is None:  # h11_impl sets it at the first request
@@ -131,10 +148,23 @@ class CountedProtocol(DoorProtocol):
         self.app = with_connection
         super().connection_made(transport)
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._leave()  # a WebSocket counts by itself
+        super().handle_websocket_upgrade(event)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def _leave(self) -> None:
         if self.use is not None:
             self.use.connections -= 1
-        super().connection_lost(exc)
+            self.use = None
+
+
+def sockets_of(faces: Sequence[str]) -> Literal["websockets-sansio", "none"]:
+    """What uvicorn serves WebSockets with."""
+    return "none" if WITH_SOCKETS.isdisjoint(faces) else "websockets-sansio"
 
 
 class _BoundedLog(logging.Filter):
@@ -177,6 +207,8 @@ def checked(options: DoorCommand, tokens: TokenFile) -> tuple[str, int]:
         if not options.tls_cert and not options.behind_proxy:
             raise BadRequest(f"at {host} tokens would be readable on the way: --tls-cert and --tls-key, or --behind-proxy "
                              "where a proxy has TLS")
+    if isinstance(client_socket(options.door.socket), RemoteHost):
+        raise BadRequest("a server's daemon is on its machine: --socket takes a path here, and LEEWARD_HOST is for clients")
     if not options.door.is_open and not tokens.tenants():
         raise BadRequest("there is no token: `leeward serve token create NAME`, or --open for every user of this host")
     return host, int(port)
@@ -230,8 +262,9 @@ def serve(options: DoorCommand, ready: Callable[[str], None]) -> int:
         door = Door(tokens, replace(options.door, domain=domain))
         app = application(door, options.faces, [host, *options.names], options.origins)
         config = uvicorn.Config(
-            app, http=DoorProtocol if options.behind_proxy else CountedProtocol, ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S,
+            app, http=DoorProtocol if options.behind_proxy else CountedProtocol, ws=sockets_of(options.faces),
+            ws_max_size=MOST_MESSAGE, ws_per_message_deflate=False, lifespan="off", log_config=None, access_log=False,
+            server_header=False, date_header=False, proxy_headers=False, timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=STOP_S, ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key)
         if options.tls_cert:
             try:

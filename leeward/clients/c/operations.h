@@ -691,6 +691,16 @@ static const struct lw_field lw_fields_recall[] = {
 	{"wait", LW_SECONDS, false, offsetof(struct lw_recall, wait)},
 };
 
+/* Ask for a socket that is connected to a server in sandbox. */
+struct lw_sandbox_connect {
+	struct lw_bytes sandbox; /* its id */
+	uint64_t port; /* the server's, of TCP, from 1 to 65,535 */
+};
+static const struct lw_field lw_fields_sandbox_connect[] = {
+	{"sandbox", LW_AS_TEXT, true, offsetof(struct lw_sandbox_connect, sandbox)},
+	{"port", LW_WHOLE, true, offsetof(struct lw_sandbox_connect, port)},
+};
+
 /* Run Python code in sandbox, and answer as `execute` does; the other fields as there. */
 struct lw_sandbox_execute {
 	struct lw_bytes sandbox; /* its id */
@@ -1248,6 +1258,13 @@ struct lw_recall_answer {
 static const struct lw_field lw_fields_recall_answer[] = {
 	{"events", LW_LIST, true, offsetof(struct lw_recall_answer, events)},
 	{"last", LW_WHOLE, true, offsetof(struct lw_recall_answer, last)},
+};
+
+struct lw_sandbox_connect_answer {
+	bool socket;
+};
+static const struct lw_field lw_fields_sandbox_connect_answer[] = {
+	{"socket", LW_FLAG, true, offsetof(struct lw_sandbox_connect_answer, socket)},
 };
 
 struct lw_sandbox_dock_answer {

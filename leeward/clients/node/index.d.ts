@@ -64,9 +64,11 @@ export interface LimitOptions {
 }
 
 export interface HostOptions {
-  /** The daemon's socket; else LEEWARD_SOCKET, else the default. */
+  /** The daemon's socket, or `https://NAME` or `ssh://USER@NAME` of one on another machine; else LEEWARD_HOST, LEEWARD_SOCKET, or the default. */
   socket?: string;
-  /** The `leeward` command, for packages, mounts, the profile "shell" and `diff`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
+  /** For https; else LEEWARD_TOKEN. */
+  token?: string;
+  /** The `leeward` command, for packages, mounts, the profile "shell", `diff` and `publish`: a path, or a program and its arguments; else LEEWARD_COMMAND, else PATH. */
   command?: string | string[];
 }
 
@@ -141,6 +143,8 @@ export interface Mount {
   overlay?: boolean;
   /** Of a writable folder: all of it is read when the sandbox is opened, and `diff` says what has changed since. */
   compare?: boolean;
+  /** It is copied into the sandbox when that is opened, also to another machine. */
+  copy?: boolean;
 }
 
 /** Which connections a sandbox uses. */
@@ -184,6 +188,8 @@ export interface SandboxOptions extends SharingOptions, LimitOptions {
   overlay?: boolean;
   /** All of the workdir is read when the sandbox is opened, and `diff` says what has changed since. */
   compare?: boolean;
+  /** The workdir is copied into the sandbox when that is opened, also to another machine. */
+  copy?: boolean;
   /** The daemon ends the sandbox when this program ends, however it ends, until `detach`. */
   held?: boolean;
 }
@@ -237,7 +243,7 @@ export class Sandbox {
   constructor(options?: SandboxOptions);
   /** If `held`, what it starts ends with this program, or at `detach`. */
   static attach(id: string, options?: SharingOptions & { held?: boolean }): Promise<Sandbox>;
-  static list(options?: { socket?: string }): Promise<Record<string, any>[]>;
+  static list(options?: { socket?: string; token?: string }): Promise<Record<string, any>[]>;
   readonly files: Files;
   /** An operation about this sandbox by its name, with the fields and the answer that docs/wire.md has for it. */
   ask<Op extends keyof Requests>(op: Op, fields?: Omit<Requests[Op], 'sandbox'>, options?: CallOptions): Promise<Answers[Op]>;
@@ -255,12 +261,20 @@ export class Sandbox {
   fetch(request: FetchOptions & { url: string | URL }): Promise<Fetched>;
   execute(code: Data, options?: CodeOptions & { stdin?: Data; signal?: AbortSignal }): Promise<Result>;
   kernel(): Promise<Kernel>;
+  /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host, for every user there, by the command. */
+  publish(port: number, options?: { hostPort?: number }): Promise<Published>;
   diff(options?: { target?: string }): Promise<FolderChange[]>;
   info(): Promise<Record<string, any>>;
   extend(options?: { idle?: number; lifetime?: number }): Promise<Record<string, any>>;
   kill(): Promise<void>;
   close(): Promise<void>;
   detach(): Promise<string>;
+}
+
+/** A port of the host, until `close`, or the end of this program or of the sandbox. */
+export interface Published {
+  readonly port: number;
+  close(): Promise<void>;
 }
 
 export interface FetchOptions {
@@ -368,7 +382,7 @@ export class Files {
   grep(pattern: Data, options?: { path?: PathLike; include?: string; literal?: boolean; ignoreCase?: boolean; limit?: number; timeout?: number }): Promise<{ path: string; line: number; text: string }[] & { more: boolean }>;
 }
 
-export interface WorkdirOptions extends HostOptions {
+export interface WorkdirOptions extends Omit<HostOptions, 'token'> {
   workDir: string;
   mounts?: Iterable<Mount>;
   /** The environment of commands, beside PATH. They have no other. */

@@ -64,7 +64,7 @@ class PoolWays(WaysOut):
     def __init__(self, broker: BrokerConnection, record: EgressRecord, asks: AskBook, plan: EgressPlan,
                  policy: dict[str, Any], name: str, seals: LeaseSeals | None) -> None:
         self._broker, self._record, self._plan, self._policy, self._name = broker, record, plan, policy, name
-        self._asks, self._seals, self.listeners = asks, seals, plan.listeners
+        self._asks, self._seals, self.listeners, self.ports = asks, seals, plan.listeners, plan.ports
         self.certificates = None if seals is None else seals.certificates
         self._runners: dict[object, int] = {}
         self._standing: set[object] = set()

@@ -33,7 +33,7 @@ from leeward.daemon.run.porter import Answered, PorterOrder
 from leeward.daemon.run.report import Report, internal
 from leeward.daemon.run.runner import Runner
 from leeward.daemon.run.verdict import bug
-from leeward.errors import LeewardError
+from leeward.errors import BadRequest, LeewardError
 from leeward.isolation import rlimits
 from leeward.isolation.cgroup.entry import Entry, Usage
 from leeward.isolation.namespaces import ENTERED
@@ -109,6 +109,8 @@ MOST_PROCESSES = 128
 _FIRST = 1 << 48
 _numbers = itertools.count(_FIRST)
 
+#: Seconds that a server may take to accept a connection by either address, and its porter besides.
+CONNECT_S, ANSWER_S = 2.0, 8.0
 #: Seconds between two searches for children of a dead keeper that the keeper hadn't reported.
 _ORPHANS_S = 0.1
 
@@ -357,6 +359,16 @@ class LiveRunner:
             channel.close()  # the porter reads end of file, and ends
             raise LeewardError(f"a porter: {error}") from error
         return made
+
+    def connect(self, port: int, answered: Answered) -> PorterOrder:
+        """
+        Have a porter connect a socket to *port* in the runner's network; *answered* gets the socket, or none if nobody
+        listens. No further job has this network. BadRequest for a port of the broker's; else raises as `start`.
+        """
+        if port in self._terms.ways_out.ports:
+            raise BadRequest(f"port {port} of this sandbox is its way out by its policy of egress, and no server's")
+        self._keeper.lent = True
+        return self.carry({"order": "connect", "port": port, "seconds": CONNECT_S}, [], answered, CONNECT_S + ANSWER_S)
 
     def _check_room(self) -> None:
         if self.over:

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 #: Kernels of a sandbox at once, including those without a process.
 MOST_KERNELS = 64
 
+#: Connections to servers in a sandbox that are being made at once: each takes a process for some milliseconds.
+MOST_CONNECTING = 16
+
 #: Names of refused system calls that are reported of a sandbox, at most.
 MOST_NAMES = 64
 
@@ -69,7 +72,7 @@ class LiveSandbox:
         self.opened = reactor.now()
         self._place: LiveRunner | None = None
         self._programs: dict[int, LiveProgram] = {}
-        self._last = self._last_kernel = 0
+        self._last = self._last_kernel = self._connecting = 0
         self._kernels: dict[int, LiveKernel] = {}
         self._fresh: set[FreshJob] = set()
         self._used = Usage()
@@ -290,6 +293,19 @@ class LiveSandbox:
         if self._place is None:
             raise LeewardError("the sandbox is over")
         return self._place.carry(order, fds, answered, seconds)
+
+    def connect(self, port: int, answered: Callable[[Mapping[str, Any] | LeewardError, list[int]], None]) -> Cancellable:
+        """Connect a socket to a server in the sandbox. Raises as LiveRunner.connect; Busy at the bound."""
+        if self._connecting >= MOST_CONNECTING:
+            raise Busy(f"{self._connecting} connections to the sandbox are being made already")
+
+        def over(what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+            self._connecting -= 1
+            answered(what, fds)
+
+        made = self._here().connect(port, over)
+        self._connecting += 1
+        return made
 
     # --- a sandbox without processes, for changes of overlays ---------------------
 

@@ -306,6 +306,44 @@ class OverlayCall(FileTicket):
             self._flight.refuse(self._number, why)
 
 
+class ConnectCall(SandboxCall):
+    """A connection to a server in the sandbox, whose socket the answer has with it. Raises as LiveSandbox.connect."""
+
+    costs = "connection"
+
+    def __init__(self, desk: LiveSandboxes, flight: Flight, request: wire.SandboxConnect, entry: SandboxEntry) -> None:
+        if flight.kept.wanted:
+            raise BadRequest("a connection is a descriptor, and this client takes none (keep_results)")
+        super().__init__(desk, entry, nothing)
+        self._flight, self._request = flight, request
+        try:
+            entry.sandbox.sandbox.connect(request.port, self._answered)
+        except BaseException:
+            self.end()
+            raise
+        flight.wait(request.id, self)
+
+    def _answered(self, what: Mapping[str, Any] | LeewardError, fds: list[int]) -> None:
+        """Hand the socket on, or close it if nobody waits for it any more."""
+        if isinstance(what, LeewardError):
+            PorterFailure(self._desk, self._entry, what, self._refuse)
+        elif self.end():
+            if fds:
+                self._flight.server.watcher.port_connected(self._entry.user, self._entry.name, self._request.port)
+            self._flight.deliver(self._request.id, Parcel(memoryview(encode_ok(self._request.id, {"socket": bool(fds)})),
+                                                         [Arena(fd, 0) for fd in fds], weight=len(fds)))
+        else:
+            for fd in fds:
+                os.close(fd)
+
+    def _refuse(self, why: Refused) -> None:
+        if self.end():
+            self._flight.refuse(self._request.id, why)
+
+    def broken(self, _error: Exception) -> None:
+        self.cancel()
+
+
 class PorterFailure:
     """
     Calls *tell* once, perhaps at once, with why a porter hasn't done its order. If it ended without an answer, that

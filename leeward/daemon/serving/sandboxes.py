@@ -265,6 +265,14 @@ class Sandboxes:
     def fetch(self, request: wire.SandboxFetch, entry: SandboxEntry) -> None:
         calls.FetchCall(self._desk, self._flight, request, entry)
 
+    def connect(self, request: wire.SandboxConnect, entry: SandboxEntry) -> None:
+        try:
+            calls.ConnectCall(self._desk, self._flight, request, entry)
+        except (BadRequest, Refused):
+            raise
+        except LeewardError as error:
+            raise Busy(f"no connection can be made: {error}") from error
+
     # --- programs -------------------------------------------------------------------
 
     def _asked(self, request: wire.ProcessRun | wire.ProcessStart, sandbox: LiveSandbox) -> ProgramTerms:
@@ -520,6 +528,7 @@ IN_SANDBOX: Mapping[type[wire.SandboxRequest], Callable[..., Mapping[str, Any] |
     wire.SandboxKill: Sandboxes.kill,
     wire.SandboxExecute: Sandboxes.execute,
     wire.SandboxFetch: Sandboxes.fetch,
+    wire.SandboxConnect: Sandboxes.connect,
     wire.SandboxHide: lambda of, request, entry: calls.change_overlay(of._desk, of._flight, request, entry),
     wire.KernelOpen: Sandboxes.open_kernel,
     wire.KernelInterrupt: lambda of, request, entry: {

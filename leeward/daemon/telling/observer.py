@@ -265,6 +265,10 @@ class Observer:
         self.metrics.peer_refused(reason)
         self._record("peer refused", reason, user, pid=pid)
 
+    def port_connected(self, user: int, sandbox: str, port: int) -> None:
+        """*user* got a connection to a server in a sandbox of theirs."""
+        self._record("port connected", "owner", user, sandbox=sandbox, port=port)
+
     # --- records --------------------------------------------------------------
 
     def _record(self, event: str, reason: str, user: int, **fields: object) -> None:

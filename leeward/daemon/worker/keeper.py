@@ -36,6 +36,7 @@ class Keeper:
         self.listeners: list[int] = []
         self.ptmx = -1  # a descriptor of the file by which terminals are opened; -1 if sandboxes have none
         self.rested = self.proved = False
+        self.lent = False  # a socket of its network namespace may be outside: no further job may have that
         self._reactor = reactor
         self._channel, self._far_end = Channel.pair()
         self._channel.socket.setblocking(False)

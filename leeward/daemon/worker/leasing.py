@@ -207,7 +207,7 @@ class Leasing:
         self.execution = None
         self._arming.go_with()
         self._after_job(runner)
-        if self._pool.crammed or self._worker.keeper.rested:
+        if self._pool.crammed or self._worker.keeper.rested or self._worker.keeper.lent:
             self._worker.retire("")
 
     def _after_job(self, runner: Runner, *, patient: bool = False) -> None:

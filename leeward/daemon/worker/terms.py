@@ -35,6 +35,7 @@ class WaysOut:
     """
 
     listeners = 0  # of each keeper
+    ports: Sequence[int] = ()  # of TCP and UDP, that they have
     certificates: bytes | None = None  # the beginning of each worker's file of certificates, if workers have one
 
     def stand(self, worker: object, listeners: Sequence[int]) -> None:

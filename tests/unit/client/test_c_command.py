@@ -21,10 +21,10 @@ def alone(c_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copy(c_build / "leeward", tmp_path_factory.mktemp("alone") / "leeward"))
 
 
-def taken(program: Path, *words: str) -> bool:
+def taken(program: Path, *words: str, **more: str) -> bool:
     """Does the C program serve this line? No daemon answers it."""
     done = subprocess.run([program, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "LEEWARD_SOCKET": "/nowhere/leeward.sock"})
+                          env={**os.environ, "LEEWARD_SOCKET": "/nowhere/leeward.sock", **more})
     assert 1 == done.returncode
     assert ("no daemon answers" in done.stderr) != ("which serves this command" in done.stderr), done.stderr
     return "no daemon answers" in done.stderr
@@ -51,6 +51,18 @@ def test_every_option_is_taken_as_the_table_says(alone: Path, command: str, tmp_
         if option.short:
             assert taken(alone, command, *code, option.short, once[1])
             assert not taken(alone, command, *code, option.short, once[1], *once)
+
+
+@pytest.mark.needs("compiler")
+@pytest.mark.parametrize("line", [("exec", "1"), ("ping",)])
+def test_another_machine_is_the_python_programs(alone: Path, line: tuple[str, ...]) -> None:
+    host = {"LEEWARD_HOST": "https://lw.example"}
+
+    assert taken(alone, *line, LEEWARD_HOST="")
+    assert not taken(alone, *line, **host)
+    assert taken(alone, *line, "--socket", "/nowhere", **host)
+    assert taken(alone, *line, "--socket", "")
+    assert not taken(alone, *line, "--socket", "ssh://lw.example")
 
 
 @pytest.mark.needs("compiler")

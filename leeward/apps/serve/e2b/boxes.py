@@ -16,10 +16,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leeward.apps.serve.calls import Use, tell
-from leeward.apps.serve.door import Door
 from leeward.apps.serve.e2b.processes import ProcessTable
 from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
 from leeward.apps.serve.tokens import ServeTenant
@@ -27,8 +26,13 @@ from leeward.client.aio_process import AsyncKernel
 from leeward.client.aio_sandbox import AsyncSandbox
 from leeward.errors import DaemonError, RequestRejected, SandboxOver
 
+if TYPE_CHECKING:
+    from leeward.apps.serve.door import Door
+
 #: Connections to sandboxes that are kept, at most.
 MOST_KEPT = 512
+#: Connections to servers in a sandbox that are being made at once: half of what the daemon makes.
+DIALS = 8
 #: Seconds for which a list of all sandboxes is used again, by callers who have shown no token.
 _LIST_S = 1.0
 
@@ -36,7 +40,7 @@ _LIST_S = 1.0
 HOME, WORKSPACE = "/home/user", "/workspace"
 
 #: Keys of the metadata; those of the caller have _OWN before them.
-_TENANT, _TEMPLATE, _KEY, _OWN = "serve.tenant", "serve.template", "serve.key", "own."
+_TENANT, _TEMPLATE, _KEY, _PRIVATE, _OWN = "serve.tenant", "serve.template", "serve.key", "serve.private", "own."
 _ID = re.compile(r"[a-z2-7]{26}", re.ASCII)
 
 
@@ -59,6 +63,7 @@ class OpenBox:
         tenant: whose it is.
         template: by which it was made.
         metadata: the caller's.
+        is_private: whether its ports are for those with a token.
         is_attached: whether another server, or this one before, has opened it.
         contexts: by id.
         making: makes the first context once.
@@ -74,6 +79,8 @@ class OpenBox:
     contexts: dict[str, Context] = field(default_factory=dict)
     watchers: dict[str, Any] = field(default_factory=dict)
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_private: bool = False
+    dials: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DIALS))
     home: str = ""  # where relative paths begin; "" until it is known
 
     async def path(self, path: str) -> str:
@@ -100,7 +107,10 @@ class Boxes:
 
     async def open(self, tenant: ServeTenant, use: Use, template: str, metadata: Mapping[str, str], key: str,
                    **options: Any) -> OpenBox:
-        """A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key)."""
+        """
+        A new sandbox; the one that was made before by a request with the same *key*, if there is one ("": no key). Its
+        ports are for those with a token if *is_private*; the other *options* are AsyncSandbox's.
+        """
         hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:32] if key else ""
         if not hashed:
             return await self._open(tenant, use, template, metadata, "", options)
@@ -124,17 +134,19 @@ class Boxes:
         try:
             if len(await self.rows(tenant)) + use.opening > tenant.quota.sandboxes:
                 raise busy(f"{tenant.quota.sandboxes} sandboxes are open, as many as are allowed at once")
-            marks = {_TENANT: tenant.id, _TEMPLATE: template, **({_KEY: hashed} if hashed else {})}
+            is_private = options.pop("is_private", False)
+            marks = {_TEMPLATE: template, **({_KEY: hashed} if hashed else {}), **({_PRIVATE: "1"} if is_private else {})}
             box = AsyncSandbox(socket=self._door.options.socket, retry_busy=False,
-                               metadata={**{f"{_OWN}{name}": value for name, value in metadata.items()}, **marks}, **options)
+                               metadata=marked(tenant, metadata) | marks, **options)
             try:
-                found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box))
+                found = OpenBox(await box.id(), tenant.id, template, dict(metadata), box, ProcessTable(box),
+                                is_private=is_private)
             except BaseException:
                 await box.close()
                 raise
         finally:
             use.opening -= 1
-        self._listed_at = float("-inf")
+        self.changed()
         self._keep(found)
         return found
 
@@ -164,7 +176,7 @@ class Boxes:
             await box.detach()
             raise missing("The sandbox was not found")
         found = OpenBox(identity, metadata[_TENANT], metadata.get(_TEMPLATE, "base"), own_metadata(metadata), box,
-                        ProcessTable(box), is_attached=True)
+                        ProcessTable(box), is_private=_PRIVATE in metadata, is_attached=True)
         if identity in self._kept:  # another call has attached meanwhile
             await box.detach()
             return self._kept[identity]
@@ -224,6 +236,10 @@ class Boxes:
         """The daemon's rows of a tenant's sandboxes, the oldest first."""
         return [row for row in await self._all() if row["metadata"].get(_TENANT) == tenant.id]
 
+    def changed(self) -> None:
+        """There may be another sandbox."""
+        self._listed_at = float("-inf")
+
     async def ids(self) -> list[str]:
         """The ids of all tenants' sandboxes, perhaps as they were _LIST_S seconds ago."""
         if time.monotonic() - self._listed_at > _LIST_S:
@@ -255,6 +271,11 @@ class Boxes:
 def is_id(text: str) -> bool:
     """Whether *text* looks like a sandbox's id."""
     return _ID.fullmatch(text) is not None
+
+
+def marked(tenant: ServeTenant, metadata: Mapping[str, str]) -> dict[str, str]:
+    """The metadata of a tenant's sandbox for the daemon, with the caller's in it."""
+    return {**{f"{_OWN}{name}": value for name, value in metadata.items()}, _TENANT: tenant.id}
 
 
 def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def routes(door: Door) -> list[BaseRoute]:
-    boxes = Boxes(door)
+    boxes = door.boxes
     face = ControlFace(door, boxes)
     table: list[tuple[str, str, Handler]] = [
         ("POST", "/sandboxes", face.create), ("GET", "/sandboxes", face.list), ("GET", "/sandboxes/{id}", face.get),
@@ -68,6 +68,7 @@ class ControlFace:
         box = await self._boxes.open(
             call.tenant, call.use, template, texts(fields, "metadata"), call.headers.get("idempotency-key", ""),
             profile=profile_of(template, call.tenant, options.profile or _PROFILE), environment=options.environment or None,
+            is_private=not taken(taken(fields, "network", dict, {}), "allowPublicTraffic", bool, True),
             env=texts(fields, "envVars"), lifetime=lasts, idle=lasts, memory=call.tenant.quota.memory or None,
             **egress_of(call.tenant, fields))
         return JSONResponse(self._row(box), 201)

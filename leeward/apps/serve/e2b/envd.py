@@ -63,9 +63,9 @@ class OtherPorts:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        identity, port = place_of(Request(scope))
+        identity, port = place_of(Request(scope)) if scope["type"] == "http" else ("", "")
         if identity and port not in ("", *PORTS):
-            row = {"sandboxId": identity, "code": 501, "message": "ports of sandboxes aren't offered here"}
+            row = {"sandboxId": identity, "code": 501, "message": "ports aren't offered here: `leeward serve e2b ports`"}
             await JSONResponse(row, 501)(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -152,6 +152,14 @@ static bool may_start(const struct lw_line *line)
 	return !line->given.socket && !(named && *named);
 }
 
+/* Whether the daemon is on another machine, which the Python command line reaches. */
+static bool is_far(const struct lw_line *line)
+{
+	const char *named = line->given.socket, *host = getenv("LEEWARD_HOST");
+
+	return named && *named ? strstr(named, "://") != NULL : host && *host;
+}
+
 /* How often Ctrl-C was pressed. */
 static struct lw_presses presses;
 
@@ -228,7 +236,7 @@ int main(int argc, char **argv)
 	line.given.env = calloc((size_t)argc, sizeof *line.given.env);
 	if (!line.given.env)
 		return lw_system_error(ENOMEM);
-	if (!lw_line_read(&line, is_exec, argc - 2, argv + 2))
+	if (!lw_line_read(&line, is_exec, argc - 2, argv + 2) || is_far(&line))
 		return hand_over(argv);
 	if (is_exec && may_start(&line)) {
 		/* Connect before standard input is read, because the Python command line couldn't read it again. */

@@ -66,8 +66,9 @@ class Retry {
 }
 
 class Calls {
-  constructor({ socket, retry = true, retryBusy = true } = {}) {
+  constructor({ socket, token, retry = true, retryBusy = true } = {}) {
     this.path = socketPath(socket);
+    this.token = token;
     this.options = { retry, retryBusy };
     this.connections = [];
     this.opening = null;
@@ -172,7 +173,7 @@ class Calls {
   /** One more connection; who asks while one is made waits for that. */
   another() {
     if (!this.opening) {
-      this.opening = Connection.open(this.path).then((made) => {
+      this.opening = Connection.open(this.path, this.token).then((made) => {
         if (this.closed) made.end(new DaemonAway('the client was closed', true));
         else this.connections.push(made);
       }, (error) => {

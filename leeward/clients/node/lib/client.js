@@ -11,9 +11,9 @@ const { known, texts, executeFields, callOptions, EXECUTE, CALL } = require('./f
 /** Jobs of the daemon, each in a process of its own. */
 class Client {
   constructor(options = {}) {
-    known('Client', options, ['socket', 'command', 'retry', 'retryBusy']);
-    const { socket, command } = options;
-    hidden(this, { calls: new Calls(options), host: { socket, command }, environments: new Map() });
+    known('Client', options, ['socket', 'token', 'command', 'retry', 'retryBusy']);
+    const { socket, token, command } = options;
+    hidden(this, { calls: new Calls(options), host: { socket, token, command }, environments: new Map() });
   }
 
   /** Run Python code, or with `{module}` a module, and come back with its Result. */

@@ -27,8 +27,8 @@ const PATIENCE_MS = 10000;
 const LEAST_REQUESTS = 16 - 2;
 
 class Connection {
-  static async open(path) {
-    const connection = new Connection(path, await connect(path));
+  static async open(path, token) {
+    const connection = new Connection(path, await connect(path, token));
     connection.keeps = connection.send('keep_results', {}).then(() => true, (error) => {
       if (error instanceof RequestRejected) return false; // an older daemon's
       throw error;
@@ -57,6 +57,7 @@ class Connection {
     socket.on('close', () => this.end(this.lost('it went away before it answered')));
     socket.on('end', () => this.end(this.lost('it went away before it answered')));
     socket.unref();
+    if (socket.destroyed) queueMicrotask(() => this.end(this.lost('it went away before it answered')));
   }
 
   lost(why) {

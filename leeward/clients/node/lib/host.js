@@ -12,6 +12,7 @@ const path = require('node:path');
 const { spawn } = require('node:child_process');
 const { getSystemErrorMap } = require('node:util');
 const errors = require('./errors.js');
+const { isHost } = require('./remote.js');
 
 /** Bytes that the child may write. */
 const MOST_SAID = 64 << 20;
@@ -35,10 +36,10 @@ function missing(program, error) {
 }
 
 /** Run `leeward ...`; resolves to its exit status and output. Ends the child where it takes too long. */
-function run(command, args, { input = '', descriptors = [], milliseconds }) {
+function run(command, args, { input = '', descriptors = [], milliseconds, token }) {
   return new Promise((resolve, reject) => {
     const [program, ...first] = command;
-    const child = spawn(program, [...first, ...args], { stdio: ['pipe', 'pipe', 'pipe', ...descriptors] });
+    const child = spawn(program, [...first, ...args], { stdio: ['pipe', 'pipe', 'pipe', ...descriptors], env: environment(token) });
     const said = { stdout: [], stderr: [] };
     let size = 0;
     const timer = setTimeout(() => child.kill('SIGKILL'), milliseconds);
@@ -74,18 +75,18 @@ function toldError(told) {
   return error;
 }
 
-/** Folders and files of the host, opened; each is `{fd, target, writable, overlay, compare}`. */
+/** Folders and files of the host, opened; each is `{fd, target, writable, overlay, compare, copy}`. */
 function openAll(mounts) {
   const found = [];
   try {
-    for (const { source, target, writable = false, overlay = false, compare = false } of mounts) {
+    for (const { source, target, writable = false, overlay = false, compare = false, copy = false } of mounts) {
       let fd;
       try {
         fd = fs.openSync(source, O_PATH);
       } catch (error) {
         throw new errors.RequestRejected(`mount ${JSON.stringify(String(source))}: ${error.code || error.message}`);
       }
-      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay), compare: Boolean(compare) });
+      found.push({ fd, target, writable: Boolean(writable), overlay: Boolean(overlay), compare: Boolean(compare), copy: Boolean(copy) });
     }
     return found;
   } catch (error) {
@@ -97,7 +98,9 @@ function openAll(mounts) {
 /** The child has them as descriptors from 3 on. */
 const mountRows = (folders) => folders.map(({ fd, ...more }, at) => ({ source: `/proc/self/fd/${3 + at}`, ...more }));
 
-const socketOption = (socket) => (socket ? ['--socket', path.resolve(String(socket))] : []);
+const socketOption = (socket) => (socket ? ['--socket', isHost(socket) ? String(socket) : path.resolve(String(socket))] : []);
+/** The variables of a child: other users can read arguments. */
+const environment = (token) => (token === undefined ? process.env : { ...process.env, LEEWARD_TOKEN: token });
 
 /** What a command with --json has told by the name `field`, which `is` accepts; `what` it hasn't done else. */
 async function asked(command, args, options, field, is, what) {
@@ -118,11 +121,11 @@ async function asked(command, args, options, field, is, what) {
  *
  * `fields` are options of Python's `Sandbox`, by its names.
  */
-async function openSandbox({ command, socket, fields, mounts }) {
+async function openSandbox({ command, socket, token, fields, mounts }) {
   const folders = openAll(mounts);
   try {
     const input = JSON.stringify({ ...fields, mounts: mountRows(folders) });
-    const options = { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS };
+    const options = { input, descriptors: folders.map(({ fd }) => fd), milliseconds: OPEN_MS, token };
     const isId = (told) => typeof told === 'string' && /^[a-z2-7]{26}$/.test(told);
     return await asked(command, ['sandbox', 'new', '--json', ...socketOption(socket)], options, 'sandbox', isId, 'no sandbox could be opened');
   } finally {
@@ -131,23 +134,58 @@ async function openSandbox({ command, socket, fields, mounts }) {
 }
 
 /** The name of an environment of pip's `packages`, which is made where the daemon has none, by `leeward env ensure`. */
-function ensure({ command, socket, packages }) {
-  return asked(command, ['env', 'ensure', '--json', ...socketOption(socket), '--', ...packages], { milliseconds: INSTALL_MS },
+function ensure({ command, socket, token, packages }) {
+  return asked(command, ['env', 'ensure', '--json', ...socketOption(socket), '--', ...packages], { milliseconds: INSTALL_MS, token },
     'environment', (told) => typeof told === 'string', 'no environment of these packages could be had');
 }
 
 /** What a sandbox has changed in its copy of a folder, sorted by path, by `leeward diff --json`. */
-async function diff({ command, socket, id, target }) {
+async function diff({ command, socket, token, id, target }) {
   const args = ['diff', '--json', ...socketOption(socket), ...(target ? ['--target', target] : []), id];
-  const done = await run(commandOf(command), args, { milliseconds: DIFF_MS });
+  const done = await run(commandOf(command), args, { milliseconds: DIFF_MS, token });
   if (done.status !== 0) throw new errors.LeewardError(`the changes can't be told: ${done.stderr || done.signal}`);
   return done.stdout.toString('utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line));
 }
 
+/** A server in a sandbox on a port of 127.0.0.1: `leeward sandbox port`, until `close`, or this program's or the sandbox's end. */
+class Published {
+  /** Resolves when it listens. */
+  static async open({ command, socket, token, id, port, hostPort }) {
+    const [program, ...first] = commandOf(command);
+    const args = ['sandbox', 'port', '--until-eof', '--on', String(hostPort), ...socketOption(socket), id, String(port)];
+    const child = spawn(program, [...first, ...args], { stdio: 'pipe', env: environment(token) });
+    let said = '';
+    let complaint = '';
+    child.stdin.on('error', () => {}); // it has ended, and says why
+    child.stderr.on('data', (data) => { complaint = (complaint + data).slice(-4096); });
+    const over = new Promise((resolve) => {
+      child.once('error', (error) => resolve(missing(program, error)));
+      child.once('close', (status) => resolve(status === 0 ? null : new errors.LeewardError(`the port is closed: ${complaint.trim() || `status ${status}`}`)));
+    });
+    const listens = new Promise((resolve) => {
+      child.stdout.on('data', (data) => { said += data; if (said.includes('\n')) resolve(); });
+    });
+    await Promise.race([listens, over]);
+    const found = /^127\.0\.0\.1:(\d+)\n/.exec(said);
+    if (!found) throw (await over) || new errors.LeewardError('the port is closed: the command has ended');
+    for (const one of [child, child.stdin, child.stdout, child.stderr]) one.unref();
+    return Object.assign(new Published(), { port: Number(found[1]), child, over });
+  }
+
+  /** Close the port, and the connections. */
+  async close() {
+    this.child.ref();
+    this.child.stdin.end();
+    const timer = setTimeout(() => this.child.kill('SIGKILL'), CLOSE_MS);
+    await this.over;
+    clearTimeout(timer);
+  }
+}
+
 /** A `leeward sandbox new --json --stay`, from its first request until `close` or this program's end. */
 class Companion {
-  constructor({ command, socket, fields, mounts }) {
-    Object.assign(this, { command: commandOf(command), socket, fields, mounts, child: null, said: '', complaint: '', waiting: [], over: null, opened: false });
+  constructor({ command, socket, token, fields, mounts }) {
+    Object.assign(this, { command: commandOf(command), socket, token, fields, mounts, child: null, said: '', complaint: '', waiting: [], over: null, opened: false });
   }
 
   start() {
@@ -155,7 +193,7 @@ class Companion {
     const [program, ...first] = this.command;
     try {
       const stdio = ['pipe', 'pipe', 'pipe', ...folders.map(({ fd }) => fd)];
-      this.child = spawn(program, [...first, 'sandbox', 'new', '--json', '--stay', ...socketOption(this.socket)], { stdio });
+      this.child = spawn(program, [...first, 'sandbox', 'new', '--json', '--stay', ...socketOption(this.socket)], { stdio, env: environment(this.token) });
     } finally {
       for (const { fd } of folders) fs.closeSync(fd);
     }
@@ -247,4 +285,4 @@ class Companion {
   }
 }
 
-module.exports = { openSandbox, ensure, diff, Companion };
+module.exports = { openSandbox, ensure, diff, Companion, Published };

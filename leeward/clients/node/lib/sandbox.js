@@ -14,7 +14,7 @@ const ID = /^[a-z2-7]{26}$/;
 const WORKDIR = '/workspace';
 const SHELL = 'shell';
 const TERM = 'xterm-256color';
-const OPTIONS = ['socket', 'command', 'client', 'retryBusy', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'held', 'showSecrets', ...LIMITING];
+const OPTIONS = ['socket', 'token', 'command', 'client', 'retryBusy', 'profile', 'environment', 'packages', 'egress', 'allowNetwork', 'policy', 'fetchPolicy', 'env', 'idle', 'lifetime', 'metadata', 'mounts', 'workdir', 'overlay', 'compare', 'copy', 'held', 'showSecrets', ...LIMITING];
 
 /**
  * A sandbox that stays: files, processes and their output, until it is closed. The first call opens it; without `close` it
@@ -23,21 +23,22 @@ const OPTIONS = ['socket', 'command', 'client', 'retryBusy', 'profile', 'environ
 class Sandbox {
   constructor(options = {}) {
     known('Sandbox', options, OPTIONS);
-    const { client, workdir, overlay = false, compare = false, mounts = [] } = options;
-    if ((overlay || compare) && workdir === undefined) throw new RequestRejected(`${overlay ? 'overlay' : 'compare'} needs a workdir; a mount has its own`);
-    const { socket, command, retryBusy } = client ? { ...client.host, ...client.calls.options } : options;
+    const { client, workdir, overlay = false, compare = false, copy = false, mounts = [] } = options;
+    if ((overlay || compare || copy) && workdir === undefined) throw new RequestRejected(`${overlay ? 'overlay' : compare ? 'compare' : 'copy'} needs a workdir; a mount has its own`);
+    const { socket, token, command, retryBusy } = client ? { ...client.host, ...client.calls.options } : options;
     const own = !client || options.held;
     const all = [...mounts];
     for (const mount of all) {
-      known('a mount', mount, ['source', 'target', 'writable', 'overlay', 'compare']);
+      known('a mount', mount, ['source', 'target', 'writable', 'overlay', 'compare', 'copy']);
       if (typeof mount.source !== 'string' || typeof mount.target !== 'string') throw new RequestRejected('a mount has a source and a target, both text');
     }
-    if (workdir !== undefined) all.unshift({ source: String(workdir), target: WORKDIR, writable: !overlay, overlay, compare });
+    if (workdir !== undefined) all.unshift({ source: String(workdir), target: WORKDIR, writable: !overlay && !copy, overlay, compare, copy });
     for (const mount of all) {
+      if (mount.copy && (mount.writable || mount.overlay || mount.compare)) throw new RequestRejected(`mount ${mount.target}: a copy is the sandbox's own, neither writable, overlay nor compare`);
       if (mount.compare && (mount.overlay || !mount.writable)) throw new RequestRejected(`mount ${mount.target}: compare is for a folder that is written, and not for an overlay`);
     }
     hidden(this, {
-      own, calls: own ? new Calls({ socket, retryBusy }) : client.calls, host: { command, socket }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
+      own, calls: own ? new Calls({ socket, token, retryBusy }) : client.calls, host: { command, socket, token }, options, mounts: all, opened: null, closed: false, companion: null, made: [], watch: {}, holds: false, files: new Files(this),
     });
   }
 
@@ -46,7 +47,7 @@ class Sandbox {
    * starts end with this program, or at `detach`.
    */
   static async attach(id, options = {}) {
-    const { held = false, client, ...more } = known('attach', options, ['socket', 'command', 'held', 'client', 'retryBusy']);
+    const { held = false, client, ...more } = known('attach', options, ['socket', 'token', 'command', 'held', 'client', 'retryBusy']);
     if (!ID.test(id)) throw new RequestRejected(`${JSON.stringify(String(id).slice(0, 80))} is no sandbox's id`);
     // What is held ends with its connections.
     const own = client && held ? { ...client.host, retryBusy: client.calls.options.retryBusy } : more;
@@ -63,8 +64,8 @@ class Sandbox {
   }
 
   /** What `info` says of each sandbox of this user, the oldest first. */
-  static async list({ socket } = {}) {
-    const calls = new Calls({ socket });
+  static async list({ socket, token } = {}) {
+    const calls = new Calls({ socket, token });
     try {
       const found = [];
       for (let last = 0; ;) {
@@ -210,6 +211,15 @@ class Sandbox {
   /** Start a Python that keeps its state. */
   async kernel() {
     return new Kernel(this, whole(await this.starts('kernel_open'), 'kernel', 1));
+  }
+
+  /** Make the server at `port` in the sandbox reachable on 127.0.0.1 of the host: `{port, close()}`. */
+  async publish(port, options = {}) {
+    const { hostPort = 0 } = known('publish', options, ['hostPort']);
+    for (const [each, least] of [[port, 1], [hostPort, 0]]) {
+      if (!Number.isInteger(each) || each < least || each > 65535) throw new RequestRejected(`${each} is no port`);
+    }
+    return host.Published.open({ ...this.host, id: await this.id(), port, hostPort });
   }
 
   // --- the sandbox ------------------------------------------------------------------

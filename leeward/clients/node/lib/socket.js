@@ -9,14 +9,21 @@ const fs = require('node:fs');
 const path = require('node:path');
 const net = require('node:net');
 const { DaemonAway } = require('./errors.js');
+const remote = require('./remote.js');
+
+const { isHost, hostUrl } = remote;
 
 /** Bytes of a path in sockaddr_un. */
 const MAX_PATH = 107;
 const CONNECT_MS = 5000;
 
-/** The socket to use: `named`, else LEEWARD_SOCKET, else the default of this user. */
+/** The socket to use: `named`, else LEEWARD_HOST, else LEEWARD_SOCKET, else the default of this user; or a host's URL. */
 function socketPath(named, env = process.env, uid = process.geteuid()) {
-  if (named) return path.resolve(String(named));
+  if (named || env.LEEWARD_HOST) {
+    if (!isHost(named || env.LEEWARD_HOST) && named) return path.resolve(String(named));
+    hostUrl(String(named || env.LEEWARD_HOST));
+    return String(named || env.LEEWARD_HOST);
+  }
   if (env.LEEWARD_SOCKET) return path.resolve(env.LEEWARD_SOCKET);
   if (uid === 0) return '/run/leeward/leeward.sock';
   let runtime = env.XDG_RUNTIME_DIR || '';
@@ -32,6 +39,7 @@ function socketPath(named, env = process.env, uid = process.geteuid()) {
 }
 
 function away(where, reason, mayHaveRun = false) {
+  if (isHost(where)) return remote.away(where, reason, mayHaveRun);
   return new DaemonAway(`no daemon answers on ${JSON.stringify(where)} (${reason}); start one with \`leeward daemon start\``,
     mayHaveRun);
 }
@@ -52,7 +60,8 @@ function checkOwner(where, real) {
 }
 
 /** A connected net.Socket; rejects with DaemonAway. */
-function connect(where) {
+function connect(where, token) {
+  if (isHost(where)) return remote.connect(where, token);
   return new Promise((resolve, reject) => {
     let folder = -1;
     let address;

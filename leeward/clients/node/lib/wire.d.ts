@@ -511,6 +511,12 @@ export interface Requests {
     /** seconds to wait for another one, at most 3,600 */
     wait?: number;
   };
+  sandbox_connect: {
+    /** its id */
+    sandbox: string;
+    /** the server's, of TCP, from 1 to 65,535 */
+    port: number | bigint;
+  };
   sandbox_dock: {
   };
   sandbox_execute: {
@@ -712,6 +718,7 @@ export interface Answers {
   process_wait: { over: boolean; outcome?: string; exit_code?: number | bigint; limit?: string | null; duration?: number; cpu_time?: number; memory_peak?: number | bigint; denied?: Record<string, number | bigint>; truncated?: boolean; omitted?: (number | bigint)[]; degraded?: string[]; error?: Record<string, any> | null; hint?: string };
   process_write: { written: number | bigint };
   recall: { events: Record<string, any>[]; last: number | bigint };
+  sandbox_connect: { socket: boolean };
   sandbox_dock: { dock: number | bigint; socket: boolean };
   sandbox_execute: ResultFields;
   sandbox_extend: { sandbox: string; profile: string; environment: string; egress: string; metadata: Record<string, string>; age: number; idle: number; unused: number; left: number; held: boolean; processes: number | bigint; calls: number | bigint; memory_limit: number | bigint; memory_peak: number | bigint; memory: number | bigint; cpu_time: number; oom_kills: number | bigint; forks_refused: number | bigint; denied: Record<string, number | bigint>; mounts?: Record<string, any>[] };

@@ -1,0 +1,389 @@
+"""
+leeward's own clients on other machines: the wire over a WebSocket, each with a connection to the daemon of its own.
+
+Trust:     none in a request. To the daemon all tenants are one user: so each request is decoded, judged by its operation,
+           and changed where the tenant's quota or marks belong in it. Operations that aren't named are refused.
+Holds:     a request about a sandbox that isn't the tenant's is refused as one about none. Numbers of sessions, jobs and
+           files are those of one connection.
+Bounds:    requests under way, and bytes of unfinished ones, count for the tenant as calls and their bodies do; the next
+           request is read when the tenant's rate has room for it. Fresh jobs wait for a turn.
+
+Theory of operation. One task reads requests, one reads answers. A job that waits for its turn has a task, and the requests
+behind it go on, but for those about it. An answer is passed on as it came, but for a sandbox's metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.routing import BaseRoute, WebSocketRoute
+
+from leeward.apps.serve.calls import BODIES, tell
+from leeward.apps.serve.door import Door
+from leeward.apps.serve.e2b.boxes import is_id, marked, own_metadata
+from leeward.apps.serve.gate import form
+from leeward.apps.serve.ports import CLOSED, GONE
+from leeward.apps.serve.problems import ServeProblem, bad, busy, missing
+from leeward.apps.serve.sockets import MOST_MESSAGE, SocketCall, SocketEndpoint, first_of
+from leeward.apps.serve.tokens import ServeTenant, TenantQuota
+from leeward.client.aio_ports import connected
+from leeward.client.connecting import connect
+from leeward.errors import Busy, Cancelled, Forbidden, PeerError, QueueTimeout, Refused, RequestRejected, SandboxOver
+from leeward.spec.paths import client_socket
+from leeward.wire.answers import encode_refused
+from leeward.wire.frames import MAX_REPLY, MAX_REQUEST, VERSION, FrameReader, decode, encode, frame
+from leeward.wire.requests import OPERATIONS
+from leeward.wire.sandbox_requests import SandboxRequest
+
+#: The number of this module's own request, above all of clients'.
+OWN = 2**53 - 1
+#: Bytes of one read; sandboxes of which it is remembered whose they are: at most.
+PIECE, MOST_KNOWN = 1 << 18, 1 << 16
+#: Bytes from which a request is decoded in a thread, so that no other call waits for it.
+SMALL = 1 << 18
+#: Requests about a job that wait with it, at most.
+MOST_BEHIND = 32
+#: Profiles that each tenant may choose, beside the server's and its own.
+PROFILES = frozenset({"", "python", "workdir"})
+
+#: Operations that are about this connection alone.
+PLAIN = frozenset({
+    "ping", "cancel", "function_take", "function_answer", "output_take", "session_reset", "session_close", "interrupt",
+    "keep_results", "kept_read", "kept_drop"})
+#: Operations of which the quota counts what they open; and those about a sandbox.
+COUNTED = frozenset({"sandbox_open", "session_open"})
+ABOUT_SANDBOXES = frozenset(op for op, found in OPERATIONS.items() if issubclass(found.kind, SandboxRequest))
+
+#: Refusals by a problem's status; RequestRejected for others.
+_KINDS: dict[int, type[Refused]] = {403: Forbidden, 429: Busy, 503: Busy, 504: QueueTimeout}
+
+Row = dict[str, Any]
+
+
+def routes(door: Door) -> list[BaseRoute]:
+    face = WireFace(door)
+    return [WebSocketRoute("/leeward", SocketEndpoint("leeward", door.knows, form, face.wire)),
+            WebSocketRoute("/leeward/{sandbox}/{port:int}", SocketEndpoint("leeward port", door.knows, form, face.port))]
+
+
+class WireFace:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._owners: dict[str, str] = {}  # the tenant's id by the sandbox's, also when it has ended
+
+    async def owns(self, tenant: ServeTenant, sandbox: str) -> bool:
+        if sandbox not in self._owners and is_id(sandbox):
+            for row in await self._door.boxes.rows(tenant):
+                self.add(tenant, row["sandbox"])
+        return self._owners.get(sandbox) == tenant.id
+
+    def add(self, tenant: ServeTenant, sandbox: str) -> None:
+        self._owners[sandbox] = tenant.id
+        while len(self._owners) > MOST_KNOWN:
+            del self._owners[next(iter(self._owners))]
+
+    async def wire(self, call: SocketCall) -> None:
+        made = await asyncio.to_thread(connect, client_socket(self._door.options.socket))
+        assert made is not None
+        sock = socket.socket(fileno=made.detach())
+        sock.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        try:
+            await call.accept()
+            await WireConnection(self, self._door, call, reader, writer).run()
+        finally:
+            writer.transport.abort()
+
+    async def port(self, call: SocketCall) -> None:
+        """A stream of bytes to a server in a sandbox."""
+        sandbox, port = call.request.path_params["sandbox"], call.request.path_params["port"]
+        try:
+            box = await self._door.boxes.find(call.tenant, sandbox)
+            if not 0 < port < 65536:
+                raise bad("a port is from 1 to 65535")
+            async with box.dials:
+                made = await connected(box.box, port)
+        except SandboxOver:
+            raise missing(GONE) from None
+        if made is None:
+            raise ServeProblem(502, CLOSED)
+        made.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=made)
+
+        async def up() -> None:
+            while True:
+                writer.write(_bytes(await call.message()))
+                await writer.drain()
+
+        async def down() -> None:
+            while data := await reader.read(PIECE):
+                await call.send({"type": "websocket.send", "bytes": data})
+
+        try:
+            await call.accept()
+            await first_of(up(), down())
+        except ConnectionError:
+            pass
+        finally:
+            writer.transport.abort()
+
+
+@dataclass(slots=True)
+class _Job:
+    """A fresh job that has a turn, or waits for one, and the requests about it that came meanwhile."""
+
+    task: asyncio.Task[None] | None = None
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    behind: list[tuple[int, str, Row]] = field(default_factory=list)
+
+
+class WireConnection:
+    """One client's connection, and the one to the daemon for it."""
+
+    def __init__(self, face: WireFace, door: Door, call: SocketCall, reader: asyncio.StreamReader,
+                 writer: asyncio.StreamWriter) -> None:
+        self._face, self._door, self._call, self._reader, self._writer = face, door, call, reader, writer
+        self._under_way: dict[int, tuple[str, float]] = {}  # the operation and its time, by the number of the request
+        self._jobs: dict[int, _Job] = {}  # those with turns, or waiting for one
+        self._sessions = set[str]()  # that are open
+        self._closing: dict[int, str] = {}  # the session by the number of the request to close it
+        self._held = 0
+
+    async def run(self) -> None:
+        """Until one end closes."""
+        try:
+            await self._send({"v": VERSION, "id": OWN, "op": "keep_results"})
+            await first_of(self._up(), self._down())
+        except (PeerError, ConnectionError):
+            pass
+        finally:
+            tasks = [job.task for job in self._jobs.values() if job.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._call.use.streams -= len(self._under_way)
+            self._call.use.opening -= len(self._sessions) + sum(op in COUNTED for op, _ in self._under_way.values())
+            self._call.use.held -= self._held
+
+    # --- requests -------------------------------------------------------------------
+
+    async def _up(self) -> None:
+        use, quota = self._call.use, self._call.tenant.quota
+        reader = FrameReader(min(MAX_REQUEST, quota.body))
+        while True:
+            for payload in reader.feed(_bytes(await self._call.message())):
+                await self._paced()
+                message = decode(payload) if len(payload) < SMALL else await asyncio.to_thread(decode, payload)
+                number = message.get("id")
+                if type(number) is not int or not 0 < number < OWN:
+                    raise PeerError("a request has no number")
+                try:
+                    await self._taken(number, message)
+                except (ServeProblem, SandboxOver) as refused:
+                    await self._refuse(number, refused)
+            use.held += reader.held - self._held
+            self._held = reader.held
+            if use.held > BODIES * quota.body:
+                raise PeerError("too much is being sent at once")
+
+    async def _paced(self) -> None:
+        """Wait until the tenant may make one more call."""
+        use, rate = self._call.use, self._call.tenant.quota.rate
+        while True:
+            if self._door.tenant(self._call.tenant.id) is None:
+                raise PeerError("the token was revoked")
+            now = time.monotonic()
+            use.allowance, use.since = min(float(rate), use.allowance + (now - use.since) * rate), now
+            if use.allowance >= 1:
+                use.allowance -= 1
+                return
+            await asyncio.sleep((1 - use.allowance) / rate)
+
+    async def _taken(self, number: int, message: Row) -> None:
+        op = message.get("op")
+        if not isinstance(op, str):
+            raise PeerError("a request has no operation")
+        if number in self._under_way or number in self._jobs:
+            raise PeerError("a number of two requests")
+        target = message.get("target")
+        waits = self._jobs.get(target) if type(target) is int and target not in self._under_way else None
+        if waits is not None and op == "cancel":
+            if waits.task is not None:
+                waits.task.cancel()
+            await self._give({"id": number, "ok": {"cancelled": True}})
+            return
+        if waits is not None and op in PLAIN:
+            if len(waits.behind) >= MOST_BEHIND:
+                raise busy("too many requests about a job that waits for its turn")
+            waits.behind.append((number, op, message))
+            return
+        if op == "sandbox_list":
+            rows = await self._door.boxes.rows(self._call.tenant)
+            shown = [{**row, "metadata": own_metadata(row["metadata"])} for row in rows]
+            await self._give({"id": number, "ok": {"sandboxes": shown, "more": False}})
+            return
+        if op == "execute" and "session" not in message:
+            self._begun(message)
+            job = self._jobs[number] = _Job()
+            job.task = asyncio.ensure_future(self._run(number, job, message))
+            return
+        if op == "sandbox_open":
+            await self._opening(message)
+        elif op == "session_open":
+            self._begun(message)
+            await self._check_room()
+        elif op == "sandbox_extend":
+            self._lasting(message)
+        elif op == "session_close":
+            self._closing[number] = str(message.get("session"))
+        if op in ABOUT_SANDBOXES:
+            sandbox = message.get("sandbox")
+            if not isinstance(sandbox, str) or not await self._face.owns(self._call.tenant, sandbox):
+                raise SandboxOver("there is no such sandbox", may_have_run=False)
+        elif op not in PLAIN and op not in COUNTED and op != "execute":
+            raise ServeProblem(403, "this isn't for those who come from another machine")
+        await self._forward(number, op, message)
+
+    def _begun(self, message: Row) -> None:
+        """Put the tenant's quota into a request that begins something, and the server's environment."""
+        tenant, options = self._call.tenant, self._door.options
+        if (message.get("profile") or "") not in (*PROFILES, options.profile, *tenant.profiles):
+            raise bad("there is no such profile for this token")
+        if message.get("environment") not in (None, "", options.environment):
+            raise bad("there is no such environment for this token")
+        if message.get("egress") not in (None, "", *tenant.egress):
+            raise bad("there is no such policy of egress for this token")
+        if options.environment:
+            message["environment"] = options.environment
+        if tenant.quota.memory:
+            limits = message.get("limits") or {}
+            asked = limits.get("memory") if isinstance(limits, dict) else None
+            if not isinstance(limits, dict) or not isinstance(asked, int | None):
+                raise bad("limits are a map of numbers")
+            message["limits"] = {**limits, "memory": min(asked or tenant.quota.memory, tenant.quota.memory)}
+
+    def _lasting(self, message: Row) -> None:
+        most = self._call.tenant.quota.lifetime
+        asked = message.get("lifetime") or 0
+        if not isinstance(asked, int | float) or asked > most:
+            raise bad(f"a lifetime is {most} seconds at most")
+        if message["op"] == "sandbox_open" and not asked and most < TenantQuota().lifetime:
+            message["lifetime"] = float(most)
+
+    async def _opening(self, message: Row) -> None:
+        self._begun(message)
+        self._lasting(message)
+        if message.get("mounts") or message.get("dock"):
+            raise bad("folders of another machine can't be shown")
+        metadata = message.get("metadata") or {}
+        if not isinstance(metadata, dict) or not all(isinstance(each, str) for pair in metadata.items() for each in pair):
+            raise bad("metadata are texts")
+        message["metadata"] = marked(self._call.tenant, metadata)
+        await self._check_room()
+
+    async def _check_room(self) -> None:
+        """ServeProblem if the tenant has as many sandboxes and sessions as it may; else one is counted as being opened."""
+        use, most = self._call.use, self._call.tenant.quota.sandboxes
+        use.opening += 1
+        try:
+            if len(await self._door.boxes.rows(self._call.tenant)) + use.opening > most:
+                raise busy(f"{most} sandboxes and sessions are open, as many as are allowed at once")
+        except BaseException:
+            use.opening -= 1
+            raise
+
+    async def _run(self, number: int, job: _Job, message: Row) -> None:
+        """Forward a fresh job when it has its turn, which it keeps until it is answered."""
+        try:
+            async with self._door.turn(self._call):
+                await self._forward(number, "execute", message)
+                for behind in job.behind:
+                    await self._forward(*behind)
+                await job.answered.wait()
+        except (ServeProblem, asyncio.CancelledError) as error:
+            if number not in self._under_way:
+                late: ServeProblem | Refused = error if isinstance(error, ServeProblem) else Cancelled(
+                    "the client took the request back")
+                await self._refuse(number, late)
+                for other, _, _ in job.behind:
+                    await self._refuse(other, bad("the job hasn't begun"))
+        finally:
+            self._jobs.pop(number, None)
+
+    async def _forward(self, number: int, op: str, message: Row) -> None:
+        use, most = self._call.use, self._call.tenant.quota.streams
+        if use.streams >= most:
+            if op in COUNTED:
+                use.opening -= 1
+            raise busy(f"{most} calls are under way, as many as are allowed at once")
+        use.streams += 1
+        self._under_way[number] = op, time.monotonic()
+        await self._send(message)
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        self._writer.write(encode(message))
+        await self._writer.drain()
+
+    # --- answers --------------------------------------------------------------------
+
+    async def _down(self) -> None:
+        reader = FrameReader(MAX_REPLY)
+        while data := await self._reader.read(PIECE):
+            for payload in reader.feed(data):
+                message = decode(payload)
+                number: int = message["id"]
+                if number == OWN:
+                    continue
+                op, begun = self._under_way.pop(number, ("", 0.0))
+                if op:
+                    self._call.use.streams -= 1
+                    tell(tenant=self._call.tenant.name, call=f"leeward {op}", status=200 if "ok" in message else 400,
+                         seconds=round(time.monotonic() - begun, 6))
+                if number in self._jobs:
+                    self._jobs[number].answered.set()
+                self._count(number, op, message.get("ok"))
+                changed = self._shown(op, message.get("ok"))
+                await self._give_bytes(frame(payload) if changed is None else encode({**message, "ok": changed}))
+
+    def _count(self, number: int, op: str, ok: Any) -> None:
+        use = self._call.use
+        if op == "session_open" and ok is not None:
+            self._sessions.add(str(ok["session"]))  # it counts until it is closed, or the connection
+        elif op in COUNTED:
+            use.opening -= 1
+            self._door.boxes.changed()
+            if ok is not None:
+                self._face.add(self._call.tenant, ok["sandbox"])
+        elif (closed := self._closing.pop(number, "")) in self._sessions and ok is not None:
+            self._sessions.remove(closed)
+            use.opening -= 1
+
+    def _shown(self, op: str, ok: Any) -> Row | None:
+        """What the client sees of an answer, where that isn't all."""
+        if not isinstance(ok, dict):
+            return None
+        return {**ok, "metadata": own_metadata(ok["metadata"])} if op in ("sandbox_info", "sandbox_extend") else None
+
+    async def _refuse(self, number: int, refused: ServeProblem | Refused) -> None:
+        if isinstance(refused, ServeProblem):
+            kind = _KINDS.get(refused.status, RequestRejected)
+            refused = kind(refused.message, None if refused.retry_after is None else float(refused.retry_after))
+        await self._give_bytes(encode_refused(number, refused))
+
+    async def _give(self, message: Mapping[str, Any]) -> None:
+        await self._give_bytes(encode(message))
+
+    async def _give_bytes(self, data: bytes) -> None:
+        for at in range(0, len(data), MOST_MESSAGE):
+            await self._call.send({"type": "websocket.send", "bytes": data[at:at + MOST_MESSAGE]})
+
+
+def _bytes(message: bytes | str) -> bytes:
+    if isinstance(message, str):
+        raise PeerError("a message of text")
+    return message

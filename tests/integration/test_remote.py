@@ -1,0 +1,448 @@
+"""Clients of a daemon on another machine: by `leeward serve leeward`, and what keeps its tenants apart."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import threading
+import urllib.request
+from contextlib import suppress
+
+import pytest
+
+import leeward
+from kit.features import ROOT, SBIN
+from kit.live_daemon import PATIENCE, LiveDaemon, command, environment
+from kit.served import Served
+from leeward.client import over_ssh
+from leeward.spec.paths import RemoteHost
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+CONFIG = """\
+pool_size = 2
+pool_workers = 16
+[profiles.kept]
+base = "workdir"
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("daemon")
+    (folder / "c.toml").write_text(CONFIG)
+    (folder / "c.toml").chmod(0o600)
+    with LiveDaemon(folder, "--config", str(folder / "c.toml")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def served(daemon, tmp_path_factory):
+    with Served(daemon.socket, tmp_path_factory.mktemp("serve"), "leeward", "e2b", "ports") as found:
+        yield found
+
+
+@pytest.fixture
+def host(served):
+    return RemoteHost(served.url, served.token)
+
+
+def test_jobs_and_their_large_results(served):
+    """Memory files are made on this side."""
+    with leeward.Client(served.url, token=served.token) as client:
+        assert "42\n" == client.execute("print(6 * 7)").stdout_text
+        large = client.execute("import sys; sys.stdout.buffer.write(bytes(range(256)) * 50_000)", output="32M")
+        assert bytes(range(256)) * 50_000 == bytes(large.stdout)
+        sent = os.urandom(6 << 20)
+        summed = client.execute("import sys; print(sum(sys.stdin.buffer.read()))", stdin=sent)
+        assert f"{sum(sent)}\n" == summed.stdout_text
+        assert {"f": b"made"} == {name: bytes(data) for name, data in client.execute(
+            "open('f', 'w').write('made')", collect=["f"]).files.items()}
+
+
+def test_sessions_and_functions_of_the_clients(served):
+    with leeward.Client(served.url, token=served.token) as client:
+        with client.session() as session:
+            session.execute("x = 6")
+            assert "42\n" == session.execute("print(x * 7)").stdout_text
+        assert "12\n" == client.execute("print(double(6))", functions={"double": lambda n: 2 * n}).stdout_text
+
+
+def test_live_sandboxes(host):
+    with leeward.Sandbox(socket=host, profile="workdir", metadata={"mine": "1"}) as box:
+        box.files.write("a", b"x" * 3_000_000)
+        assert 3_000_000 == len(box.files.read("a"))
+        assert "hi\n" == box.shell("echo hi").stdout_text
+        process = box.start(["cat"], stdin=None)
+        process.write(b"typed")
+        process.close_stdin()
+        assert b"typed" == process.result().stdout
+        with box.kernel() as kernel:
+            kernel.execute("y = 1")
+            assert "2\n" == kernel.execute("print(y + 1)").stdout_text
+        assert {"mine": "1"} == dict(box.info()["metadata"])
+        assert [box.id] == [row["sandbox"] for row in leeward.Sandbox.list(socket=host)]
+    assert [] == leeward.Sandbox.list(socket=host)
+
+
+def test_many_calls_of_an_asyncio_client(host):
+    async def main():
+        async with leeward.AsyncClient(host) as client:
+            found = await asyncio.gather(*(client.execute(f"print({number})") for number in range(24)))
+            assert [f"{number}\n" for number in range(24)] == [each.stdout_text for each in found]
+            async with leeward.AsyncSandbox(client=client) as box:
+                assert "a" == (await box.run(["printf", "a"])).stdout_text
+
+    asyncio.run(main())
+
+
+def test_a_port_of_a_sandbox_is_published_on_the_clients_machine(host):
+    with leeward.Sandbox(socket=host, profile="workdir") as box:
+        box.files.write("f", b"from inside")
+        server = box.start(["python3", "-u", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
+        server.read(PATIENCE)
+        with box.publish(8000) as published, \
+                urllib.request.urlopen(f"http://127.0.0.1:{published.port}/f", timeout=PATIENCE) as answer:
+            assert b"from inside" == answer.read()
+        with box.publish(8001) as published, pytest.raises(OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
+
+
+def test_folders_say_that_they_cannot_be_shown(host, tmp_path):
+    with pytest.raises(leeward.RequestRejected, match="folders of this machine"), \
+            leeward.Sandbox(socket=host, workdir=tmp_path) as box:
+        box.shell("true")
+
+
+def test_folders_are_copied_instead(host, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "f").write_text("mine")
+    (tmp_path / "one").write_text("1")
+
+    async def main():
+        async with leeward.AsyncSandbox(socket=host, workdir=tmp_path, copy=True) as box:
+            assert "mine1" == (await box.shell("cat sub/f one; echo changed > one")).stdout_text
+
+    with leeward.Sandbox(socket=host, workdir=tmp_path, copy=True,
+                         mounts=[leeward.Mount(tmp_path / "sub", "/tmp/other", copy=True)]) as box:
+        assert "mine" == box.shell("cat /tmp/other/f").stdout_text
+        box.shell("echo made > two")
+        box.files.download("/workspace", tmp_path / "back")
+    asyncio.run(main())
+    assert ["made\n", "1"] == [(tmp_path / "back" / name).read_text() for name in ("two", "one")]
+    assert "1" == (tmp_path / "one").read_text()
+    with pytest.raises(leeward.RequestRejected, match="copy=True needs a workdir"):
+        leeward.Sandbox(socket=host, copy=True)
+
+
+def test_packages_say_where_they_are_installed(host):
+    with leeward.Client(host) as client, pytest.raises(leeward.Forbidden, match="the daemon's machine"):
+        client.execute("1", packages=["x"])
+    with pytest.raises(leeward.Forbidden, match="the daemon's machine"), leeward.Sandbox(socket=host, packages=["x"]) as box:
+        box.shell("true")
+
+
+def test_the_command_takes_a_host_from_the_environment(served):
+    env = environment(LEEWARD_HOST=served.url, LEEWARD_TOKEN=served.token)
+    done = subprocess.run(command("exec", "print(6 * 7)"), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "42\n") == (done.returncode, done.stdout), done.stderr
+    done = subprocess.run(command("ping"), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("token", ["", "e2b_" + "0" * 64])
+def test_a_wrong_token_is_told(served, token):
+    with leeward.Client(served.url, token=token) as client, \
+            pytest.raises(leeward.DaemonAway, match="wants another token") as caught:
+        client.ping()
+    assert not caught.value.may_have_run
+
+
+def test_a_host_that_is_none_is_told(served):
+    with leeward.Client("http://127.0.0.1:1", token="x") as client, \
+            pytest.raises(leeward.DaemonAway, match="no daemon answers at"):
+        client.ping()
+
+
+# --- tenants --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other(served):
+    quotas = [word for each in ("sandboxes=2", "jobs=2", "lifetime=100", "memory=128M") for word in ("--quota", each)]
+    return RemoteHost(served.url, served.new_token("other", *quotas))
+
+
+def test_a_tenant_sees_its_own_sandboxes_alone(daemon, host, other):
+    """The control: the daemon's own user sees and has them all."""
+    with leeward.Sandbox(socket=host) as box, leeward.Sandbox(socket=daemon.socket) as own:
+        box.files.write("secret", b"s")
+        own.shell("true")
+        assert box.id in {row["sandbox"] for row in leeward.Sandbox.list(socket=daemon.socket)}
+        assert [] == leeward.Sandbox.list(socket=other)
+        with leeward.Sandbox.attach(box.id, socket=daemon.socket) as control:
+            assert b"s" == control.files.read("secret")
+            control.detach()
+        for theirs in (box.id, own.id):
+            with pytest.raises(leeward.SandboxOver) as caught:
+                leeward.Sandbox.attach(theirs, socket=other)
+            with pytest.raises(leeward.SandboxOver) as unknown:
+                leeward.Sandbox.attach("b" * 26, socket=other)
+            assert str(unknown.value) == str(caught.value)
+
+
+def test_every_operation_about_another_tenants_sandbox_is_refused(host, other):
+    from leeward.client.connection import BlockingConnection
+    from leeward.wire.requests import OPERATIONS
+
+    with leeward.Sandbox(socket=host, profile="workdir") as box:
+        box.shell("true")
+        link = BlockingConnection(other)
+        for op in sorted(op for op, found in OPERATIONS.items() if "sandbox" in found.checks):
+            fields = {"sandbox": box.id, **_FIELDS.get(op, {})}
+            with pytest.raises((leeward.SandboxOver, leeward.RequestRejected)) as caught:
+                link.call(op, fields, retry=False)
+            assert isinstance(caught.value, leeward.SandboxOver) or "needs a" in str(caught.value), (op, caught.value)
+        link.close()
+        assert "here" == box.shell("printf here").stdout_text
+
+
+#: What these operations need beside a sandbox.
+_FIELDS = {
+    "process_run": {"argv": ["id"]}, "process_start": {"argv": ["id"]}, "sandbox_execute": {"code": b"1"},
+    "sandbox_fetch": {"url": "http://x.test/"}, "sandbox_connect": {"port": 80}, "sandbox_hide": {"hide": ["/x"]},
+    **{f"kernel_{what}": {"kernel": 1} for what in ("interrupt", "reset", "fork", "bind", "close")},
+    **{f"process_{what}": {"process": 1} for what in ("read", "write", "wait", "kill")},
+    "process_signal": {"process": 1, "signal": 15}, "process_resize": {"process": 1, "rows": 1, "columns": 1},
+}
+
+
+@pytest.mark.parametrize(("op", "fields"), [
+    ("shutdown", {}), ("status", {}), ("egress_log", {}), ("egress_asks", {}), ("recall", {"job": 1}), ("sandbox_dock", {})])
+def test_what_is_the_operators_is_refused(served, op, fields):
+    """By a client that passes on what it likes."""
+    kind, _ = raw(served, served.token, {"op": op, **fields})
+    assert "forbidden" == kind
+
+
+def raw(served, token, *messages):
+    """The kind of the refusal, or "", and the reply to the last message, over the WebSocket itself."""
+    from websockets.sync.client import connect
+
+    from leeward.wire.frames import FrameReader, decode, encode
+
+    with connect(served.url.replace("http", "ws") + "/leeward", additional_headers={"Authorization": f"Bearer {token}"},
+                 proxy=None) as ws:
+        reader = FrameReader()
+        for number, message in enumerate(messages, 1):
+            ws.send(encode({"v": 1, "id": number, **message}))
+            found: list[bytes] = []
+            while not found:
+                found = reader.feed(ws.recv(PATIENCE))
+        reply = decode(found[0])
+        return reply.get("error", {}).get("kind", ""), reply
+
+
+def test_profiles_and_policies_are_those_of_the_token(served, other):
+    for wrong in ({"profile": "kept"}, {"profile": "shell"}, {"environment": "x"}, {"egress": "x"}):
+        assert "bad_request" == raw(served, other.token, {"op": "sandbox_open", **wrong})[0], wrong
+    for wrong in ({"profile": "kept"}, {"egress": "x"}):
+        assert "bad_request" == raw(served, other.token, {"op": "execute", "code": b"1", **wrong})[0], wrong
+        assert "bad_request" == raw(served, other.token, {"op": "session_open", **wrong})[0], wrong
+    assert "bad_request" == raw(served, other.token, {"op": "sandbox_open", "lifetime": 101.0})[0]
+    allowed = RemoteHost(served.url, served.new_token("profiled", "--profile", "kept"))
+    with leeward.Sandbox(socket=allowed, profile="kept") as box:
+        assert "kept" == box.info()["profile"]
+
+
+def test_quotas_hold(served, other):
+    with leeward.Sandbox(socket=other, memory="1G", retry_busy=False) as box, \
+            leeward.Client(other, retry_busy=False) as client, client.session() as session:
+        assert (128 << 20, True) == (box.info()["memory_limit"], box.info()["left"] <= 100)
+        session.execute("1")
+        with pytest.raises(leeward.Busy, match="2 sandboxes and sessions"), \
+                leeward.Sandbox(socket=other, retry_busy=False) as third:
+            third.shell("true")
+        session.close()
+        with leeward.Sandbox(socket=other, retry_busy=False) as second:
+            second.shell("true")
+
+
+def test_hostile_bytes_end_their_own_connection_alone(served, host):
+    """Messages of random bytes, of text, frames of all sizes, requests whose fields have any type; other clients go on."""
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    from leeward.apps.serve.wire_face import COUNTED, PLAIN
+    from leeward.wire.frames import encode
+
+    chance = random.Random(7)
+    values = [None, True, -1, 0, 2**63, 1.5, "", "x" * 200, b"\xff" * 200, [], [1, "a"], {}, {"a": {"b": 1}}, "a" * 26]
+    names = ["v", "id", "op", "sandbox", "target", "code", "limits", "profile", "metadata", "lifetime", "session", "mounts"]
+    ops = [*sorted(PLAIN | COUNTED), "execute", "sandbox_list", "sandbox_extend", "process_read", "nothing"]
+
+    def message():
+        kind = chance.randrange(4)
+        if kind == 0:
+            return chance.randbytes(chance.randrange(300))
+        if kind == 1:
+            return chance.randrange(1 << 32).to_bytes(4, "big") + chance.randbytes(20)
+        given = {chance.choice(names): chance.choice(values) for _ in range(chance.randrange(5))}
+        return encode({"v": 1, "id": chance.randrange(1, 9), "op": chance.choice(ops), **(given if kind == 2 else {
+            name: value for name, value in given.items() if name not in ("v", "id", "op")})})
+
+    url, heads = served.url.replace("http", "ws") + "/leeward", {"Authorization": f"Bearer {host.token}"}
+    for _ in range(150):
+        with connect(url, additional_headers=heads, proxy=None) as ws, suppress(ConnectionClosed):
+            for _ in range(8):
+                ws.send(message() if chance.randrange(50) else "text")
+    with connect(url, additional_headers=heads, proxy=None) as ws:
+        ws.send(b"\xff" * 8)  # a frame of 4 GiB
+        with pytest.raises(ConnectionClosed):
+            ws.recv(PATIENCE)
+    with leeward.Client(host) as client:
+        assert "fine\n" == client.execute("print('fine')").stdout_text
+    for row in leeward.Sandbox.list(socket=host):
+        leeward.Sandbox.attach(row["sandbox"], socket=host).close()
+
+
+def test_a_flood_is_paced_and_its_quota_is_given_back(served):
+    """So many requests at once as the quota has streams; then there is room again."""
+    flooded = RemoteHost(served.url, served.new_token("flood", "--quota", "streams=4", "--quota", "rate=50"))
+
+    async def main():
+        async with leeward.AsyncClient(flooded, retry_busy=False) as client:
+            found = await asyncio.gather(*(client.ping() for _ in range(40)), return_exceptions=True)
+            assert all(isinstance(each, (float, leeward.Busy)) for each in found), found
+        async with leeward.AsyncClient(flooded) as client:
+            for _ in range(3):
+                await client.ping()
+
+    asyncio.run(main())
+
+
+def test_a_forged_mark_is_the_callers_own_text(served, host, other):
+    """Metadata say whose a sandbox is."""
+    mark = {"serve.tenant": "0" * 16}
+    with leeward.Sandbox(socket=other, metadata=mark) as box:
+        assert mark == dict(box.info()["metadata"])
+        assert [] == [row for row in leeward.Sandbox.list(socket=host) if row["sandbox"] == box.id]
+
+
+def test_a_revoked_token_ends_the_connection(served):
+    token = served.new_token("short")
+    with leeward.Client(served.url, token=token, retry=False) as client:
+        client.ping()
+        served.revoke("short")
+        until = threading.Event()
+        for _ in range(100):
+            try:
+                client.ping()
+            except leeward.DaemonAway:
+                break
+            until.wait(0.1)
+        else:
+            raise AssertionError("it goes on")
+
+
+def test_both_faces_have_the_same_sandboxes(served, host):
+    with leeward.Sandbox(socket=host) as box:
+        box.shell("true")
+        status, row = served.ask("GET", f"/sandboxes/{box.id}")
+        assert (200, box.id) == (status, row["sandboxID"])
+
+
+# --- Node -------------------------------------------------------------------------
+
+
+def node(case, host, token, **more):
+    env = environment(LEEWARD_TEST_COMMAND=json.dumps(command()), LEEWARD_HOST=host, LEEWARD_TOKEN=token, **more)
+    done = subprocess.run(["node", ROOT / "tests/clients/remote_node.js", case], env=env, capture_output=True, text=True,
+                          timeout=90, check=False)
+    assert (0, "") == (done.returncode, done.stdout), done.stdout + done.stderr
+
+
+@pytest.mark.needs("node>=18")
+@pytest.mark.parametrize("case", ["jobs", "sandboxes", "ports", "folders", "tokens"])
+def test_nodes_package(served, case):
+    node(case, served.url, served.token)
+
+
+@pytest.mark.needs("node>=18", "sshd")
+def test_nodes_package_by_ssh(daemon, ssh):
+    node("jobs", f"{ssh[1]}{daemon.socket}", "", LEEWARD_SSH=ssh[0])
+
+
+# --- ssh --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory):
+    """An sshd of this user's, which lets a key of its own in; gives what LEEWARD_SSH has to be, and the URL."""
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("host", "own"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True, timeout=30)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    (folder / "sshd").write_text(f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nUsePAM no\nStrictModes no\n"
+                                 f"AuthorizedKeysFile {folder}/own.pub\nPidFile none\nPermitRootLogin yes\n")
+    key = (folder / "host.pub").read_text()
+    (folder / "known").write_text(f"[127.0.0.1]:{port} {key}")
+    (folder / "config").write_text(f"IdentityFile {folder}/own\nUserKnownHostsFile {folder}/known\nBatchMode yes\n"
+                                   "IdentitiesOnly yes\n")
+    if not os.geteuid():
+        os.makedirs("/run/sshd", 0o755, exist_ok=True)
+    server = subprocess.Popen([shutil.which("sshd", path=SBIN), "-D", "-e", "-f", folder / "sshd"], stderr=subprocess.PIPE)
+    try:
+        assert server.stderr is not None
+        assert b"listening on" in (line := server.stderr.readline()), line
+        yield f"ssh -F {folder}/config", f"ssh://{getpass.getuser()}@127.0.0.1:{port}"
+    finally:
+        over_ssh.close()
+        server.terminate()
+        server.communicate(timeout=30)
+
+
+@pytest.mark.needs("sshd")
+def test_ssh_forwards_the_daemons_socket(daemon, ssh, monkeypatch):
+    monkeypatch.setenv("LEEWARD_SSH", ssh[0])
+    where = f"{ssh[1]}{daemon.socket}"
+    with leeward.Client(where) as client:
+        assert "42\n" == client.execute("print(6 * 7)").stdout_text
+        large = client.execute("print('x' * 5_000_000)", output="16M")
+        assert 5_000_001 == len(large.stdout)
+    with leeward.Sandbox(socket=where, profile="workdir") as box:
+        assert "a" == box.shell("printf a").stdout_text
+        with box.publish(8000) as published:
+            with pytest.raises(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{published.port}/", timeout=PATIENCE)
+            with pytest.raises(leeward.RequestRejected, match="leeward sandbox port"):
+                published.wait(PATIENCE)
+
+
+@pytest.mark.needs("sshd")
+def test_ssh_finds_the_socket_that_clients_there_would_take(daemon, ssh):
+    """By a command of its own, so that nothing of ssh is left when it has ended."""
+    env = environment(LEEWARD_SSH=ssh[0], LEEWARD_HOST=ssh[1])
+    done = subprocess.run(command("ping"), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert 0 != done.returncode
+    assert "no daemon answers at ssh://" in done.stderr
+    env["LEEWARD_HOST"] += str(daemon.socket)
+    done = subprocess.run(command("exec", "print(1)"), env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (0, "1\n") == (done.returncode, done.stdout), done.stderr
+
+
+@pytest.mark.needs("sshd")
+def test_an_ssh_that_gets_nowhere_is_told(monkeypatch):
+    monkeypatch.setenv("LEEWARD_SSH", "ssh -o BatchMode=yes")
+    with leeward.Client("ssh://127.0.0.1:1") as client, pytest.raises(leeward.DaemonAway, match="ssh has ended"):
+        client.ping()
+    monkeypatch.setenv("LEEWARD_SSH", "/nonexistent/ssh")
+    with leeward.Client("ssh://127.0.0.1:2") as client, pytest.raises(leeward.DaemonAway, match="no such file"):
+        client.ping()

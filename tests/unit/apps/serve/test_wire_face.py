@@ -1,0 +1,175 @@
+"""Which operations of the wire clients on other machines may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from leeward.wire.frames import FrameReader, decode, encode
+from leeward.wire.requests import OPERATIONS
+
+pytestmark = pytest.mark.needs("extra-serve")
+
+#: What no such client may ask for: the daemon itself, what others do, and what needs descriptors.
+REFUSED = {"status", "shutdown", "recall", "egress_log", "egress_asks", "egress_answer", "sandbox_dock", "arena", "slot"}
+
+
+def test_each_operation_is_judged():
+    """A new one is refused until somebody has thought about it: here, and in the face."""
+    from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, COUNTED, PLAIN
+
+    named = PLAIN | COUNTED | ABOUT_SANDBOXES | {"execute", "sandbox_list"}
+
+    assert REFUSED == OPERATIONS.keys() - named
+    assert named <= OPERATIONS.keys()
+
+
+def test_what_is_about_this_connection_names_no_sandbox():
+    from leeward.apps.serve.wire_face import ABOUT_SANDBOXES, PLAIN
+
+    assert not [op for op in PLAIN if "sandbox" in OPERATIONS[op].checks]
+    assert ABOUT_SANDBOXES == {op for op in OPERATIONS if "sandbox" in OPERATIONS[op].checks}
+
+
+class Played:
+    """A connection of a client's to a daemon, both played, by a server whose turns the test gives."""
+
+    def __init__(self, **quota):
+        from leeward.apps.serve import wire_face
+        from leeward.apps.serve.calls import Use
+        from leeward.apps.serve.sockets import SocketCall
+        from leeward.apps.serve.tokens import ServeTenant, TenantQuota
+
+        self.tenant, self.use = ServeTenant("one", "t1", TenantQuota(**quota)), Use()
+        self.turn, self.rows = asyncio.Event(), []
+        self._incoming, self.given, self.asked = asyncio.Queue(), [], []
+        self._client, self._daemon = FrameReader(), FrameReader()
+        self.reader = asyncio.StreamReader()
+        options = SimpleNamespace(profile="", environment="")
+        boxes = SimpleNamespace(rows=self._rows, changed=lambda: None)
+        door = SimpleNamespace(options=options, boxes=boxes, tenant=lambda _: self.tenant, turn=self._turn)
+        call = SocketCall(None, self.tenant, self.use, self._incoming.get, self._send)
+        self._connection = wire_face.WireConnection(wire_face.WireFace(door), door, call, self.reader, self)
+
+    async def _rows(self, tenant):
+        return self.rows
+
+    @asynccontextmanager
+    async def _turn(self, call):
+        await self.turn.wait()
+        yield
+
+    async def _send(self, message):
+        self.given += map(decode, self._client.feed(message["bytes"]))
+
+    def write(self, data):
+        self.asked += map(decode, self._daemon.feed(data))
+
+    async def drain(self):
+        pass
+
+    async def says(self, **message):
+        """A request of the client's."""
+        await self._incoming.put({"type": "websocket.receive", "bytes": encode({"v": 1, **message})})
+        await settled()
+
+    async def answers(self, number, **ok):
+        self.reader.feed_data(encode({"id": number, "ok": ok}))
+        await settled()
+
+    def ops(self):
+        return [each["op"] for each in self.asked]
+
+    async def run(self, test):
+        running = asyncio.create_task(self._connection.run())
+        await settled()
+        await test(self)
+        await self._incoming.put({"type": "websocket.disconnect"})
+        await asyncio.gather(running, return_exceptions=True)
+        assert (0, 0, 0) == (self.use.streams, self.use.opening, self.use.held)
+
+
+async def settled():
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def run(test, **quota):
+    async def main():
+        await Played(**quota).run(test)
+
+    asyncio.run(main())
+
+
+def test_requests_about_a_job_wait_for_its_turn_with_it():
+    async def test(played):
+        await played.says(id=1, op="execute", code=b"1")
+        await played.says(id=2, op="function_take", target=1)
+        await played.says(id=3, op="ping")
+        assert ["keep_results", "ping"] == played.ops()
+        played.turn.set()
+        await settled()
+        assert ["keep_results", "ping", "execute", "function_take"] == played.ops()
+        await played.answers(1, stdout=b"")
+        await played.answers(3)
+        assert [1, 3] == [each["id"] for each in played.given]
+
+    run(test)
+
+
+def test_a_job_that_waits_is_taken_back():
+    async def test(played):
+        await played.says(id=1, op="execute", code=b"1")
+        await played.says(id=2, op="output_take", target=1)
+        await played.says(id=3, op="cancel", target=1)
+        await settled()
+        told = {each["id"]: each.get("ok") or each["error"]["kind"] for each in played.given}
+        assert {1: "cancelled", 2: "bad_request", 3: {"cancelled": True}} == told
+        assert ["keep_results"] == played.ops()
+
+    run(test)
+
+
+def test_sessions_count_until_they_are_closed():
+    """And a number that is no session of this connection gives nothing back."""
+    async def test(played):
+        await played.says(id=1, op="session_open")
+        await played.answers(1, session=7)
+        await played.says(id=2, op="session_open")
+        assert "busy" == played.given[-1]["error"]["kind"]
+        for number, session in ((3, 8), (4, [7]), (5, 7)):
+            await played.says(id=number, op="session_close", session=session)
+            await played.answers(number)
+            assert (1 if number < 5 else 0) == played.use.opening
+        await played.says(id=6, op="session_open")
+        await played.answers(6, session=9)
+
+    run(test, sandboxes=1)
+
+
+def test_metadata_are_marked_on_their_way_and_bare_on_the_way_back():
+    async def test(played):
+        await played.says(id=1, op="sandbox_open", metadata={"serve.tenant": "forged"})
+        assert {"own.serve.tenant": "forged", "serve.tenant": "t1"} == played.asked[-1]["metadata"]
+        await played.answers(1, sandbox="a" * 26)
+        await played.says(id=2, op="sandbox_info", sandbox="a" * 26)
+        await played.answers(2, metadata={"own.a": "b", "serve.tenant": "t1"}, left=1.0)
+        assert {"metadata": {"a": "b"}, "left": 1.0} == played.given[-1]["ok"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("message", [
+    {"id": 0, "op": "ping"}, {"id": 2**53 - 1, "op": "ping"}, {"id": "x", "op": "ping"}, {"op": "ping"}, {"id": 1},
+    {"id": 1, "op": ["x"]}])
+def test_what_is_no_request_ends_the_connection(message):
+    async def test(played):
+        await played.says(**message)
+        await settled()
+        assert ["keep_results"] == played.ops()
+        assert [] == played.given
+
+    run(test)

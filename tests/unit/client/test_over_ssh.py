@@ -1,0 +1,48 @@
+"""Which socket ssh is asked for: what the command says on a machine, tried by this machine's own shell."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kit.features import ROOT
+from leeward.client.over_ssh import _WHERE
+from leeward.spec.paths import default_socket
+
+
+def asked(**variables: str) -> str:
+    done = subprocess.run(["sh", "-c", f"exec sh -c '{_WHERE}'"], env={"PATH": os.environ["PATH"], **variables},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.rstrip("\n")
+
+
+def test_it_is_the_one_that_clients_there_take(tmp_path: Path) -> None:
+    own = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    assert "/run/other.sock" == asked(LEEWARD_SOCKET="/run/other.sock")
+    assert asked(**own) in {default_socket(own, os.geteuid()), "/run/leeward/leeward.sock"}  # if a system's daemon is here
+
+
+def test_another_user_is_led_to_its_own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`id` is played, since this may be root."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "id").write_text("#!/bin/sh\necho 4242\n")
+    (programs / "id").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    runtime = tmp_path / "run"
+    (runtime / "leeward").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(runtime / "leeward" / "leeward.sock"))
+        assert f"{runtime}/leeward/leeward.sock" == asked(XDG_RUNTIME_DIR=str(runtime))
+    if not os.path.exists("/run/leeward/leeward.sock"):
+        assert "/tmp/leeward-4242/leeward.sock" == asked(XDG_RUNTIME_DIR="/nonexistent/run")
+
+
+def test_both_clients_ask_the_same_and_no_shell_changes_it() -> None:
+    text = (ROOT / "leeward/clients/node/lib/remote.js").read_text()
+    assert _WHERE in text.replace("'\n  + '", "")
+    assert not {"'", "\n"} & set(_WHERE)
