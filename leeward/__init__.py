@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leeward.client.aio_process import AsyncKernel, AsyncProcess
     from leeward.client.aio_sandbox import AsyncSandbox
     from leeward.client.aio_session import AsyncSession
+    from leeward.client.aio_snapshot import AsyncSnapshot
     from leeward.client.aio_workdir import AsyncWorkdirSandbox
     from leeward.client.blocking import Client
     from leeward.client.changes import FolderChange
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from leeward.client.sandbox import Sandbox
     from leeward.client.sandbox_calls import Chunk
     from leeward.client.session import Session
+    from leeward.client.snapshot import Snapshot
     from leeward.client.workdir import WorkdirSandbox
     from leeward.client.workdir_errors import (
         CommandNotFound,
@@ -69,34 +71,37 @@ if TYPE_CHECKING:
         SandboxOver,
         SessionOver,
         ShuttingDown,
+        SnapshotFailed,
         Stale,
         VersionMismatch,
     )
     from leeward.spec.outcome import JobError, LeftOut, LeftOutReason, Limit, Outcome, Result
 
 __all__ = [
-    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncWorkdirSandbox",
-    "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound", "DaemonAway", "DaemonError",
-    "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched", "FileChange", "FileInfo",
-    "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError", "LeftOut",
-    "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal", "PoolFailed",
-    "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox", "SandboxOver",
-    "Session", "SessionOver", "ShuttingDown", "Stale", "Timeout", "ToolboxNotAvailable", "Transfer",
-    "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError", "WorkdirRuntimeError", "WorkdirSandbox",
+    "AsyncClient", "AsyncFiles", "AsyncKernel", "AsyncProcess", "AsyncSandbox", "AsyncSession", "AsyncSnapshot",
+    "AsyncWorkdirSandbox", "BadReply", "BuildFailed", "Busy", "Cancelled", "Chunk", "Client", "CommandNotFound",
+    "DaemonAway", "DaemonError", "Destroyed", "EditError", "EgressAsk", "FetchError", "FetchFailed", "Fetched",
+    "FileChange", "FileInfo", "FileMatch", "Files", "FolderChange", "Forbidden", "JobError", "Kernel", "LeewardError",
+    "LeftOut", "LeftOutReason", "Limit", "Mount", "NetworkingDisabled", "NoAnswer", "Outcome", "PathTraversal",
+    "PoolFailed", "Process", "ProcessOver", "QueueTimeout", "Refused", "RequestRejected", "Result", "Sandbox",
+    "SandboxOver", "Session", "SessionOver", "ShuttingDown", "Snapshot", "SnapshotFailed", "Stale", "Timeout",
+    "ToolboxNotAvailable", "Transfer", "VersionMismatch", "WorkdirEntry", "WorkdirError", "WorkdirIoError",
+    "WorkdirRuntimeError", "WorkdirSandbox",
 ]
 
 #: The modules of leeward.client that have the names; all others are in leeward.spec.outcome or leeward.errors.
 _IN_CLIENT = {
     "AsyncClient": "aio", "AsyncFiles": "aio_files", "AsyncKernel": "aio_process", "AsyncProcess": "aio_process",
-    "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncWorkdirSandbox": "aio_workdir",
-    "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking", "CommandNotFound": "workdir_errors",
-    "Destroyed": "workdir_errors", "EgressAsk": "egress_asks", "FetchError": "workdir_errors", "Fetched": "fetching",
-    "FileChange": "file_calls", "FileInfo": "file_calls", "FileMatch": "file_calls", "Files": "files",
-    "FolderChange": "changes", "Kernel": "process", "Mount": "mounts", "NetworkingDisabled": "workdir_errors",
-    "PathTraversal": "workdir_errors", "Process": "process", "Sandbox": "sandbox", "Session": "session",
-    "Timeout": "workdir_errors", "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees",
-    "WorkdirEntry": "workdir_files", "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors",
-    "WorkdirRuntimeError": "workdir_errors", "WorkdirSandbox": "workdir",
+    "AsyncSandbox": "aio_sandbox", "AsyncSession": "aio_session", "AsyncSnapshot": "aio_snapshot",
+    "AsyncWorkdirSandbox": "aio_workdir", "BuildFailed": "environments", "Chunk": "sandbox_calls", "Client": "blocking",
+    "CommandNotFound": "workdir_errors", "Destroyed": "workdir_errors", "EgressAsk": "egress_asks",
+    "FetchError": "workdir_errors", "Fetched": "fetching", "FileChange": "file_calls", "FileInfo": "file_calls",
+    "FileMatch": "file_calls", "Files": "files", "FolderChange": "changes", "Kernel": "process", "Mount": "mounts",
+    "NetworkingDisabled": "workdir_errors", "PathTraversal": "workdir_errors", "Process": "process",
+    "Sandbox": "sandbox", "Session": "session", "Snapshot": "snapshot", "Timeout": "workdir_errors",
+    "ToolboxNotAvailable": "workdir_errors", "Transfer": "file_trees", "WorkdirEntry": "workdir_files",
+    "WorkdirError": "workdir_errors", "WorkdirIoError": "workdir_errors", "WorkdirRuntimeError": "workdir_errors",
+    "WorkdirSandbox": "workdir",
 }
 _IN_OUTCOME = ("JobError", "LeftOut", "LeftOutReason", "Limit", "Outcome", "Result")
 

@@ -29,6 +29,7 @@ from leeward.daemon.run.calling_job import execution_of
 from leeward.daemon.run.launch import Command, Exit, Stdio, Streams, block
 from leeward.daemon.run.lease import Lease
 from leeward.daemon.run.live_process import LiveProcess
+from leeward.daemon.run.loading import Loading
 from leeward.daemon.run.porter import Answered, PorterOrder
 from leeward.daemon.run.report import Report, internal
 from leeward.daemon.run.runner import Runner
@@ -283,11 +284,21 @@ class LiveRunner:
         made = self.interpreter(ready, caller.failed)
         return made
 
-    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None]) -> Interpreter:
+    def kernel(self, limits: Limits, opened: Callable[[Lease], None], lost: Callable[[str], None],
+               state: int = -1) -> Interpreter:
         """
         Start a kernel: an interpreter with state, for one job after the other. *opened* is called once with its lease,
-        unless it is over first; then, or later, *lost* once with the reason. Raises as `start`.
+        unless it is over first; then, or later, *lost* once with the reason. It begins as the copy of the state in the
+        memory file *state*, if that isn't -1. Raises as `start`.
         """
+        if state >= 0:
+            loading = Loading(state, limits, opened, lost)
+            try:
+                return self.kernel(limits, loading.begin, loading.lose)
+            except BaseException:
+                loading.let_go()
+                raise
+
         def ready(runner: Runner) -> None:
             self._lease(made, runner, limits, opened, lost)
 

@@ -90,6 +90,7 @@ class Runner:
         self.scratch = -1
         self.variables: Mapping[str, str] = {}
         self._trust: Callable[[], None] = lambda: None
+        self.door: Channel | None = None  # of a kernel's: takes descriptors for branches and snapshots
 
     def lend(self, lent: Lent, trust: Callable[[bytes], None]) -> None:
         """Note that the runner is leased, and what it was lent; `limit` calls *trust* with its certificate."""

@@ -34,6 +34,7 @@ from leeward.spec.outcome import EXIT_INTERNAL, JobError, Outcome, Result
 if TYPE_CHECKING:
     from leeward.daemon.pool.sessions import Cancellable
     from leeward.daemon.run.beside import Interpreter
+    from leeward.daemon.run.dumping import Dump
     from leeward.daemon.run.launch import Exit
     from leeward.daemon.run.lease import Lease
     from leeward.daemon.run.live_process import LiveProcess
@@ -213,9 +214,34 @@ class LiveSandbox:
                         memory_peak=ran.memory_peak)
         self._report_end(0, "", Report(result=result, answered=True))
 
-    def open_kernel(self) -> int:
-        """Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started."""
-        return self._add_kernel(lambda *how: self._here().kernel(self.facts.limits, *how))
+    def open_kernel(self, state: int = -1, told: Callable[[str], None] = nothing) -> int:
+        """
+        Open a kernel, and return its number; Busy at the limit on processes, or if it can't be started. It begins as the
+        copy of the state in the memory file *state*, if that isn't -1; *told* is called with "" when it is there, or
+        with the reason why it isn't.
+        """
+        states = iter([state])  # a reset gives it a fresh process
+
+        def start(opened: Callable[[Lease], None], lost: Callable[[str], None]) -> KernelProcess:
+            return self._here().kernel(self.facts.limits, opened, lost, next(states, -1))
+
+        return self._add_kernel(start, told)
+
+    def snapshot(self, number: int, dump: Dump) -> None:
+        """Have *dump* take the state of the kernel *number*; SessionOver or Busy as `LiveKernel.run`."""
+        self._here()
+        self.kernel(number).snapshot(Job(code=b"", limits=self.facts.limits), dump)
+
+    def roll_back(self, number: int, state: Callable[[], int], told: Callable[[str], None]) -> None:
+        """Give the kernel *number* the state in the memory file of *state*; *told* and errors as `LiveKernel.roll_back`."""
+        limits = self.facts.limits
+        self.kernel(number).roll_back(
+            Job(code=b"", limits=limits), lambda *how: self._here().kernel(limits, *how, state()), told)
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """The uid and gid that its processes have on the host."""
+        return self._here().owner
 
     def fork_kernel(self, number: int) -> int:
         """
@@ -236,12 +262,12 @@ class LiveSandbox:
 
         return self._add_kernel(start)
 
-    def _add_kernel(self, start: Start) -> int:
+    def _add_kernel(self, start: Start, told: Callable[[str], None] = nothing) -> int:
         self._check_room()
         if len(self._kernels) >= MOST_KERNELS:
             raise Busy(f"the sandbox has {len(self._kernels)} kernels, all that it may have: close one")
         try:
-            kernel = LiveKernel(start)
+            kernel = LiveKernel(start, told)
         except Refused:
             raise
         except LeewardError as error:
@@ -256,6 +282,11 @@ class LiveSandbox:
         if kernel is None:
             raise SessionOver(f"the sandbox has no kernel {number}: it never had, or it was closed")
         return kernel
+
+    def forget_kernel(self, number: int) -> None:
+        """Close the kernel *number*, if it is there: it has not become what it was opened for."""
+        if number in self._kernels:
+            self.close_kernel(number)
 
     def close_kernel(self, number: int) -> None:
         self.kernel(number).close()

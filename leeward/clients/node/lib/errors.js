@@ -44,6 +44,7 @@ class VersionMismatch extends Refused { static kind = 'version'; }
 class RequestRejected extends Refused { static kind = 'bad_request'; }
 class SessionOver extends Refused { static kind = 'session_over'; }
 class ProcessOver extends Refused { static kind = 'process_over'; }
+class SnapshotFailed extends Refused { static kind = 'snapshot_failed'; }
 class PoolFailed extends Refused { static kind = 'pool_failed'; }
 class Forbidden extends Refused { static kind = 'forbidden'; }
 

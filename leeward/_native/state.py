@@ -1,0 +1,50 @@
+"""The state of this process as bytes in a memory file, and back: _native/src/state_dump.c, _native/src/state_load.c."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from typing import Any, NoReturn
+
+from leeward._native._shim import ffi, lib
+
+#: A number of bytes, or -errno, as `dump` writes it to its pipe; behind an error is a name of so many bytes.
+NUMBER = struct.Struct("q")
+NAME = int(lib.LW_STATE_NAME)
+
+#: The states that this process was, each with what its copies find in their memory. Nothing else keeps them.
+_states: list[Any] = []
+
+
+def dump(orders: int, answers: int, scratch: int) -> None:
+    """
+    Write the state of this process, a child with one thread that ends with this call. Returns in each copy.
+
+    Args:
+        orders: a socket on which a memory file comes, once the pipe *answers* has said how many bytes are needed.
+        answers: the pipe, which then gets the bytes that were written; or -errno and a name.
+        scratch: the device of the files that only this sandbox has.
+
+    Raises:
+        OSError: nothing was written, because this machine's processor isn't known to the shim.
+    """
+    state = ffi.new("struct lw_state *")
+    _states[:] = [state]
+    done = int(lib.lw_state_dump(state, orders, answers, scratch))
+    if done < 0:
+        raise OSError(-done, os.strerror(-done))
+
+
+def load(file: int) -> NoReturn:
+    """
+    Become a copy of the state in *file*. Returns only by OSError: with the name of a file that isn't as it was, ESTALE, or
+    isn't there; or EBADMSG for a file that holds no state, EXDEV for one of another kernel.
+    """
+    name = ffi.new("char[]", NAME)
+    error = -int(lib.lw_state_load(file, name))
+    shown = ffi.string(name).decode(errors="replace")
+    why = {errno.ESTALE: "it isn't the file that the snapshot was taken with",
+           errno.EBADMSG: "these bytes are no snapshot",
+           errno.EXDEV: "the snapshot was taken on another kernel"}.get(error, os.strerror(error))
+    raise OSError(error, why, shown or None)

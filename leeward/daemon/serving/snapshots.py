@@ -1,0 +1,135 @@
+"""The requests of one connection about snapshots, which belong to its user, as sandboxes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from leeward.daemon.loop.barrier import in_any_case
+from leeward.daemon.run.dumping import Dump, State
+from leeward.daemon.sandboxes.live_sandboxes import SandboxEntry
+from leeward.daemon.serving.sandbox_calls import SandboxCall
+from leeward.errors import SnapshotFailed
+from leeward.wire import sandbox_requests as wire
+
+if TYPE_CHECKING:
+    from leeward.daemon.sandboxes.live_sandboxes import LiveSandboxes
+    from leeward.daemon.serving.flight import Flight
+
+
+class SnapshotCall(SandboxCall):
+    """The request for a snapshot. If it is withdrawn the kernel goes on, and there is no snapshot."""
+
+    def __init__(self, desk: LiveSandboxes, owner: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
+        self._owner, self._number, self._snapshots = owner, request.id, desk.snapshots
+        self._admitted = 0
+        sandbox = entry.sandbox.sandbox
+        dump = Dump(desk.reactor, sandbox.owner, self._admit, self._done)
+        self._snapshots.begin(owner.user)
+        super().__init__(desk, entry, dump.give_up)
+        owner.wait(request.id, self)
+        try:
+            sandbox.snapshot(request.kernel, dump)
+        except BaseException:
+            self.end()
+            owner.drop(request.id)
+            raise
+
+    def end(self) -> bool:
+        """As every call; what was counted for the snapshot is given back."""
+        if not super().end():
+            return False
+        user, admitted, self._admitted = self._owner.user, self._admitted, 0
+        in_any_case(partial(self._snapshots.end, user), partial(self._snapshots.give_back, user, admitted))
+        return True
+
+    def _admit(self, size: int) -> None:
+        self._snapshots.admit(self._owner.user, size)
+        self._admitted = size
+
+    def _done(self, made: State | SnapshotFailed) -> None:
+        admitted, self._admitted = self._admitted, 0
+        if isinstance(made, SnapshotFailed):
+            self._snapshots.give_back(self._owner.user, admitted)
+            if self.end():
+                self._owner.refuse(self._number, made)
+            return
+        snapshot = self._snapshots.add(self._owner.user, made, admitted)
+        if self.end():
+            self._owner.answer(self._number, snapshot.info())
+
+
+def take(desk: LiveSandboxes, owner: Flight, request: wire.KernelSnapshot, entry: SandboxEntry) -> None:
+    """Take a snapshot; the answer comes later."""
+    SnapshotCall(desk, owner, request, entry)
+
+
+def open_kernel(desk: LiveSandboxes, owner: Flight, request: wire.KernelOpen, entry: SandboxEntry,
+                opened: Callable[[int], Mapping[str, Any]]) -> None:
+    """Open a kernel that begins with a snapshot; *opened* makes the answer of its number."""
+    sandbox = entry.sandbox.sandbox
+    state = desk.snapshots.get(request.snapshot, owner.user).state
+    number = 0
+
+    def told(why: str) -> None:
+        if not call.end():
+            return
+        if not why:
+            owner.answer(request.id, opened(number))
+            return
+        desk.reactor.soon(partial(sandbox.forget_kernel, number))
+        owner.refuse(request.id, SnapshotFailed(why))
+
+    call = _waits(desk, owner, request, entry, lambda: sandbox.forget_kernel(number))
+    number = _begun(owner, request, call, lambda: sandbox.open_kernel(state.fd, told))
+
+
+def roll_back(desk: LiveSandboxes, owner: Flight, request: wire.KernelRollback, entry: SandboxEntry) -> None:
+    """Give a kernel the state of a snapshot."""
+    snapshots = desk.snapshots
+    snapshots.get(request.snapshot, owner.user)
+
+    def told(why: str) -> None:
+        if not call.end():
+            return
+        if why:
+            owner.refuse(request.id, SnapshotFailed(why))
+        else:
+            owner.answer(request.id, {})
+
+    call = _waits(desk, owner, request, entry, lambda: None)
+    _begun(owner, request, call, lambda: entry.sandbox.sandbox.roll_back(
+        request.kernel, lambda: snapshots.get(request.snapshot, owner.user).state.fd, told))
+
+
+def _waits(desk: LiveSandboxes, owner: Flight, request: wire.SandboxRequest, entry: SandboxEntry,
+           taken_back: Callable[[], None]) -> SandboxCall:
+    call = SandboxCall(desk, entry, taken_back)
+    owner.wait(request.id, call)
+    return call
+
+
+def _begun(owner: Flight, request: wire.SandboxRequest, call: SandboxCall, begin: Callable[[], Any]) -> Any:
+    try:
+        return begin()
+    except BaseException:
+        call.end()
+        owner.drop(request.id)
+        raise
+
+
+def rows(desk: LiveSandboxes, user: int) -> Mapping[str, Any]:
+    """The answer to a `snapshot_list`."""
+    return {"snapshots": [each.row() for each in desk.snapshots.of(user)]}
+
+
+def info(desk: LiveSandboxes, request: wire.SnapshotInfo, user: int) -> Mapping[str, Any]:
+    """The answer to a `snapshot_info`."""
+    return desk.snapshots.get(request.snapshot, user).info()
+
+
+def remove(desk: LiveSandboxes, request: wire.SnapshotRemove, user: int) -> Mapping[str, Any]:
+    """Remove a snapshot, and return the answer."""
+    desk.snapshots.remove(request.snapshot, user)
+    return {}

@@ -1,0 +1,281 @@
+"""
+Snapshots of a session's process: a child writes its memory into a file of the daemon's, and copies begin from that.
+
+Trust:     none in the bytes: a copy is made in the job, which has every lock and can only harm itself.
+
+Theory of operation. The process forks, so that it pauses no longer than that, and answers. The child's memory is the
+state, which it writes (`Native.dump`, in C), and exits. A copy is a fresh process of the same kind that has loaded the
+state (`Native.load`): it returns from the same call of `dump`, and goes on with `resume`, which gives it what isn't
+memory: files, its folder, its process number, and seeds of its own. The job pipe, the reply pipe, the streams and the
+door have the same numbers in every such process, and stay the new one's.
+
+What can't be taken is refused by name before anything has changed: other threads, children, shared memory. Descriptors
+that can't be opened again are lost: in copies their numbers are taken by a descriptor that permits nothing, so that an
+old object never reads or closes the file of another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import msgpack
+
+from leeward.inside import awaiting, program, reseeding
+from leeward.wire import job_frames as wire
+
+#: The folder whose file system only this sandbox has.
+_SCRATCH = "/workspace"
+
+#: What a file is opened with again: not what would make or empty it.
+_MODES = os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_DIRECTORY
+
+_LOST = 70  # EX_SOFTWARE of sysexits.h
+
+#: Functions of jobs, to be called in each copy.
+_on_restore: list[Callable[[], object]] = []
+
+
+class Native(NamedTuple):
+    """The two calls in C: _native/state.py."""
+
+    dump: Callable[[int, int, int], None]
+    load: Callable[[int], NoReturn]
+
+
+def _none(*_: int) -> NoReturn:
+    raise OSError("this process can't have snapshots")
+
+
+#: Of a process without a door, by which nobody asks it for snapshots.
+NONE = Native(_none, _none)
+
+
+class OpenFile(NamedTuple):
+    """A descriptor that copies open again; without a path one that they can't."""
+
+    number: int
+    path: str
+    flags: int
+    position: int
+    inheritable: bool
+
+
+class Taken(NamedTuple):
+    """What a copy needs beside its memory."""
+
+    files: list[OpenFile]
+    folder: str
+
+
+class CantTake(OSError):
+    """The state can't be taken, by what the process has."""
+
+
+# --- what the process has -----------------------------------------------------------
+
+
+def _check() -> None:
+    """Check that the process can be taken; CantTake if not."""
+    if others := [f"{each.name!r:.80}" for each in threading.enumerate() if each is not threading.main_thread()]:
+        raise CantTake(f"threads run: {', '.join(others[:8])}")
+    if (count := len(sys._current_frames())) > 1:
+        raise CantTake(f"{count - 1} threads run that `threading` doesn't know")
+    if children := list(_children()):
+        raise CantTake(f"it has children: {', '.join(children[:8])}")
+    if shared := list(_shared()):
+        raise CantTake(f"it has shared memory: {', '.join(shared[:8])}")
+
+
+def _children() -> Iterator[str]:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    me, some = str(os.getpid()), False
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                command, _, rest = file.read().rpartition(")")
+        except OSError:
+            continue
+        if me == rest.split()[1]:
+            some = True
+            yield f"{name} {command.partition('(')[2]!r:.40}"
+    if not some:
+        yield "one that has ended, and nobody has waited for"
+
+
+def _shared() -> Iterator[str]:
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.split(maxsplit=5)
+            if "w" in fields[1] and fields[1].endswith("s"):
+                yield f"{fields[5].strip() if len(fields) > 5 else 'without a name'!r:.80}"
+
+
+def _threads() -> list[str]:
+    """The names of the threads beside this one, also of those that Python doesn't know."""
+    me, names = str(os.getpid()), []
+    for each in os.listdir("/proc/self/task"):
+        if each != me:
+            try:
+                with open(f"/proc/self/task/{each}/comm", encoding="utf-8", errors="replace") as file:
+                    names.append(f"{file.read().strip()!r:.20}")
+            except OSError:
+                continue  # it has just ended
+    return names
+
+
+def _descriptors(kept: int) -> Iterator[tuple[OpenFile, str]]:
+    """The descriptors from *kept* on, and what each leads to."""
+    for name in sorted(os.listdir("/proc/self/fd"), key=int):
+        number, path = int(name), ""
+        if number < kept:
+            continue
+        try:
+            about, inheritable = os.fstat(number), os.get_inheritable(number)
+            path = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue  # that of the folder that is being listed
+        if _can_be_opened(path, about):
+            with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as file:
+                told = dict(line.split(":", 1) for line in file if ":" in line)
+            yield OpenFile(number, path, int(told["flags"], 8) & _MODES, int(told["pos"]), inheritable), path
+        else:
+            yield OpenFile(number, "", 0, 0, inheritable), path
+
+
+def _can_be_opened(path: str, about: os.stat_result) -> bool:
+    """Whether *path* leads to the file that is open: not to a pipe, which has no path, and not where it was removed."""
+    if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode) or stat.S_ISCHR(about.st_mode)):
+        return False
+    try:
+        return os.path.samestat(os.stat(path), about)
+    except OSError:
+        return False
+
+
+def _packages() -> dict[str, str]:
+    """The packages beside the standard library that are imported, each with its version, "" if it doesn't tell."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if "." in name or name.startswith("_") or name in sys.stdlib_module_names or name in ("leeward", "msgpack"):
+            continue
+        version = getattr(module, "__version__", "")
+        found[name[:wire.MAX_SHOWN]] = version[:80] if isinstance(version, str) else ""
+    return dict(sorted(found.items())[:wire.MAX_PACKAGES])
+
+
+# --- taking ---------------------------------------------------------------------------
+
+
+def take(ends: list[int], kept: int, native: Native) -> Taken | None:
+    """
+    Have a child write this process's state. *ends* are a socket by which the memory file comes, and a pipe on which
+    the child tells about the state; descriptors below *kept* are those of every such process. Returns None here; in a
+    copy what `resume` needs. CantTake, or another error, with nothing changed.
+    """
+    gate_read, gate_write = os.pipe()
+    ours = (*ends, gate_read, gate_write)
+    try:
+        program.flush()
+        _check()
+        found = [(file, leads) for file, leads in _descriptors(kept) if file.number not in ours]
+        taken = Taken([file for file, _ in found], os.getcwd())
+        lost = [f"descriptor {file.number}: {leads:.200}" for file, leads in found if not file.path]
+        told = msgpack.packb({"python": sys.version.split()[0], "packages": _packages(),
+                              "lost": lost[:wire.MAX_LOST]}, unicode_errors="replace")
+        scratch = os.stat(_SCRATCH).st_dev
+        middle = os.fork()
+    except BaseException:
+        _close(ours)
+        raise
+    if not middle:
+        _become_state(gate_read, gate_write, ends, told, scratch, native)
+        return taken  # in a copy, which has none of these descriptors
+    try:
+        _, status = os.waitpid(middle, 0)
+        if status:
+            raise CantTake("a second fork failed")
+        if others := _threads():  # those that a library's hooks end before a fork are gone
+            os.write(gate_write, b"x")
+            raise CantTake(f"threads of libraries run: {', '.join(others[:8])}")
+    finally:
+        _close(ours)
+    return None
+
+
+def _close(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _become_state(gate_read: int, gate_write: int, ends: list[int], told: Any, scratch: int, native: Native) -> None:
+    """In the child: fork again, so that no job is its parent, and write the state. Returns in copies."""
+    try:
+        if os.fork():
+            os._exit(0)
+        os.close(gate_write)
+        if os.read(gate_read, 1):
+            os._exit(0)  # it isn't wanted any more
+        os.close(gate_read)
+        orders, answers = ends
+        os.write(answers, wire.HEADER.pack(len(told)) + told)
+        native.dump(orders, answers, scratch)
+    except BaseException:
+        os._exit(_LOST)
+
+
+# --- loading --------------------------------------------------------------------------
+
+
+def load(file: int, native: Native) -> NoReturn:
+    """Become a copy of the state in *file*. Returns only by an OSError, which says why not."""
+    native.load(file)
+
+
+def resume(taken: Taken) -> None:
+    """In a copy: open its files, and renew what copies must not share. OSError with the name of a file that isn't there."""
+    threading.main_thread()._native_id = os.getpid()  # type: ignore[attr-defined]
+    os.chdir(taken.folder)
+    _open_files(taken.files)
+    reseeding.reseed()
+    reseeding.tell_contexts()
+    awaiting.separate(lost=True)
+    for function in _on_restore:
+        function()
+
+
+def _open_files(files: list[OpenFile]) -> None:
+    """Open *files* at their numbers; in the place of a lost one, what permits nothing."""
+    if not files:
+        return
+    above = max(each.number for each in files) + 1
+    sources = [_above(above, os.open("/", os.O_PATH | os.O_CLOEXEC))]
+    try:
+        for each in files:
+            if each.path:
+                sources.append(_above(above, os.open(each.path, each.flags | os.O_CLOEXEC)))
+                if stat.S_ISREG(os.fstat(sources[-1]).st_mode):
+                    os.lseek(sources[-1], each.position, os.SEEK_SET)
+        opened = iter(sources[1:])
+        for each in files:
+            os.dup2(next(opened) if each.path else sources[0], each.number, inheritable=each.inheritable)
+    finally:
+        _close(tuple(sources))
+
+
+def _above(least: int, fd: int) -> int:
+    """Move a descriptor to a number from *least* on."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+    finally:
+        os.close(fd)
