@@ -236,7 +236,7 @@ class LiveSandbox:
         """Give the kernel *number* the state in the memory file of *state*; *told* and errors as `LiveKernel.roll_back`."""
         limits = self.facts.limits
         self.kernel(number).roll_back(
-            Job(code=b"", limits=limits), lambda *how: self._here().kernel(limits, *how, state()), told)
+            Job(code=b"", limits=limits), lambda opened, lost: self._here().kernel(limits, opened, lost, state()), told)
 
     @property
     def owner(self) -> tuple[int, int]:

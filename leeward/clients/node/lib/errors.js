@@ -174,7 +174,7 @@ class FetchFailed extends LeewardError {
 
 module.exports = {
   LeewardError, PeerError, DaemonError, DaemonAway, NoAnswer, BadReply, Refused, Busy, QueueTimeout, ShuttingDown,
-  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, PoolFailed, Forbidden, EditError, OSError,
+  VersionMismatch, RequestRejected, Cancelled, SessionOver, SandboxOver, ProcessOver, SnapshotFailed, PoolFailed, Forbidden, EditError, OSError,
   FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, TimeoutError,
   BrokenPipeError, WorkdirError, WorkdirRuntimeError, WorkdirIoError, PathTraversal, CommandNotFound, Timeout, Destroyed,
   ToolboxNotAvailable, NetworkingDisabled, FetchError, FetchFailed,

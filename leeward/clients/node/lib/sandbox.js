@@ -208,8 +208,10 @@ class Sandbox {
   }
 
   /** Start a Python that keeps its state. */
-  async kernel() {
-    return new Kernel(this, whole(await this.starts('kernel_open'), 'kernel', 1));
+  async kernel(options = {}) {
+    const { snapshot } = known('kernel', options, ['snapshot']);
+    const fields = snapshot === undefined ? {} : { snapshot: String(snapshot) };
+    return new Kernel(this, whole(await this.starts('kernel_open', fields), 'kernel', 1));
   }
 
   // --- the sandbox ------------------------------------------------------------------
