@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import leeward
-from kit.live_daemon import LiveDaemon
+from kit.live_daemon import PATIENCE, LiveDaemon
+from kit.waiting import poll_until
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +98,180 @@ def test_kernels_of_other_sandboxes_begin_with_it(daemon: LiveDaemon, box: leewa
             assert 3 == len({each.execute("random.random(), ssl.RAND_bytes(8)").value for each in (kernel, one, two)})
             assert one.execute("os.getpid()").value == one.execute("import threading; threading.get_native_id()").value
             assert b"out\n" == one.execute("print('out')").stdout
+
+
+def test_what_a_snapshot_tells(box: leeward.Sandbox) -> None:
+    """Its size, its Python, what was imported, and what copies don't have."""
+    kernel = box.kernel()
+    kernel.execute("import socket, tempfile\nopened, _ = pair = socket.socketpair()")
+    kernel.execute("gone, log = tempfile.TemporaryFile(), open('log', 'a')")
+    kernel.execute("import sys, types\nsys.modules['made_up'] = types.ModuleType('made_up')\n"
+                   "sys.modules['made_up'].__version__ = '1.2'")
+    with kernel.snapshot() as snapshot:
+        assert "1.2" == snapshot.packages["made_up"]
+        assert snapshot.python == kernel.execute("sys.version.split()[0]").value.strip("'")
+        assert abs(snapshot.made - time.time()) < 3600
+        assert 3 == len(snapshot.lost)
+        assert any("socket" in each for each in snapshot.lost)
+        rows = [row for row in leeward.Snapshot.list(socket=box.socket) if snapshot.id == row["snapshot"]]
+        assert snapshot.size == rows[0]["size"]
+        found = leeward.Snapshot.find(snapshot.id, box.socket)
+        assert (snapshot.lost, snapshot.packages) == (found.lost, found.packages)
+        kernel.rollback(snapshot)
+        assert "OSError" in kernel.execute("opened.send(b'x')").stderr_text
+        kernel.execute("held = [open('/dev/null') for _ in range(20)]\n[each.close() for each in (*pair, gone)]")
+        assert kernel.execute("print('x', file=log, flush=True)").ok  # no number was another one's
+        assert b"x\n" == box.files.read("log")
+    with pytest.raises(leeward.SnapshotFailed):
+        leeward.Snapshot.find(snapshot.id, box.socket)
+
+
+@pytest.mark.parametrize(("code", "named"), [
+    ("import threading\nthreading.Thread(target=threading.Event().wait, name='waits', daemon=True).start()", "'waits'"),
+    ("import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))", "threads"),
+    ("import subprocess\nchild = subprocess.Popen(['sleep', '1000'])", "sleep"),
+    ("import os\nif not (made := os.fork()): os._exit(0)", "children"),
+    ("import mmap\nshared = mmap.mmap(-1, 4096)", "shared memory"),
+    ("import concurrent.futures as f\npool = f.ThreadPoolExecutor(1)\npool.submit(int).result()", "ThreadPoolExecutor"),
+])
+def test_what_cannot_be_taken_is_refused_by_name(box: leeward.Sandbox, code: str, named: str) -> None:
+    """And the kernel is as it was."""
+    kernel = box.kernel()
+    assert kernel.execute(f"x = 1\n{code}").ok
+    before = kernel.execute("import os; sorted(os.listdir('/proc/self/fd'))").value
+    with pytest.raises(leeward.SnapshotFailed, match=named):
+        kernel.snapshot()
+    assert before == kernel.execute("sorted(os.listdir('/proc/self/fd'))").value
+    assert "1" == kernel.execute("x").value
+
+
+def test_a_file_that_is_not_there_is_named(daemon: LiveDaemon, box: leeward.Sandbox) -> None:
+    """Nothing begins, a rollback leaves the kernel as it was, and with the file all is well."""
+    kernel = box.kernel()
+    kernel.execute("file = open('data', 'w+')\nfile.write('12345')\nfile.flush()\nfile.seek(2)\nx = 'then'")
+    snapshot = kernel.snapshot()
+    kernel.execute("x = 'now'\nimport os\nos.remove('data')")
+    with pytest.raises(leeward.SnapshotFailed, match="data"):
+        kernel.rollback(snapshot)
+    assert "'now'" == kernel.execute("x").value
+    with leeward.Sandbox(socket=daemon.socket) as other:
+        before = other.info()["processes"]
+        with pytest.raises(leeward.SnapshotFailed, match="data"):
+            other.kernel(snapshot=snapshot)
+        assert before == other.info()["processes"]
+        other.files.write("data", b"abcdef")
+        assert "'cdef'" == other.kernel(snapshot=snapshot).execute("file.read()").value
+
+
+def test_tasks_go_on_in_copies(box: leeward.Sandbox) -> None:
+    """The event loop of top-level await has descriptors of its own in each."""
+    kernel = box.kernel()
+    kernel.execute("import asyncio\nseen = []\nasync def ticks():\n  while True:\n    seen.append(1)\n"
+                   "    await asyncio.sleep(0.01)\ntask = asyncio.create_task(ticks())\nawait asyncio.sleep(0.05)")
+    snapshot = kernel.snapshot()
+    for each in (kernel, box.kernel(snapshot=snapshot), box.kernel(snapshot=snapshot)):
+        before = int(each.execute("len(seen)").value)
+        assert int(each.execute("await asyncio.sleep(0.1)\nlen(seen)").value) > before > 0
+    kernel.rollback(snapshot)
+    assert int(kernel.execute("await asyncio.sleep(0.1)\nlen(seen)").value) > int(kernel.execute("1").value)
+
+
+def test_a_chain_of_snapshots(box: leeward.Sandbox) -> None:
+    """A snapshot of a copy of a copy; sizes don't grow by that."""
+    kernel = box.kernel()
+    kernel.execute("import os\nblock = bytearray(os.urandom(1 << 20)) * 8\nn = 0")
+    sizes = []
+    for count in range(12):
+        snapshot = kernel.snapshot()
+        sizes.append(snapshot.size)
+        kernel = box.kernel(snapshot=snapshot)
+        snapshot.remove()
+        assert str(count + 1) == kernel.execute("n += 1\nblock += b'x' * 100_000\nn").value
+        assert (8 << 20) + (count + 1) * 100_000 == int(kernel.execute("len(block)").value)
+    assert sizes[-1] < sizes[0] + (4 << 20)
+
+
+def test_an_interrupt_and_a_deep_stack_in_a_copy(box: leeward.Sandbox) -> None:
+    """Signals, recursion in C and in Python, and memory that grows."""
+    kernel = box.kernel()
+    kernel.execute("import json, signal\nbig = bytearray(200 << 10)")
+    copy = box.kernel(snapshot=kernel.snapshot())
+    got: list[leeward.Result] = []
+    looping = threading.Thread(target=lambda: got.append(copy.execute("open('loops', 'w').close()\nwhile True: pass")))
+    looping.start()
+    poll_until(lambda: box.files.exists("loops"), "the copy never ran")
+    assert copy.interrupt()
+    looping.join(PATIENCE)
+    assert "KeyboardInterrupt" in got[0].stderr_text
+    assert copy.execute("import sys\nsys.setrecursionlimit(20000)\njson.loads('[' * 5000 + ']' * 5000)").ok
+    assert copy.execute("def down(n): return n and down(n - 1)\ndown(5000)").ok
+    assert str((200 << 10) + (100 << 20)) == copy.execute("big.extend(bytes(100 << 20))\nlen(big)").value
+
+
+def test_copies_of_another_zygote(tmp_path: Path) -> None:
+    """Another address layout: the state is laid out as it was."""
+    (tmp_path / "config.toml").write_text("layout_jobs = 3")
+    with LiveDaemon(tmp_path, "--pool-size", "2", "--config", str(tmp_path / "config.toml")) as daemon, \
+            daemon.client() as client, leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        kernel.execute(STATE)
+        mine = "open('/proc/self/maps').readlines()[0]"
+        snapshot, layout = kernel.snapshot(), kernel.execute(mine).value
+        client.execute("pass")
+        other = ""
+        for _ in range(200):
+            client.execute("pass")
+            with leeward.Sandbox(socket=daemon.socket) as there:
+                fresh = there.kernel()
+                other = fresh.execute(mine).value
+                if other == layout:
+                    continue
+                there.files.write("file", b"abcdef")
+                copy = there.kernel(snapshot=snapshot)
+                got = copy.execute(CHECK)
+                assert "'fine'" == got.value, got.stderr_text
+                assert "5" == there.kernel(snapshot=copy.snapshot()).execute("next(counter)").value
+                assert "20000" == copy.execute("len([bytearray(5000) for _ in range(20000)])").value
+                return
+        pytest.fail("the layout was never another one")
+
+
+def test_snapshots_are_bounded(tmp_path: Path) -> None:
+    """By the bytes of a user together; one that goes makes room, and so does one that nobody used for long."""
+    (tmp_path / "config.toml").write_text("snapshot_memory = '64M'\nsnapshot_idle = 1")
+    with LiveDaemon(tmp_path, "--config", str(tmp_path / "config.toml")) as daemon, \
+            leeward.Sandbox(socket=daemon.socket) as box:
+        kernel = box.kernel()
+        kernel.execute("import os\nblock = os.urandom(40 << 20)")
+        first = kernel.snapshot()
+        with pytest.raises((leeward.Busy, leeward.SnapshotFailed), match="snapshot_memory"):
+            kernel.snapshot()
+        first.remove()
+        kernel.snapshot()
+        poll_until(lambda: not leeward.Snapshot.list(socket=daemon.socket), "it stays")
+        kernel.snapshot()
+
+
+def test_a_sandbox_ends_during_a_snapshot(daemon: LiveDaemon) -> None:
+    """The request is answered, and the daemon goes on."""
+    for _ in range(5):
+        with leeward.Sandbox(socket=daemon.socket) as box:
+            kernel = box.kernel()
+            kernel.execute("import os\nblock = os.urandom(30 << 20)")
+            said: list[BaseException] = []
+
+            def take(kernel: leeward.Kernel = kernel, said: list[BaseException] = said) -> None:
+                try:
+                    kernel.snapshot()
+                except leeward.DaemonError as error:
+                    said.append(error)
+
+            taking = threading.Thread(target=take)
+            taking.start()
+            box.kill()
+            taking.join(PATIENCE)
+            assert not taking.is_alive()
+    for row in leeward.Snapshot.list(socket=daemon.socket):
+        leeward.Snapshot.find(row["snapshot"], daemon.socket).remove()
+    with daemon.client() as client:
+        assert b"on\n" == client.execute("print('on')").stdout

@@ -58,9 +58,9 @@ SandboxEntry: TypeAlias = RegistryEntry[Held]
 class LiveSandboxes:
     """
     Opens, finds and ends the sandboxes of all users. *own* returns the places of the host that no sandbox is given,
-    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write, *snapshots* the
-    bytes that a user's snapshots may take, *snapshot_idle* the seconds after which an unused one is removed. `seated` is called with the
-    number of each sandbox's runner, its id, and its client's settings for egress.
+    *reserve* the bytes that stay free in file systems to which a user's sandboxes can write, *snapshots* the bytes that a
+    user's snapshots may take, *snapshot_idle* the seconds after which an unused one is removed. `seated` is called with
+    the number of each sandbox's runner, its id, and its client's settings for egress.
     """
 
     def __init__(self, reactor: Reactor, pool: Pool, terms: Callable[[], SandboxTerms],
